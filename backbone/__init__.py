@@ -1,0 +1,98 @@
+"""Backbones: images -> features -> logits, one architecture per file, chosen by name with `--backbone`.
+
+The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features, `net.classifier` is a
+replaceable linear head. A backbone file registers a class or function with `@register_backbone('name')`; the parameters
+of its signature (beyond `num_classes`) become command-line flags.
+"""
+import torch
+from torch import nn
+
+from utils.plugins import PluginFolder, keyword_flags
+
+PLUGINS = PluginFolder('backbone', 'backbone')
+register_backbone = PLUGINS.register
+get_backbone_names = PLUGINS.names
+get_backbone_class = PLUGINS.get
+
+
+class MammothBackbone(nn.Module):
+    """Base class of all backbones.
+
+    A subclass defines `features(x)` and `classifier` (an `nn.Linear`); `forward` and the flat parameter vectors follow.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.device = torch.device('cpu')
+
+    def to(self, *args, **kwargs):
+        super().to(*args, **kwargs)
+        self.device = next(self.parameters()).device
+        return self
+
+    def maps(self, x: torch.Tensor) -> list:
+        """Feature maps after the stem and each stage, each (B, C, H, W); the last one is what `features` pools."""
+        raise NotImplementedError(f'{type(self).__name__} has no feature maps')
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, 3, H, W) -> (B, feature_dim): the pooled last map."""
+        return self.maps(x)[-1].mean(dim=(2, 3))
+
+    def forward(self, x: torch.Tensor, returnt: str = 'out'):
+        """`out`: logits (B, K); `features`: (B, F); `both`: (logits, features); `full` or `all`: (logits, list of maps)."""
+        if returnt in ('full', 'all'):
+            maps = self.maps(x)
+            return self.classifier(maps[-1].mean(dim=(2, 3))), maps
+        features = self.features(x)
+        if returnt == 'features':
+            return features
+        if returnt == 'out':
+            return self.classifier(features)
+        if returnt == 'both':
+            return self.classifier(features), features
+        raise ValueError(f"returnt={returnt!r}: expected 'out', 'features', 'both' or 'full'")
+
+    def get_params(self) -> torch.Tensor:
+        """All parameters as one flat vector."""
+        return torch.cat([p.reshape(-1) for p in self.parameters()])
+
+    def set_params(self, flat: torch.Tensor) -> None:
+        """Overwrite all parameters from one flat vector (the inverse of `get_params`)."""
+        sizes = [p.numel() for p in self.parameters()]
+        if flat.numel() != sum(sizes):
+            raise ValueError(f'{flat.numel()} values given, {sum(sizes)} parameters expected')
+        with torch.no_grad():
+            for p, values in zip(self.parameters(), flat.split(sizes)):
+                p.copy_(values.view_as(p))
+
+    def get_grads(self) -> torch.Tensor:
+        """All gradients as one flat vector, zero where a parameter has none."""
+        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.parameters()])
+
+    def set_grads(self, flat: torch.Tensor) -> None:
+        """Overwrite all gradients from one flat vector."""
+        sizes = [p.numel() for p in self.parameters()]
+        for p, values in zip(self.parameters(), flat.split(sizes)):
+            p.grad = values.view_as(p).clone()
+
+
+def get_backbone(args) -> nn.Module:
+    """A fresh network as `args` describes it: `args.backbone`, `args.num_classes` and the flags of its signature."""
+    build = get_backbone_class(args.backbone)
+    given = {name: getattr(args, name) for name in keyword_flags(build) if hasattr(args, name)}
+    return build(num_classes=args.num_classes, **given)
+
+
+ReturnTypes = ('out', 'features', 'both', 'full')
+
+
+def xavier(module: nn.Module) -> None:
+    """Xavier-uniform weights and zero bias for a linear layer; for use with `net.apply`."""
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        nn.init.zeros_(module.bias)
+
+
+def num_flat_features(x: torch.Tensor) -> int:
+    """Number of values per sample of a batch."""
+    return x[0].numel()

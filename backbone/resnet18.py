@@ -1,0 +1,64 @@
+"""ResNet18 as used on Meta-Dataset: 5x5 stem of stride 2, no max-pool, four stages of two basic blocks.
+
+At 84 px the maps are 41, 41, 21, 11, 6 wide (stem padding 1; 42, 42, 21, 11, 6 with padding 2). Width 64 is the
+published network (11,171,904 parameters without head, 512 features); width 32 the compact one (256 features).
+Li et al. 2021, "Universal representation learning", https://github.com/VICO-UoE/URL.
+"""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from backbone import MammothBackbone, register_backbone
+
+
+class BasicBlock(nn.Module):
+    """conv3x3 - BN - ReLU - conv3x3 - BN, plus identity or a strided 1x1 projection, then ReLU."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.downsample = None
+        if stride != 1 or channels_in != channels:
+            self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
+                                            nn.BatchNorm2d(channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        out = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(out)) + shortcut, inplace=True)
+
+
+@register_backbone('resnet18')
+class ResNet18(MammothBackbone):
+    """Meta-Dataset ResNet18.
+
+    Args:
+        num_classes: outputs of the linear head.
+        width: channels of the first stage; features are 8 times as many.
+        stem_padding: 1 (published evaluation code) or 2 (published training code); the weights fit both.
+    """
+
+    def __init__(self, num_classes: int, width: int = 64, stem_padding: int = 1):
+        super().__init__()
+        if stem_padding not in (1, 2) or width < 1:
+            raise ValueError(f'width={width}, stem_padding={stem_padding}: width must be positive, stem_padding 1 or 2')
+        self.width, self.num_classes, self.feature_dim = width, num_classes, 8 * width
+        self.conv1 = nn.Conv2d(3, width, 5, 2, stem_padding, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        for stage, stride in enumerate((1, 2, 2, 2)):
+            channels_in, channels = width * 2 ** max(stage - 1, 0), width * 2 ** stage
+            setattr(self, f'layer{stage + 1}', nn.Sequential(BasicBlock(channels_in, channels, stride),
+                                                            BasicBlock(channels, channels, 1)))
+        self.classifier = nn.Linear(self.feature_dim, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')
+
+    def maps(self, x: torch.Tensor) -> list:
+        maps = [F.relu(self.bn1(self.conv1(x)), inplace=True)]
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            maps.append(stage(maps[-1]))
+        return maps

@@ -1,0 +1,168 @@
+"""The official files of each data set -> uint8 images (N, H, W, 3) and int64 labels (N,). No schedule, no transform.
+
+Every reader returns `Images(train, train_labels, test, test_labels, class_names)` or raises a UserError of one line that says
+what is missing or damaged and where it belongs.
+"""
+import csv
+import hashlib
+import os
+import tarfile
+import urllib.request
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+
+from datasets.utils import safe_pickle
+from utils.errors import UserError
+
+Images = namedtuple('Images', 'train train_labels test test_labels class_names')
+
+_CIFAR = {
+    'CIFAR10': dict(folder='cifar-10-batches-py', archive='cifar-10-python.tar.gz', names='label_names', label='labels',
+                    md5='c58f30108f718f92721af3b95e74349a', meta=('batches.meta', '5ff9c542aee3614f3951f8cda6e48888'),
+                    train=(('data_batch_1', 'c99cafc152244af753f735de768cd75f'),
+                           ('data_batch_2', 'd4bba439e000b95fd0a9bffe97cbabec'),
+                           ('data_batch_3', '54ebc095f3ab1f0389bbae665268c751'),
+                           ('data_batch_4', '634d18415352ddfa80567beed471001a'),
+                           ('data_batch_5', '482c414d41f54cd18b22e5b47cb7c3cb')),
+                    test=(('test_batch', '40351d587109b95175f43aff81a1287e'),)),
+    'CIFAR100': dict(folder='cifar-100-python', archive='cifar-100-python.tar.gz', names='fine_label_names', label='fine_labels',
+                     md5='eb9058c3a382ffc7106e4002c42a8d85', meta=('meta', '7973b15100ade9c7d40fb424638fde48'),
+                     train=(('train', '16019d7e3df5f24257cddd939b257f8d'),),
+                     test=(('test', 'f0ef6b0ae62326f3e7ffdfab6717acfc'),)),
+}
+_CIFAR_URL = 'https://www.cs.toronto.edu/~kriz/'
+_MINI_TEST_PER_CLASS = 100      # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
+
+
+def cifar(base_path, name: str) -> Images:
+    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`; downloaded when absent."""
+    facts = _CIFAR[name]
+    home = Path(base_path) / name
+    folder = home / facts['folder']
+    if not folder.is_dir():
+        _download_cifar(home, facts)
+    parts = {}
+    for part in ('train', 'test'):
+        batches = [_checked_pickle(folder / file, md5) for file, md5 in facts[part]]
+        images = np.concatenate([b['data'] for b in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        labels = np.concatenate([b[facts['label']] for b in batches]).astype(np.int64)
+        parts[part] = np.ascontiguousarray(images), labels
+    names = _checked_pickle(folder / facts['meta'][0], facts['meta'][1])[facts['names']]
+    return Images(*parts['train'], *parts['test'], list(names))
+
+
+def _checked_pickle(path: Path, md5: str):
+    """The plain data of an official file whose MD5 is known."""
+    if not path.is_file():
+        raise UserError(f'{path} is missing: put the official file there, or delete {path.parent} to download it again')
+    if hashlib.md5(path.read_bytes()).hexdigest() != md5:
+        raise UserError(f'{path} is damaged (its MD5 is not {md5}): delete {path.parent} and fetch it again')
+    return safe_pickle.load(path)
+
+
+def _download_cifar(home: Path, facts: dict) -> None:
+    """Fetch and unpack the official archive below `home`, whole or not at all."""
+    archive = home / facts['archive']
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        if not archive.is_file():
+            side = archive.with_suffix('.part')
+            with urllib.request.urlopen(_CIFAR_URL + facts['archive'], timeout=30) as source, open(side, 'wb') as target:
+                while block := source.read(1 << 20):
+                    target.write(block)
+            os.replace(side, archive)
+    except OSError as error:
+        raise UserError(f"{home / facts['folder']} is missing and cannot be downloaded ({error}): unpack "
+                        f"{facts['archive']} from {_CIFAR_URL} into {home}") from error
+    if hashlib.md5(archive.read_bytes()).hexdigest() != facts['md5']:
+        raise UserError(f"{archive} is damaged (its MD5 is not {facts['md5']}): delete it and fetch it again")
+    wanted = {file for file, _ in (*facts['train'], *facts['test'], facts['meta'])}
+    (home / facts['folder']).mkdir(exist_ok=True)
+    with tarfile.open(archive) as tar:
+        for member in tar.getmembers():
+            if member.isfile() and Path(member.name).name in wanted:
+                (home / facts['folder'] / Path(member.name).name).write_bytes(tar.extractfile(member).read())
+
+
+def mini_split(base_path, split: str):
+    """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order.
+
+    Reads `mini-imagenet-cache-<split>.pkl`, or `<split>.csv` (columns filename, label) beside an `images` folder; both
+    below `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
+    """
+    home = Path(base_path) / 'MINIIMAGENET'
+    cache, table = home / f'mini-imagenet-cache-{split}.pkl', home / f'{split}.csv'
+    if cache.is_file():
+        content = safe_pickle.load(cache)
+        try:
+            images, rows = content['image_data'], content['class_dict']
+            wnids = sorted(rows)
+            order = np.concatenate([np.asarray(rows[w], np.int64) for w in wnids])
+            labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
+            return np.ascontiguousarray(images[order].astype(np.uint8, copy=False)), labels, wnids
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise UserError(f"{cache}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
+    if table.is_file():
+        with open(table, newline='') as file:
+            lines = [(row['label'], home / 'images' / row['filename']) for row in csv.DictReader(file)]
+        wnids = sorted({label for label, _ in lines})
+        lines.sort(key=lambda line: line[0])
+        images = np.stack([read_image(path, 84) for _, path in lines])
+        return images, np.array([wnids.index(label) for label, _ in lines], np.int64), wnids
+    raise UserError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and images/, into {home}')
+
+
+def mini_imagenet(base_path) -> Images:
+    """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500 train."""
+    images, labels, wnids = mini_split(base_path, 'test')
+    rank = np.concatenate([np.arange(n) for n in np.bincount(labels)])
+    test = rank < _MINI_TEST_PER_CLASS
+    return Images(images[~test], labels[~test], images[test], labels[test], wnids)
+
+
+def digits() -> Images:
+    """scikit-learn's 1,797 real handwritten digits, 8x8 grey, scaled to 8 bits; every fifth of a class tests."""
+    from sklearn.datasets import load_digits
+    content = load_digits()
+    images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
+    labels = content.target.astype(np.int64)
+    rank = np.zeros(len(labels), np.int64)
+    for y in range(10):
+        rank[labels == y] = np.arange((labels == y).sum())
+    test = rank % 5 == 4
+    return Images(images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)])
+
+
+def folder(data_dir, size: int) -> Images:
+    """A user's own images, `<data_dir>/{train,test}/<class>/*`, each resized to `size` x `size`."""
+    home = Path(data_dir)
+    classes = sorted(p.name for p in (home / 'train').glob('*') if p.is_dir())
+    if not classes:
+        raise UserError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with images in them')
+    parts = []
+    for part in ('train', 'test'):
+        extra = sorted(p.name for p in (home / part).glob('*') if p.is_dir() and p.name not in classes)
+        if extra:
+            raise UserError(f'{home / part / extra[0]}: no such class in train/; classes are {", ".join(classes[:5])} ...')
+        images, labels = [], []
+        for y, name in enumerate(classes):
+            files = sorted(p for p in (home / part / name).glob('*') if p.is_file() and not p.name.startswith('.'))
+            if not files:
+                raise UserError(f'{home / part / name}: no images; every class needs at least one in train/ and in test/')
+            images += [read_image(p, size) for p in files]
+            labels += [y] * len(files)
+        parts += [np.stack(images), np.array(labels, np.int64)]
+    return Images(*parts, classes)
+
+
+def read_image(path, size: int) -> np.ndarray:
+    """One image file as uint8 (size, size, 3)."""
+    from PIL import Image
+    try:
+        with Image.open(path) as image:
+            image = image.convert('RGB')
+            return np.asarray(image if image.size == (size, size) else image.resize((size, size), Image.Resampling.LANCZOS))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise UserError(f'{path}: not a readable image ({error})') from error

@@ -1,0 +1,231 @@
+"""Online predictor f_T + buffer M_T -> adapted predictor f* (paper, section 3.3; Algorithm 1, ResidualAdapt and FullAdapt).
+
+The network starts from the pristine psi and the classifier from f_T; cross-entropy on the buffer alone trains
+
+- `adapters`: residual adapters, the classifier and the logit scale, batch norms in eval mode (small buffers);
+- `full`: every parameter of psi and the classifier, the scale fixed, batch norms in train mode (large buffers).
+
+logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. Before the first step the scale is set to
+the one of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a scale far off the first
+updates undo f_T before they improve it. The buffer comes in canonical order and the random stream is this stage's own, so
+the same f_T and M_T give the same f*, bit for bit, whatever the schedule was.
+"""
+import copy
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.optimize import minimize_scalar
+from torch import nn
+
+from scroll import adapters
+from scroll.embedding import Embedder
+from scroll.errors import InputError
+from scroll.exemplars import Exemplars
+from scroll.images import Augmentation
+from scroll.predictors import LinearPredictor
+from scroll.randomness import stream_seed, torch_stream
+from scroll.statistics import GRID
+
+MODES = ('auto', 'adapters', 'full', 'none')
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How f* is made from f_T and the buffer.
+
+    Attributes:
+        mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples, full tuning above.
+        threshold: the paper's m.
+        iterations: updates.
+        lr: of adapters or network. classifier_lr, scale_lr: of the classifier and of the learned scale.
+        scale: initial logit scale, before calibration. calibrate: set it by cross-entropy on the buffer first.
+        learn_scale: train the scale; None: with adapters yes, with full tuning no.
+        minibatch: samples an update, drawn without replacement until the buffer is used up.
+        augmentation: what is done to the images.
+        adapter_scale: adapters start as this times the identity.
+    """
+    mode: str = 'auto'
+    threshold: int = 500
+    iterations: int = 300
+    lr: float = 0.02
+    classifier_lr: float = 0.01
+    scale_lr: float = 1.0
+    scale: float = 1.0
+    calibrate: bool = True
+    learn_scale: object = None
+    minibatch: int = 50
+    augmentation: Augmentation = Augmentation()
+    adapter_scale: float = 1e-4
+
+    def __post_init__(self):
+        if self.mode not in MODES:
+            raise InputError(f'adaptation mode {self.mode!r}: expected one of {", ".join(MODES)}')
+        for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1)):
+            if getattr(self, name) < least:
+                raise InputError(f'adaptation {name} {getattr(self, name)}: expected at least {least}')
+        for name in ('lr', 'classifier_lr', 'scale_lr'):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InputError(f'adaptation {name} {getattr(self, name)}: expected a number of at least 0')
+        if not (np.isfinite(self.scale) and self.scale > 0):
+            raise InputError(f'logit scale {self.scale}: expected a positive number')
+
+    def mode_for(self, buffered: int) -> str:
+        """The mode that `auto` stands for with this many samples."""
+        return self.mode if self.mode != 'auto' else 'adapters' if buffered <= self.threshold else 'full'
+
+
+class AdaptedPredictor:
+    """f*: an adapted network and classifier.
+
+    Attributes:
+        classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,). scale: logit scale, for probabilities.
+        embedder: psi' (adapters folded in), or None for a predictor of features.
+        initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
+        mode: 'adapters' or 'full' ('classifier' without a network).
+    """
+
+    def __init__(self, classes, weight, bias, scale, embedder, initial_scale, losses, mode):
+        self.classes, self.weight, self.bias, self.scale = classes, weight, bias, float(scale)
+        self.embedder, self.initial_scale, self.losses, self.mode = embedder, float(initial_scale), losses, mode
+
+    def decision_function(self, x) -> np.ndarray:
+        """Scaled logits float64 (N, K) of uint8 images, or of quantised features (N, d) where there is no network."""
+        features = x / GRID if self.embedder is None else self.embedder.features(x)
+        return self.logits(features)
+
+    def logits(self, features) -> np.ndarray:
+        """Scaled logits float64 (N, K) of raw features of psi'."""
+        features = np.asarray(features, np.float64)
+        norm = np.sqrt((features * features).sum(axis=1, keepdims=True))
+        return self.scale * (features / np.maximum(norm, 1e-12) @ self.weight.T.astype(np.float64) + self.bias)
+
+    def digest(self) -> str:
+        """SHA-256 of network, classifier and scale."""
+        sha = hashlib.sha256(repr((self.classes.tolist(), self.scale)).encode())
+        sha.update(self.weight.tobytes() + self.bias.tobytes())
+        if self.embedder is not None:
+            sha.update(self.embedder.digest.encode())
+        return sha.hexdigest()
+
+
+def calibrated_scale(logits: np.ndarray, targets: np.ndarray) -> float:
+    """The s > 0 that minimises the mean cross-entropy of softmax(s * logits); between 0.01 and 1,000.
+
+    Args:
+        logits: float (N, K). targets: int (N,), columns of the true classes.
+    """
+    z, y = torch.as_tensor(logits, dtype=torch.float64), torch.as_tensor(targets)
+    best = minimize_scalar(lambda t: F.cross_entropy(np.exp(t) * z, y).item(), bounds=np.log([1e-2, 1e3]), method='bounded')
+    return float(np.exp(best.x))
+
+
+def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, settings: Adaptation, seed: int = 0,
+          progress=None) -> AdaptedPredictor:
+    """f* from psi, f_T and the buffer; none of them is changed.
+
+    Args:
+        embedder: psi, or None if the samples are features; then only the classifier is trained.
+        predictor: f_T. exemplars: M_T, in canonical order; samples uint8 images (or features).
+        seed: of the run; this stage draws from a stream of its own.
+        progress: called after each update with its loss tensor.
+    """
+    mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
+    if mode == 'none':
+        raise InputError('adaptation mode none: there is no f*, use f_T')
+    targets = torch.from_numpy(np.searchsorted(predictor.classes, exemplars.labels))
+    scale = settings.scale
+    if settings.calibrate:
+        scale = calibrated_scale(predictor.decision_function(exemplars.features), targets)
+    device = torch.device('cpu') if embedder is None else embedder.device
+    trained = _Trainee(embedder, predictor, mode, scale, settings, device)
+    random = torch_stream(seed, 'adaptation')
+    samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)
+    losses = []
+    with _reproducible(device, stream_seed(seed, 'adaptation/layers')):
+        for rows in _minibatches(len(exemplars), settings.minibatch, settings.iterations, random):
+            x = samples[rows.to(device)]
+            if embedder is not None:
+                x = settings.augmentation(x, embedder.preprocessing, random)
+            losses.append(trained.update(x, targets[rows.to(device)]))
+            if progress:
+                progress(losses[-1])
+    losses = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
+    if not np.isfinite(losses).all():
+        raise InputError(f'adaptation diverged at update {int(np.flatnonzero(~np.isfinite(losses))[0])}: lower the '
+                         'learning rates')
+    return trained.result(predictor.classes, embedder, scale, losses, mode)
+
+
+def _minibatches(count: int, size: int, iterations: int, random: torch.Generator):
+    """Yield `iterations` index tensors: shuffled passes over 0..count-1, cut into equal parts, incomplete ones dropped."""
+    size, order = min(size, count), torch.zeros(0, dtype=torch.int64)
+    for _ in range(iterations):
+        if len(order) < size:
+            order = torch.randperm(count, generator=random)
+        rows, order = order[:size], order[size:]
+        yield rows
+
+
+class _Trainee:
+    """A copy of psi with f_T on top, and the optimiser over the part that the mode trains."""
+
+    def __init__(self, embedder, predictor, mode, scale, settings, device):
+        self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
+        self.weight = nn.Parameter(torch.tensor(predictor.weight, dtype=torch.float32, device=device))
+        self.bias = nn.Parameter(torch.tensor(predictor.bias, dtype=torch.float32, device=device))
+        self.scale = nn.Parameter(torch.tensor(float(scale), device=device))
+        groups = [dict(params=[self.weight, self.bias], lr=settings.classifier_lr)]
+        if embedder is not None:
+            self.net = copy.deepcopy(embedder.pristine).to(device)
+            self.layout, self.autocast = embedder.layout, (device.type, embedder.dtype == 'bfloat16')
+            if mode == 'adapters':
+                trained = adapters.attach(self.net, settings.adapter_scale)
+            else:
+                trained = [p for name, p in self.net.named_parameters() if not name.startswith('classifier.')]
+                for p in trained:
+                    p.requires_grad_(True)
+            groups.append(dict(params=trained, lr=settings.lr))
+            self.net = self.net.to(memory_format=self.layout).train(mode == 'full')
+        if settings.learn_scale if settings.learn_scale is not None else mode != 'full':
+            groups.append(dict(params=[self.scale], lr=settings.scale_lr))
+        self.optimiser = torch.optim.Adadelta(groups, rho=0.9, eps=1e-6)
+
+    def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """One step on network inputs (B, 3, S, S), or quantised features (B, d), and target columns (B,)."""
+        if self.net is None:
+            features = x.float() / GRID
+        else:
+            with torch.autocast(self.autocast[0], torch.bfloat16, enabled=self.autocast[1]):
+                features = self.net.features(x.contiguous(memory_format=self.layout)).float()
+        logits = self.scale * (F.normalize(features) @ self.weight.T + self.bias)
+        loss = F.cross_entropy(logits, y)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        return loss.detach()
+
+    def result(self, classes, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
+        weight, bias = (p.detach().cpu().numpy().copy() for p in (self.weight, self.bias))
+        adapted = None if self.net is None else embedder.with_net(adapters.fold(self.net))
+        return AdaptedPredictor(classes, weight, bias, self.scale.item(), adapted, initial_scale, losses, mode)
+
+
+class _reproducible:
+    """Same bits each time: torch's own generator seeded for layers that draw (dropout), deterministic cuDNN; both restored."""
+
+    def __init__(self, device: torch.device, seed: int):
+        self.devices, self.seed = [device] if device.type == 'cuda' else [], seed
+
+    def __enter__(self):
+        self.fork = torch.random.fork_rng(devices=self.devices)
+        self.fork.__enter__()
+        torch.manual_seed(self.seed)
+        self.before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+
+    def __exit__(self, *error):
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = self.before
+        return self.fork.__exit__(*error)

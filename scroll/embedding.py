@@ -1,0 +1,250 @@
+"""Images -> unit-length features on a fixed grid; each image's feature is a function of its pixels and psi alone.
+
+A network's output for one image may change in its last bits with the shape of the batch around it. So psi runs on
+micro-batches of one fixed shape (the last is padded), in eval mode: the feature then depends on neither neighbours nor
+order. It is scaled to unit length in float64 and rounded to a multiple of 2^-18. Features are kept on disk by pixel
+digest: the second run over a data set, under any schedule, runs no network. Bits are promised for one kind of hardware
+and one version of torch; both are part of the key of the cache.
+"""
+import copy
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from scroll.errors import InputError
+from scroll.images import Preprocessing, check_images
+from scroll.statistics import GRID
+
+DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
+
+
+def quantise(features) -> np.ndarray:
+    """Scale each row to unit length and round to the grid.
+
+    Args:
+        features: float (N, d). A zero row stays zero.
+
+    Returns:
+        int32 (N, d) in units of 2^-18.
+
+    Raises:
+        InputError: not a 2-D numeric array, or a value that is not finite (the first such sample is named).
+    """
+    features = np.asarray(features)
+    if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
+        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected numbers (N, d)')
+    features = features.astype(np.float64, copy=True)
+    bad = ~np.isfinite(features).all(axis=1)
+    if bad.any():
+        raise InputError(f'the features of sample {int(np.flatnonzero(bad)[0])} are not finite')
+    largest = np.abs(features).max(axis=1, keepdims=True, initial=0)
+    features /= np.where(largest > 0, largest, 1)                       # so that squares neither overflow nor vanish
+    norm = np.sqrt((features * features).sum(axis=1, keepdims=True))
+    features /= np.where(norm > 0, norm, 1)
+    return np.rint(features * GRID).astype(np.int32)
+
+
+def sample_keys(samples: np.ndarray) -> np.ndarray:
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes; equal samples have equal keys."""
+    samples = np.ascontiguousarray(samples)
+    size = samples[0].nbytes if len(samples) else 0
+    view = memoryview(samples).cast('B') if size else b''
+    digests = b''.join(hashlib.sha256(view[i * size:(i + 1) * size]).digest()[:8] for i in range(len(samples)))
+    return np.frombuffer(digests, '>u8').astype(np.uint64)
+
+
+class Embedder:
+    """psi: uint8 images -> quantised unit features.
+
+    Args:
+        net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy that runs.
+        preprocessing: what the network expects of its input.
+        dtype: 'float32', or 'bfloat16' (autocast).
+        device: where it runs.
+        chunk: images per micro-batch; part of the definition of a feature.
+        channels_last: memory layout of the network.
+        cache: a folder for features on disk, or None.
+
+    Attributes:
+        digest: hex SHA-256 of all that determines a feature, but for the pixels.
+        dim: d.
+        pristine: a copy of `net` as it was given; nothing changes it.
+    """
+
+    def __init__(self, net: nn.Module, preprocessing: Preprocessing, dtype: str = 'float32', device='cpu',
+                 chunk: int = 64, channels_last: bool = True, cache=None):
+        if dtype not in DTYPES:
+            raise InputError(f'dtype {dtype!r}: expected one of {", ".join(DTYPES)}')
+        self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, torch.device(device), int(chunk)
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
+        self.net = copy.deepcopy(self.pristine).to(self.device)
+        size = preprocessing.input_size
+        fold_batch_norm(self.net, torch.zeros(1, 3, size, size, device=self.device))
+        self.net = self.net.to(memory_format=self.layout)
+        self.dim = self.features(np.zeros((1, 8, 8, 3), np.uint8)).shape[1]
+        self.digest = self._digest()
+        self.cache = None if cache is None else FeatureCache(Path(cache) / self.digest[:16], self.dim)
+
+    def _digest(self) -> str:
+        machine = torch.cuda.get_device_name(self.device) if self.device.type == 'cuda' else \
+            f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
+        sha = hashlib.sha256(repr((type(self.net).__name__, self.preprocessing, self.dtype, self.chunk, str(self.layout),
+                                   torch.__version__, self.device.type, machine)).encode())
+        for name, tensor in sorted(self.net.state_dict().items()):
+            sha.update(name.encode())
+            sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return sha.hexdigest()
+
+    def with_net(self, net: nn.Module) -> 'Embedder':
+        """An embedder for another network, otherwise alike, without a cache."""
+        return Embedder(net, self.preprocessing, self.dtype, self.device, self.chunk, self.layout == torch.channels_last)
+
+    def features(self, images) -> np.ndarray:
+        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of ready inputs (N, 3, S, S) if they are float."""
+        if isinstance(images, torch.Tensor) and images.is_floating_point():
+            return self._in_chunks(images, lambda x: x)
+        return self._in_chunks(check_images(images), self.preprocessing)
+
+    @torch.inference_mode()
+    def _in_chunks(self, samples: torch.Tensor, prepare) -> np.ndarray:
+        rows = []
+        for x in samples.split(self.chunk):
+            count = len(x)
+            if count < self.chunk:
+                x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
+            x = prepare(x.to(self.device)).contiguous(memory_format=self.layout)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bfloat16'):
+                rows.append(self.net.features(x)[:count].float().cpu())
+        return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
+
+    def __call__(self, images, progress=None) -> tuple:
+        """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; from the cache where it has them.
+
+        `progress`, if given, is called with the number of images done, as they are done.
+
+        Raises:
+            InputError: not uint8 images, or psi gives a value that is not finite (the sample is named).
+        """
+        images = check_images(images)
+        keys = sample_keys(images.numpy())
+        out = np.empty((len(images), self.dim), np.int32)
+        missing = np.arange(len(images)) if self.cache is None else self.cache.read(keys, out)
+        if progress and len(missing) < len(images):
+            progress(len(images) - len(missing))
+        for part in np.array_split(missing, max(1, -(-len(missing) // (16 * self.chunk)))):
+            try:
+                out[part] = quantise(self.features(images[part]))
+            except InputError as error:
+                raise InputError(f'{error} (counted within images {part[0]}..{part[-1]} of this batch)') from error
+            if self.cache is not None:
+                self.cache.add(keys[part], out[part])
+            if progress and len(part):
+                progress(len(part))
+        return out, keys
+
+
+def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
+    """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place; the rest is left as it is.
+
+    Which follows which is seen in one forward pass of `example`; should the outputs then differ by more than rounding (a
+    convolution also read by something else), the network is restored.
+    """
+    made_by, pairs, hooks = {}, [], []
+    names = {module: name for name, module in net.named_modules()}
+
+    def note(module, inputs, output):
+        if isinstance(module, nn.Conv2d):
+            made_by[id(output)] = (module, output)          # the tensor is kept so that its id stays its own
+        elif id(inputs[0]) in made_by:
+            pairs.append((made_by[id(inputs[0])][0], module))
+
+    for module in net.modules():
+        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d)):
+            hooks.append(module.register_forward_hook(note))
+    with torch.no_grad():
+        before = net.features(example)
+    for hook in hooks:
+        hook.remove()
+    originals = []
+    for conv, norm in pairs:
+        for module, new in ((norm, nn.Identity()), (conv, nn.utils.fuse_conv_bn_eval(conv, norm))):
+            parent, _, leaf = names[module].rpartition('.')
+            originals.append((net.get_submodule(parent), leaf, module))
+            setattr(net.get_submodule(parent), leaf, new)
+    with torch.no_grad():
+        after = net.features(example)
+    if not torch.allclose(before, after, rtol=1e-3, atol=1e-4 * float(before.abs().max() + 1e-6)):
+        for parent, leaf, module in originals:
+            setattr(parent, leaf, module)
+
+
+class FeatureCache:
+    """Quantised features on disk by sample key, in files that are written once and never changed.
+
+    A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own SHA-256, so a torn
+    or altered file is recognised, dropped and made again. Processes may share the folder. New features are written every
+    8,192 samples and by `flush`.
+    """
+    _FLUSH = 8192
+
+    def __init__(self, folder: Path, dim: int):
+        self.folder, self.dim = folder, dim
+        self._new = []
+        tables = [table for path in sorted(folder.glob('*.npy')) if (table := self._load(path)) is not None]
+        self._index(np.concatenate(tables) if tables else np.zeros((0, 2 + dim), np.int32))
+
+    def _load(self, path: Path):
+        try:
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest()[:32] != path.stem:
+                raise ValueError('it does not match its digest')
+            table = np.load(path, allow_pickle=False)
+            if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] != 2 + self.dim:
+                raise ValueError('it has another shape')
+            return table
+        except (OSError, ValueError, EOFError):
+            path.unlink(missing_ok=True)        # only ever a copy of what can be computed again
+            return None
+
+    def _index(self, table: np.ndarray) -> None:
+        keys = np.ascontiguousarray(table[:, :2]).view(np.uint64).ravel()
+        self._keys, first = np.unique(keys, return_index=True)
+        self._features = table[first, 2:]
+
+    def read(self, keys: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Fill the rows of `out` whose key is known; return the positions of the others."""
+        if not len(self._keys):
+            return np.arange(len(keys))
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        known = self._keys[at] == keys
+        out[known] = self._features[at[known]]
+        return np.flatnonzero(~known)
+
+    def add(self, keys: np.ndarray, features: np.ndarray) -> None:
+        """Take in new features; they reach the disk at the next flush."""
+        self._new.append(np.concatenate([keys[:, None].view(np.int32).reshape(-1, 2), features], axis=1))
+        if sum(map(len, self._new)) >= self._FLUSH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is new. A folder that cannot be written is an InputError."""
+        if not self._new:
+            return
+        table = np.concatenate(self._new)
+        self._new = []
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            side = self.folder / f'.{os.getpid()}.part'
+            with open(side, 'wb') as file:
+                np.save(file, table)
+            os.replace(side, self.folder / f'{hashlib.sha256(side.read_bytes()).hexdigest()[:32]}.npy')
+        except OSError as error:
+            raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or turn it off') from error
+        self._index(np.concatenate([np.concatenate([self._keys[:, None].view(np.int32).reshape(-1, 2), self._features], axis=1),
+                                    table]))

@@ -1,0 +1,189 @@
+"""The replay buffer: which samples of each class are kept, and how many.
+
+How many: `quotas`, a pure function of the numbers seen. Which: one of the strategies below, each a ranking of a class's
+candidates; shrinking a class means cutting the end of its ranking. Candidates are put in order of their keys (digests of
+their pixels) first, so a choice depends on the set of candidates, never on their order; ties go to the lowest key.
+
+- `herding` (paper, section 3.3; iCaRL): greedily keeps the mean of the chosen nearest to the mean of *all* samples of the
+  class seen so far, known exactly from the statistics. With classes that arrive whole the buffer is the same in any order.
+- `hash`: the samples of lowest key. The same buffer under every schedule; shards can be merged.
+- `random`: a reservoir for each class. `nearest`, `outlier`: smallest or largest distance to the class mean.
+"""
+import hashlib
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from scroll.errors import InputError
+from scroll.randomness import numpy_stream
+from scroll.statistics import Statistics, check_labels
+
+STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
+
+
+def quotas(counts, capacity: int) -> np.ndarray:
+    """How many samples of each class to keep: water-filling.
+
+    Every class gets all it has up to a common level; what is left over goes, one each, to the first classes that have
+    more. Independent of the order of arrival.
+
+    Args:
+        counts: int (K,), samples seen of each class, classes in sorted order.
+
+    Returns:
+        int64 (K,); sums to min(capacity, counts.sum()).
+    """
+    counts = np.asarray(counts, np.int64)
+    if counts.sum() <= capacity:
+        return counts.copy()
+    low, high = 0, capacity                                 # largest level with sum(min(counts, level)) <= capacity
+    while low < high:
+        level = (low + high + 1) // 2
+        low, high = (level, high) if np.minimum(counts, level).sum() <= capacity else (low, level - 1)
+    out = np.minimum(counts, low)
+    out[np.flatnonzero(counts > low)[:capacity - out.sum()]] += 1
+    return out
+
+
+def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
+    """Greedy herding: positions of the first k of the candidates, in order of choice.
+
+    Step i takes argmin_j |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the first position.
+    Inner products are integers and exact, the rest is done number by number: the same choice on any machine. What a
+    prefix of the result contains does not depend on k.
+
+    Args:
+        features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class.
+    """
+    f = features.astype(np.float64)
+    high, low = np.divmod(class_sum, 1 << 20)               # both inner products then stay below 2^53
+    towards_mean = ((f @ high.astype(np.float64)) * float(1 << 20) + f @ low.astype(np.float64)) / count
+    length = (f * f).sum(axis=1)
+    overlap = np.zeros(len(f))                              # f_j . (sum of the chosen)
+    chosen = np.zeros(min(k, len(f)), np.int64)
+    for i in range(len(chosen)):
+        score = 2 * (i + 1) * towards_mean - 2 * overlap - length
+        score[chosen[:i]] = -np.inf
+        chosen[i] = score.argmax()
+        overlap += f @ f[chosen[i]]
+    return chosen
+
+
+def _distance_to_mean(features: np.ndarray, class_sum: np.ndarray, count: int) -> np.ndarray:
+    """Squared distance of each candidate to the class mean, up to a constant of the class."""
+    f = features.astype(np.float64)
+    return (f * f).sum(axis=1) - 2 * (f * (class_sum / count)).sum(axis=1)
+
+
+@dataclass
+class _Kept:
+    """Samples of one class, best first: keys uint64 (m,), features int32 (m, d), samples (m, ...), coins float64 (m,)."""
+    keys: np.ndarray
+    features: np.ndarray
+    samples: np.ndarray
+    coins: np.ndarray
+
+    def take(self, positions) -> '_Kept':
+        return _Kept(*(a[positions] for a in (self.keys, self.features, self.samples, self.coins)))
+
+    def join(self, other: '_Kept') -> '_Kept':
+        return _Kept(*(np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values())))
+
+
+@dataclass(frozen=True)
+class Exemplars:
+    """Content of a buffer in canonical order (class, key): labels (m,), keys (m,), features (m, d), samples (m, ...)."""
+    labels: np.ndarray
+    keys: np.ndarray
+    features: np.ndarray
+    samples: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def digest(self) -> str:
+        """SHA-256 of labels and keys: of what is in the buffer, not of how it came there."""
+        sha = hashlib.sha256(json.dumps(self.labels.tolist()).encode())
+        sha.update(self.keys.astype('<u8').tobytes())
+        return sha.hexdigest()
+
+
+class ExemplarBuffer:
+    """At most `capacity` samples, shared among the classes seen.
+
+    Args:
+        capacity: |M|, at least one.
+        strategy: one of `STRATEGIES`.
+        seed: for `random`.
+    """
+
+    def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
+        if strategy not in STRATEGIES:
+            raise InputError(f'buffer strategy {strategy!r}: expected one of {", ".join(STRATEGIES)}')
+        if capacity < 1:
+            raise InputError(f'buffer size {capacity}: a buffer holds at least one sample (0 is SCROLL without memory)')
+        self.capacity, self.strategy = int(capacity), strategy
+        self._random = numpy_stream(seed, 'buffer')
+        self._kept = {}
+
+    def __len__(self) -> int:
+        return sum(len(kept.keys) for kept in self._kept.values())
+
+    def update(self, keys, features, samples, labels, statistics: Statistics) -> None:
+        """Offer one segment. `statistics` must count it already: its sums are the herding target.
+
+        Args:
+            keys: uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored. labels: (N,).
+        """
+        labels = check_labels(labels, len(keys))
+        offered = {}
+        for label in np.unique(labels).tolist():
+            at = np.flatnonzero(labels == label)
+            offered[label] = _Kept(keys[at], features[at], samples[at], self._random.random(len(at)))
+        self._settle(offered, statistics)
+
+    def merge(self, other: 'ExemplarBuffer', statistics: Statistics) -> None:
+        """Take in another stream's buffer; `statistics` are the merged ones. Exact for `hash`, and for classes in one shard."""
+        self._settle(other._kept, statistics)
+
+    def remove(self, keys, labels) -> None:
+        """Drop these samples if they are kept. Their places stay empty until new samples come."""
+        for key, label in zip(np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()):
+            if label in self._kept:
+                kept = self._kept[label]
+                self._kept[label] = kept.take(kept.keys != key)
+        self._kept = {label: kept for label, kept in self._kept.items() if len(kept.keys)}
+
+    def _settle(self, offered: dict, statistics: Statistics) -> None:
+        """Rank the classes that have new candidates, then cut every class to its quota."""
+        allowed = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, self.capacity).tolist()))
+        for label, new in offered.items():
+            kept = self._kept[label].join(new) if label in self._kept else new
+            kept = kept.take(np.argsort(kept.keys, kind='stable'))
+            row = int(np.searchsorted(statistics.classes, label))
+            self._kept[label] = kept.take(self._rank(kept, statistics.sums[row, :-1], int(statistics.counts[row]),
+                                                     allowed[label]))
+        for label, kept in self._kept.items():
+            if len(kept.keys) > allowed[label]:
+                self._kept[label] = kept.take(slice(allowed[label]))
+        self._kept = {label: kept for label, kept in self._kept.items() if len(kept.keys)}
+
+    def _rank(self, kept: _Kept, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
+        if self.strategy == 'herding':
+            return herding_order(kept.features, class_sum, count, k)
+        if self.strategy == 'random':
+            return np.argsort(kept.coins, kind='stable')[:k]
+        if self.strategy == 'hash':
+            return np.arange(len(kept.keys))[:k]
+        distance = _distance_to_mean(kept.features, class_sum, count)
+        return np.argsort(distance if self.strategy == 'nearest' else -distance, kind='stable')[:k]
+
+    def content(self) -> Exemplars:
+        """What is kept, in canonical order. An empty buffer is an InputError."""
+        if not self._kept:
+            raise InputError('the buffer is empty')
+        parts = [(label, kept.take(np.argsort(kept.keys, kind='stable'))) for label, kept in sorted(self._kept.items())]
+        labels = np.concatenate([np.full(len(kept.keys), label) for label, kept in parts])
+        return Exemplars(labels, *(np.concatenate([getattr(kept, name) for _, kept in parts])
+                                   for name in ('keys', 'features', 'samples')))

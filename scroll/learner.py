@@ -1,0 +1,206 @@
+"""SCROLL as an estimator in the manner of scikit-learn: learn from a stream piece by piece, predict at any time.
+
+    >>> from sklearn.datasets import load_digits
+    >>> from scroll import Scroll
+    >>> X, y = load_digits(return_X_y=True)
+    >>> learner = Scroll(buffer_size=0)
+    >>> for label in (3, 1, 4, 0, 5, 9, 2, 6, 8, 7):                    # one class after the other
+    ...     learner = learner.partial_fit(X[y == label][::2], y[y == label][::2])
+    >>> learner.score(X[1::2], y[1::2]) > 0.9                           # as if all had come at once
+    True
+"""
+import inspect
+
+import numpy as np
+
+from scroll.adaptation import Adaptation, adapt
+from scroll.embedding import Embedder, quantise, sample_keys
+from scroll.errors import InputError
+from scroll.exemplars import ExemplarBuffer
+from scroll.predictors import LinearPredictor, ncc, random, ridge
+from scroll.statistics import Statistics, check_labels
+
+CLASSIFIERS = ('ridge', 'ncc', 'random')
+
+
+class Scroll:
+    """Schedule-robust online continual learner (paper, Algorithm 1).
+
+    `partial_fit` counts each sample once, into exact statistics and a buffer; `predictor` is f_T, the same under every
+    schedule; `adapt` makes f* from f_T and the buffer, always from the pristine psi. `predict` and its kin use f* if
+    `adapt` was called since the last change, else f_T.
+
+    Args:
+        embedder: psi as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N, d).
+        classifier: 'ridge', 'ncc' or 'random'.
+        ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N.
+        targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
+        buffer_size: |M|; 0 keeps no samples (memory-free SCROLL).
+        strategy: 'herding', 'random', 'nearest', 'outlier' or 'hash'.
+        adaptation: an `Adaptation`, or None for its defaults.
+        seed: of the buffer, the adaptation and the random classifier.
+
+    Attributes:
+        statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. n_features_in_: d.
+        adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
+    """
+
+    def __init__(self, embedder: Embedder = None, classifier: str = 'ridge', ridge_lambda: float = 0.1,
+                 targets: str = 'pm1', ncc_bias: str = 'exact', buffer_size: int = 500, strategy: str = 'herding',
+                 adaptation: Adaptation = None, seed: int = 0):
+        self.embedder = embedder
+        self.classifier = classifier
+        self.ridge_lambda = ridge_lambda
+        self.targets = targets
+        self.ncc_bias = ncc_bias
+        self.buffer_size = buffer_size
+        self.strategy = strategy
+        self.adaptation = adaptation
+        self.seed = seed
+
+    def get_params(self, deep: bool = True) -> dict:
+        """The constructor's arguments."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params) -> 'Scroll':
+        """Change constructor arguments by name; takes effect at the next `fit`, or where the argument is next used."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise InputError(f'unknown parameter {name!r}: expected one of {", ".join(known)}')
+            setattr(self, name, value)
+        return self
+
+    def fit(self, X, y) -> 'Scroll':
+        """Forget everything, then learn from one segment."""
+        for name in ('statistics_', 'buffer_', 'adapted_', 'n_features_in_', '_online'):
+            self.__dict__.pop(name, None)
+        return self.partial_fit(X, y)
+
+    def partial_fit(self, X, y) -> 'Scroll':
+        """Learn from one segment of the stream: the buffer chooses among its samples at once.
+
+        Args:
+            X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels (N,).
+
+        Raises:
+            InputError: the input cannot be used (the reason in one line). Nothing is changed then.
+        """
+        samples, features, keys = self._embed(X)
+        labels = check_labels(y, len(features))
+        if len(labels) == 0:
+            raise InputError('X has no samples: expected at least one')
+        if not hasattr(self, 'statistics_'):
+            self._begin(features.shape[1])
+        self.statistics_.add(features, labels)
+        if self.buffer_ is not None:
+            self.buffer_.update(keys, features, samples, labels, self.statistics_)
+        return self._changed()
+
+    def remove(self, X, y) -> 'Scroll':
+        """Unlearn samples that were learned: the statistics are those of never having seen them, and the buffer lets go
+        of them (their places stay free until new samples come)."""
+        self._check_begun()
+        _, features, keys = self._embed(X)
+        self.statistics_.remove(features, y)
+        if self.buffer_ is not None:
+            self.buffer_.remove(keys, y)
+        return self._changed()
+
+    def merge(self, other: 'Scroll') -> 'Scroll':
+        """Add what another learner, with the same psi, has learned from another part of the data."""
+        self._check_begun()
+        other._check_begun()
+        ours, theirs = (None if s.embedder is None else s.embedder.digest for s in (self, other))
+        if ours != theirs:
+            raise InputError('cannot merge learners with different psi: their features do not mean the same')
+        self.statistics_.merge(other.statistics_)
+        if self.buffer_ is not None and other.buffer_ is not None:
+            self.buffer_.merge(other.buffer_, self.statistics_)
+        return self._changed()
+
+    def predictor(self) -> LinearPredictor:
+        """The online predictor f_T."""
+        self._check_begun()
+        if self._online is None:
+            if self.classifier == 'ridge':
+                self._online = ridge(self.statistics_, self.ridge_lambda, self.targets)
+            elif self.classifier == 'ncc':
+                self._online = ncc(self.statistics_, self.ncc_bias)
+            elif self.classifier == 'random':
+                self._online = random(self.statistics_, self.seed)
+            else:
+                raise InputError(f'classifier {self.classifier!r}: expected one of {", ".join(CLASSIFIERS)}')
+        return self._online
+
+    def adapt(self, progress=None) -> 'Scroll':
+        """Make f*, the adapted predictor, from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use.
+
+        `progress`, if given, is called with the loss after each update.
+        """
+        online = self.predictor()
+        settings = self.adaptation or Adaptation()
+        if settings.mode != 'none':
+            if self.buffer_ is None:
+                raise InputError('adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode none')
+            self.adapted_ = adapt(self.embedder, online, self.buffer_.content(), settings, self.seed, progress)
+        return self
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """(K,) labels seen, sorted."""
+        self._check_begun()
+        return self.statistics_.classes
+
+    def decision_function(self, X) -> np.ndarray:
+        """Logits float64 (N, K), columns as `classes_`."""
+        online = self.predictor()
+        if self.adapted_ is None:
+            return online.decision_function(self._embed(X)[1])
+        return self.adapted_.decision_function(X if self.embedder is not None else self._embed(X)[1])
+
+    def predict(self, X) -> np.ndarray:
+        """Labels (N,)."""
+        return self.classes_[self.decision_function(X).argmax(axis=1)]
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Probabilities float64 (N, K): softmax of the logits. f_T's are not calibrated; f*'s carry its learned scale."""
+        logits = self.decision_function(X)
+        logits = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return logits / logits.sum(axis=1, keepdims=True)
+
+    def score(self, X, y) -> float:
+        """Share of samples predicted right."""
+        return float((self.predict(X) == check_labels(y, len(X))).mean())
+
+    def digest(self) -> str:
+        """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""
+        self._check_begun()
+        return self.statistics_.digest()
+
+    def _embed(self, X) -> tuple:
+        """(samples to store, quantised features int32 (N, d), keys uint64 (N,))."""
+        if self.embedder is not None:
+            features, keys = self.embedder(X)
+            return np.asarray(X), features, keys
+        features = quantise(X)
+        expected = getattr(self, 'n_features_in_', features.shape[1])
+        if features.shape[1] != expected:
+            raise InputError(f'X has {features.shape[1]} features: expected {expected}, as in the first call')
+        return features, features, sample_keys(features)
+
+    def _begin(self, dim: int) -> None:
+        buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
+        self.statistics_, self.buffer_, self.n_features_in_ = Statistics(dim), buffer, dim
+
+    def _changed(self) -> 'Scroll':
+        self._online = self.adapted_ = None
+        return self
+
+    def _check_begun(self) -> None:
+        if not hasattr(self, 'statistics_'):
+            raise InputError('this Scroll has learned nothing yet: call partial_fit first')
+
+    def __repr__(self) -> str:
+        shown = {k: v for k, v in self.get_params().items() if k != 'embedder'}
+        return f"Scroll({', '.join(f'{k}={v!r}' for k, v in shown.items())})"

@@ -1,0 +1,114 @@
+"""Statistics -> linear classifier: nearest centroid (NCC), ridge regression, and a random one for the ablation.
+
+Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule. The solver runs
+on one thread: its bits do not depend on how many the machine has.
+"""
+import hashlib
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from scroll.errors import InputError
+from scroll.randomness import numpy_stream
+from scroll.statistics import GRID, Statistics
+
+NCC_BIASES = ('exact', 'paper', 'zero')
+TARGETS = ('pm1', 'onehot')
+
+
+@dataclass(frozen=True)
+class LinearPredictor:
+    """argmax_y w_y . u + b_y over unit features u.
+
+    Attributes:
+        classes: (K,) sorted labels. weight: float64 (K, d). bias: float64 (K,).
+    """
+    classes: np.ndarray
+    weight: np.ndarray
+    bias: np.ndarray
+
+    def decision_function(self, features: np.ndarray) -> np.ndarray:
+        """Logits float64 (N, K) of quantised features (N, d)."""
+        return (np.asarray(features, np.float64) / GRID) @ self.weight.T + self.bias
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """Labels (N,) of quantised features (N, d)."""
+        return self.classes[self.decision_function(features).argmax(axis=1)]
+
+    def digest(self) -> str:
+        """SHA-256 of classes, weights and biases."""
+        sha = hashlib.sha256(json.dumps(self.classes.tolist()).encode())
+        for array in (self.weight, self.bias):
+            sha.update(np.ascontiguousarray(array, '<f8').tobytes())
+        return sha.hexdigest()
+
+
+def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
+    """Nearest centroid classifier as a linear layer (paper, eq. 5), w_y = c_y.
+
+    |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the -|c_y|^2 of the
+    paper's appendix, which lacks the factor; `zero` has no bias. Centroids of unit features are shorter than one.
+    """
+    _check_seen(statistics)
+    factors = dict(exact=-0.5, paper=-1.0, zero=0.0)
+    if bias not in factors:
+        raise InputError(f'ncc bias {bias!r}: expected one of {", ".join(NCC_BIASES)}')
+    centroids = statistics.sums[:, :-1] / (statistics.counts[:, None] * float(GRID))
+    return LinearPredictor(statistics.classes, centroids, factors[bias] * (centroids * centroids).sum(axis=1))
+
+
+def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:
+    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, regularised like the others, is the bias).
+
+    Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, by Cholesky in float64 with one step of
+    refinement. R holds the class sums S (`onehot`), or 2 S - sum_y S_y for targets +-1 (`pm1`), which gives the same
+    argmax and logits twice as far apart. The paper's lambda is alpha / N.
+
+    Raises:
+        InputError: nothing seen, or alpha too small for a positive definite system.
+    """
+    _check_seen(statistics)
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise InputError(f'ridge lambda {alpha}: expected a positive number')
+    gram = torch.from_numpy(statistics.gram / float(GRID) ** 2)                 # (d + 1, d + 1)
+    sums = torch.from_numpy(statistics.sums / float(GRID)).T                    # (d + 1, K)
+    if targets == 'pm1':
+        sums = 2 * sums - gram[:, -1:]                                          # the last column of A is sum_y S_y
+    elif targets != 'onehot':
+        raise InputError(f'targets {targets!r}: expected one of {", ".join(TARGETS)}')
+    gram.diagonal().add_(alpha)
+    with _one_thread():
+        factor, failed = torch.linalg.cholesky_ex(gram)
+        if failed:
+            raise InputError(f'ridge lambda {alpha}: the system is not positive definite; use a larger one')
+        solution = torch.cholesky_solve(sums, factor)
+        solution += torch.cholesky_solve(sums - gram @ solution, factor)
+    weights = solution.T.contiguous().numpy()                                   # (K, d + 1)
+    return LinearPredictor(statistics.classes, weights[:, :-1].copy(), weights[:, -1].copy())
+
+
+def random(statistics: Statistics, seed: int = 0) -> LinearPredictor:
+    """Weights that ignore what was seen but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
+    _check_seen(statistics)
+    bound = statistics.dim ** -0.5
+    shape = (len(statistics.classes), statistics.dim + 1)
+    weights = numpy_stream(seed, 'initialisation').uniform(-bound, bound, shape)
+    return LinearPredictor(statistics.classes, weights[:, :-1].copy(), weights[:, -1].copy())
+
+
+def _check_seen(statistics: Statistics) -> None:
+    if not len(statistics.classes):
+        raise InputError('there is no predictor before the first sample')
+
+
+@contextmanager
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,20 @@
+"""One random stream per concern: what one part of a run draws never shifts what another part sees."""
+import hashlib
+
+import numpy as np
+import torch
+
+
+def stream_seed(seed: int, concern: str) -> int:
+    """A 63-bit seed for one concern ('schedule', 'shuffle', 'adaptation', ...), derived from the run's seed."""
+    return int.from_bytes(hashlib.sha256(f'{seed}/{concern}'.encode()).digest()[:8], 'big') >> 1
+
+
+def numpy_stream(seed: int, concern: str) -> np.random.Generator:
+    """The concern's numpy generator."""
+    return np.random.default_rng(stream_seed(seed, concern))
+
+
+def torch_stream(seed: int, concern: str) -> torch.Generator:
+    """The concern's torch generator, on the CPU."""
+    return torch.Generator().manual_seed(stream_seed(seed, concern))

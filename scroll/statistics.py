@@ -1,0 +1,175 @@
+"""What SCROLL keeps of a stream: per-class counts and sums and the Gram matrix of its features, as exact integers.
+
+Features have unit length and lie on a grid of 2^-18 (`scroll.embedding.quantise`), so their products are integers below
+2^36 and a float64 matrix product over up to 2^17 of them is exact whatever the order, blocking or number of threads. Each
+such product is added to int64 totals, which hold 2^27 (134 million) samples. Hence the sums are the same, to the last bit,
+for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made exact); `remove` undoes `add` without trace.
+
+    >>> import numpy as np
+    >>> from scroll.embedding import quantise
+    >>> u, y = quantise(np.random.default_rng(0).normal(size=(6, 4))), np.array([0, 1, 0, 1, 2, 2])
+    >>> one, two = Statistics(4).add(u, y), Statistics(4).add(u[3:], y[3:]).add(u[:3], y[:3])
+    >>> one.digest() == two.digest()
+    True
+"""
+import hashlib
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from scroll.errors import InputError
+
+GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
+GRID = 1 << GRID_BITS
+_BLOCK = 1 << 13                     # rows per matrix product; exactness would allow 2^17, memory likes less
+MAX_SAMPLES = 1 << 27                # int64 holds this many products of 2^36
+_FORMAT = 'scroll-statistics-1'
+
+
+class Statistics:
+    """Exact sufficient statistics of a labelled stream of d-dimensional features; a commutative monoid under `merge`.
+
+    Attributes:
+        dim: d, without the constant feature that stands for the bias.
+        classes: (K,) sorted labels seen, int64 or str.
+        counts: int64 (K,), samples of each class.
+        sums: int64 (K, d + 1), sum of [u; 1] over each class, in units of 2^-18.
+        gram: int64 (d + 1, d + 1), sum of [u; 1][u; 1]^T over all samples, in units of 2^-36.
+    """
+
+    def __init__(self, dim: int):
+        self.dim = int(dim)
+        self.classes = np.zeros(0, np.int64)
+        self.counts = np.zeros(0, np.int64)
+        self.sums = np.zeros((0, self.dim + 1), np.int64)
+        self.gram = np.zeros((self.dim + 1, self.dim + 1), np.int64)
+
+    @property
+    def total(self) -> int:
+        """Number of samples."""
+        return int(self.counts.sum())
+
+    def add(self, features: np.ndarray, labels) -> 'Statistics':
+        """Count samples in. features: integers (N, d) on the grid; labels: (N,). Returns self.
+
+        Raises:
+            InputError: wrong shape or dtype, values off the grid, or more than 2^27 samples in all. Nothing is changed.
+        """
+        return self._combine(_sums_of(features, labels, self.dim), +1)
+
+    def remove(self, features: np.ndarray, labels) -> 'Statistics':
+        """Undo `add` for samples that were added before: the state is that of never having seen them.
+
+        Raises:
+            InputError: a class would be left with fewer than no samples. (Samples of a known class that were never
+                added cannot be told from ones that were.)
+        """
+        return self._combine(_sums_of(features, labels, self.dim), -1)
+
+    def merge(self, other: 'Statistics') -> 'Statistics':
+        """Add the statistics of another stream, for example another worker's. `other` is not changed."""
+        if other.dim != self.dim:
+            raise InputError(f'cannot merge statistics of {other.dim}-dimensional features into {self.dim}-dimensional ones')
+        return self._combine(other, +1)
+
+    def _combine(self, other: 'Statistics', sign: int) -> 'Statistics':
+        """self + sign * other, classes without samples dropped."""
+        classes = np.union1d(self.classes, other.classes) if len(self.classes) else other.classes
+        counts = np.zeros(len(classes), np.int64)
+        sums = np.zeros((len(classes), self.dim + 1), np.int64)
+        for part, factor in ((self, 1), (other, sign)):
+            at = np.searchsorted(classes, part.classes)
+            counts[at] += factor * part.counts
+            sums[at] += factor * part.sums
+        if (counts < 0).any():
+            raise InputError(f'class {classes[counts < 0][0]} has fewer samples than are to be removed')
+        if counts.sum() > MAX_SAMPLES:
+            raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
+        kept = counts > 0
+        self.classes, self.counts, self.sums = classes[kept], counts[kept], sums[kept]
+        self.gram = self.gram + sign * other.gram
+        return self
+
+    def relabel(self, mapping) -> 'Statistics':
+        """A copy whose class c is called mapping[c]; names must stay distinct."""
+        names = np.array([mapping[c] for c in self.classes.tolist()])
+        order = np.argsort(names)
+        if len(np.unique(names)) != len(names):
+            raise InputError('relabel: two classes would get the same name')
+        out = Statistics(self.dim)
+        out.classes, out.counts, out.sums = names[order], self.counts[order], self.sums[order]
+        out.gram = self.gram.copy()
+        return out
+
+    def digest(self) -> str:
+        """SHA-256 of all that is kept: equal for two streams exactly if their sums are."""
+        header = json.dumps([_FORMAT, self.dim, GRID_BITS, self.classes.tolist()])
+        sha = hashlib.sha256(header.encode())
+        for array in (self.counts, self.sums, self.gram):
+            sha.update(np.ascontiguousarray(array, '<i8').tobytes())
+        return sha.hexdigest()
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Statistics) and self.digest() == other.digest()
+
+    __hash__ = None
+
+    def save(self, path) -> None:
+        """Write to `path` (npz, no pickles), whole or not at all."""
+        side = Path(f'{path}.part')
+        with open(side, 'wb') as file:
+            np.savez(file, format=_FORMAT, classes=self.classes, counts=self.counts, sums=self.sums, gram=self.gram,
+                     digest=self.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(side, path)
+
+    @classmethod
+    def load(cls, path) -> 'Statistics':
+        """Read what `save` wrote; InputError if the file is damaged or something else. Runs no code from the file."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                content = {name: file[name] for name in ('format', 'classes', 'counts', 'sums', 'gram', 'digest')}
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f'{path}: not a statistics file, or damaged ({error})') from error
+        out = cls(max(content['gram'].shape[-1] - 1, 0) if content['gram'].ndim else 0)
+        out.classes, out.counts, out.sums, out.gram = (content[k] for k in ('classes', 'counts', 'sums', 'gram'))
+        if str(content['format']) != _FORMAT or out.digest() != str(content['digest']):
+            raise InputError(f'{path}: damaged, or of another version (its content does not match its digest)')
+        return out
+
+
+def check_labels(labels, count: int) -> np.ndarray:
+    """Labels as an int64 or str array (N,); anything else is an InputError."""
+    labels = np.asarray(labels)
+    if labels.shape != (count,):
+        raise InputError(f'y has shape {labels.shape}: expected ({count},), one label a sample')
+    if labels.dtype.kind in 'bui':
+        return labels.astype(np.int64)
+    if labels.dtype.kind == 'U':
+        return labels
+    raise InputError(f'y has dtype {labels.dtype}: labels must be integers or strings')
+
+
+def _sums_of(features: np.ndarray, labels, dim: int) -> Statistics:
+    """The statistics of one batch of quantised features."""
+    features = np.asarray(features)
+    if features.ndim != 2 or features.shape[1] != dim or features.dtype.kind not in 'iu':
+        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected integers (N, {dim})')
+    labels = check_labels(labels, len(features))
+    if len(features) and max(features.max(), -int(features.min())) > GRID:
+        raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected -{GRID}..{GRID}')
+    out = Statistics(dim)
+    out.classes, index, out.counts = np.unique(labels, return_inverse=True, return_counts=True)
+    out.sums = np.zeros((len(out.classes), dim + 1), np.int64)
+    for start in range(0, len(features), _BLOCK):
+        rows = np.full((len(features[start:start + _BLOCK]), dim + 1), float(GRID))    # (n, d + 1), last column the bias
+        rows[:, :dim] = features[start:start + _BLOCK]
+        out.gram += (rows.T @ rows).astype(np.int64)                                   # exact: see the first docstring
+        onehot = np.zeros((len(out.classes), len(rows)))
+        onehot[index[start:start + _BLOCK], np.arange(len(rows))] = 1
+        out.sums += (onehot @ rows).astype(np.int64)                                   # exact: sums below 2^18 * 2^13
+    return out
