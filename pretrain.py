@@ -44,6 +44,7 @@ def parse_args(argv=None):
 def training_batch(images, size, coarse, generator):
     """uint8 (B, 84, 84, 3) -> augmented float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter, flip."""
     import torch
+
     from scroll.images import colour_jitter, random_flip, resize
     full = images.shape[1]
     crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))       # one size a batch, a place an image
@@ -73,8 +74,8 @@ def main(argv=None):
     import numpy as np
     import torch
     import torch.nn.functional as F
-    from backbone import get_backbone_class
-    from backbone import weights
+
+    from backbone import get_backbone_class, weights
     from datasets.utils.readers import mini_split
     from scroll.images import Preprocessing
 

@@ -93,8 +93,8 @@ def find(name: str) -> Path:
     raise UserError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from scratch)")
 
 
-def load(name: str) -> Weights:
-    """Read weights by shipped name or path.
+def load(name: str, tensors: bool = True) -> Weights:
+    """Read weights by shipped name or path; `tensors=False` reads only what the file says about itself.
 
     Raises:
         UserError: there is no such file, or it is damaged, or it is not in this format.
@@ -103,14 +103,14 @@ def load(name: str) -> Weights:
     try:
         with safe_open(path, framework='pt') as file:
             about = json.loads((file.metadata() or {}).get('about', '{}'))
-            tensors = {key: file.get_tensor(key).float() for key in file.keys()}
+            values = {key: file.get_tensor(key).float() for key in file.keys()} if tensors else {}
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f'--weights {name}: {path} is damaged or not a safetensors file ({error})') from error
     if about.get('format') != _FORMAT:
         raise UserError(f"--weights {name}: {path} does not say what it is; expected metadata 'about' as pretrain.py writes it")
-    bad = [key for key, t in tensors.items() if not torch.isfinite(t).all()]
+    bad = [key for key, t in values.items() if not torch.isfinite(t).all()]
     if bad:
         raise UserError(f'--weights {name}: tensor {bad[0]} is not finite; the file is damaged')
-    return Weights(name=str(name), tensors=tensors, backbone=about['backbone'], options=about['options'],
+    return Weights(name=str(name), tensors=values, backbone=about['backbone'], options=about['options'],
                    input_size=int(about['input_size']), mean=tuple(about['mean']), std=tuple(about['std']),
                    digest=hashlib.sha256(path.read_bytes()).hexdigest(), info=about['info'])

@@ -86,7 +86,14 @@ class Scroll:
         Raises:
             InputError: the input cannot be used (the reason in one line). Nothing is changed then.
         """
-        samples, features, keys = self._embed(X)
+        return self.learn(*self._embed(X), y)
+
+    def learn(self, samples, features, keys, y) -> 'Scroll':
+        """`partial_fit` for a caller that has embedded already, for example many small segments at once.
+
+        Args:
+            samples: (N, ...), what the buffer stores. features: int32 (N, d), quantised. keys: uint64 (N,). y: labels (N,).
+        """
         labels = check_labels(y, len(features))
         if len(labels) == 0:
             raise InputError('X has no samples: expected at least one')

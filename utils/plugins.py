@@ -72,6 +72,11 @@ class PluginFolder:
         """All known names, sorted."""
         return sorted(set(self.files()) | set(self.registered))
 
+    def check(self, name: str) -> None:
+        """UserError, with the nearest known names, if nothing is called `name`. Imports nothing."""
+        if normalise(name) not in self.names():
+            raise UserError(f"--{self.kind} {name}: no such {self.kind}; {nearest(normalise(name), self.names())}")
+
     def get(self, name: str):
         """The class or function called `name`.
 
@@ -81,8 +86,7 @@ class PluginFolder:
         key = normalise(name)
         if key in self.registered:
             return self.registered[key]
-        if key not in self.files():
-            raise UserError(f"--{self.kind} {name}: no such {self.kind}; {nearest(key, self.names())}")
+        self.check(key)
         module, attribute = self.files()[key]
         try:
             return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,27 @@
+# Everything runs in a virtual environment of its own, .venv, made on first use.
+PYTHON ?= python3
+RUN := .venv/bin/python
+
+.PHONY: demo test bench tune
+
+.venv/installed: requirements.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+.venv/installed-dev: requirements-dev.txt .venv/installed
+	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@
+
+demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row, a plot
+	$(RUN) main.py --model scroll --dataset seq-digits
+
+test: .venv/installed-dev       ## lint, then the whole test suite
+	.venv/bin/ruff check .
+	$(RUN) -m pytest -q
+
+bench: .venv/installed          ## speed and memory, as ratios; needs nothing but the shipped weights
+	$(RUN) scripts/bench.py
+
+tune: .venv/installed           ## the values of models/config/scroll.yaml, from held-out training data
+	$(RUN) scripts/tune.py

@@ -1,0 +1,16 @@
+"""Sequential CIFAR-10: 50,000 training and 10,000 test images of 10 classes, 32x32, `5` tasks by default."""
+from datasets.utils import readers
+from datasets.utils.continual_dataset import ScheduledDataset
+
+
+class SequentialCIFAR10(ScheduledDataset):
+    """CIFAR-10 (Krizhevsky 2009); normalisation without pre-trained weights: channel means and deviations of the training set."""
+    NAME = 'seq-cifar10'
+    N_CLASSES = 10
+    SIZE = (32, 32)
+    DEFAULT_SPLITS = 5
+    MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615)
+
+    @classmethod
+    def read(cls, args):
+        return readers.cifar(args.base_path, 'CIFAR10')

@@ -1,0 +1,16 @@
+"""Sequential digits: scikit-learn's 1,797 real handwritten digits, 8x8; needs no download. Five tasks of two by default."""
+from datasets.utils import readers
+from datasets.utils.continual_dataset import ScheduledDataset
+
+
+class SequentialDigits(ScheduledDataset):
+    """Optical recognition of handwritten digits (UCI; Alpaydin and Kaynak 1998), every fifth image of a class for testing."""
+    NAME = 'seq-digits'
+    N_CLASSES = 10
+    SIZE = (8, 8)
+    DEFAULT_SPLITS = 5
+    PADDING, FLIP = 1, False
+
+    @classmethod
+    def read(cls, args):
+        return readers.digits()

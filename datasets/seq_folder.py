@@ -1,0 +1,25 @@
+"""A user's own images as a stream: `--data_dir DIR` with `train/<class>/*` and `test/<class>/*`; five tasks by default."""
+from datasets.utils import readers
+from datasets.utils.continual_dataset import ScheduledDataset
+from utils.errors import UserError
+
+
+class SequentialFolder(ScheduledDataset):
+    """Images are read once and kept at 84x84; any format Pillow reads."""
+    NAME = 'seq-folder'
+    N_CLASSES = 0                       # known once the folder is read
+    SIZE = (84, 84)
+    DEFAULT_SPLITS = 5
+    PADDING = 8
+
+    @staticmethod
+    def get_parser(parser):
+        parser = ScheduledDataset.get_parser(parser)
+        parser.add_argument('--data_dir', help='folder with train/<class>/ and test/<class>/ (seq-folder)')
+        return parser
+
+    @classmethod
+    def read(cls, args):
+        if not args.data_dir:
+            raise UserError('--data_dir is missing: seq-folder needs a folder with train/<class>/ and test/<class>/ in it')
+        return readers.folder(args.data_dir, cls.SIZE[0])

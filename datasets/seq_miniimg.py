@@ -1,0 +1,21 @@
+"""Sequential miniImageNet: the 20 test classes, 500 training and 100 test images each, 84x84, ten tasks of two by default."""
+from datasets.utils import readers
+from datasets.utils.continual_dataset import ScheduledDataset
+
+
+class SequentialMiniImageNet(ScheduledDataset):
+    """miniImageNet (Vinyals et al. 2016), the meta-test classes, as in the paper's section 4.2.
+
+    Normalisation without pre-trained weights: that of Tian et al. 2020.
+    """
+    NAME = 'seq-miniimg'
+    N_CLASSES = 20
+    SIZE = (84, 84)
+    DEFAULT_SPLITS = 10
+    PADDING = 8
+    MEAN = (120.39586422 / 255, 115.59361427 / 255, 104.54012653 / 255)
+    STD = (70.68188272 / 255, 68.27635343 / 255, 72.54505529 / 255)
+
+    @classmethod
+    def read(cls, args):
+        return readers.mini_imagenet(args.base_path)

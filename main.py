@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Train a continual-learning method on a stream, from the command line.
+
+    python main.py --model scroll --dataset seq-cifar100 --n_splits 50
+"""
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))     # `datasets` is ours, whatever else is installed
+
+from utils.args import (  # noqa: E402
+    apply_defaults,
+    base_parser,
+    binary_to_boolean_type,
+    check_repeated,
+    dataset_config,
+    model_config,
+    relax_required,
+)
+from utils.errors import UserError  # noqa: E402
+from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
+
+
+def parse_args(cmd=None):
+    """The run's arguments; see `utils.args` for the order of precedence.
+
+    Raises:
+        UserError: anything wrong with the command line or a config file, in one line.
+    """
+    cmd = sys.argv[1:] if cmd is None else list(cmd)
+    check_repeated(cmd)
+    chosen = _peek(cmd)
+    parser = base_parser()
+    if {'-h', '--help'} & set(cmd) and not (chosen.model and chosen.dataset):
+        parser.epilog = _names()
+        parser.parse_args(cmd)                                      # prints and exits
+    import datasets
+    import models
+    models.PLUGINS.check(chosen.model)
+    datasets.PLUGINS.check(chosen.dataset)
+    import backbone
+    model, dataset = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+    dataset.get_parser(parser)
+    _flags_of(parser, dataset, 'data set')
+    about, name = _backbone(chosen, dataset)
+    _flags_of(parser, backbone.get_backbone_class(name), f'backbone {name}')
+    before = dict(parser._defaults)
+    model.get_parser(parser)
+    from_model = {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v}
+    apply_defaults(parser, dict(batch_size=dataset.get_batch_size(), n_epochs=dataset.get_epochs(), backbone=name,
+                                weights=chosen.weights), 'defaults of the data set')
+    if about is not None:
+        apply_defaults(parser, about.options, f'--weights {chosen.weights}')
+    apply_defaults(parser, dataset_config(normalise(chosen.dataset), chosen.dataset_config), 'data-set config')
+    apply_defaults(parser, from_model, f'defaults of {chosen.model}')
+    relax_required(parser)
+    known = vars(parser.parse_args(cmd))
+    apply_defaults(parser, model_config(normalise(chosen.model), known['model_config'] or 'default', known),
+                   f'models/config/{chosen.model}.yaml')
+    args = parser.parse_args(cmd)
+    args.model, args.dataset, args.backbone = (normalise(x) for x in (args.model, args.dataset, args.backbone))
+    for flag, why in model.REFUSED_FLAGS.items():
+        if any(item.split('=')[0] == f'--{flag}' for item in cmd):
+            raise UserError(f'--{flag} has no effect on --model {args.model}: {why}')
+    return args
+
+
+def _peek(cmd):
+    """What decides which other flags there are."""
+    parser = base_parser(add_help=False)
+    for action in parser._actions:
+        action.required = False
+    chosen = parser.parse_known_args([item for item in cmd if item not in ('-h', '--help')])[0]
+    if not {'-h', '--help'} & set(cmd):
+        for flag in ('model', 'dataset'):
+            if not getattr(chosen, flag):
+                raise UserError(f'--{flag} is missing; {_names().splitlines()[flag == "dataset"]}')
+    return chosen
+
+
+def _backbone(chosen, dataset):
+    """(what the weights say about themselves or None, backbone name); fills in `chosen.weights`."""
+    from backbone import weights
+    if chosen.weights is None:
+        chosen.weights = weights.DEFAULT
+    if chosen.weights == 'none':
+        return None, chosen.backbone or dataset.get_backbone(dataset)
+    about = weights.load(chosen.weights, tensors=False)
+    if chosen.backbone and normalise(chosen.backbone) != about.backbone:
+        raise UserError(f"--backbone {chosen.backbone}: --weights {chosen.weights} are for {about.backbone}; give other "
+                        "weights, or 'none' to start from scratch")
+    return about, about.backbone
+
+
+def _flags_of(parser, build, title: str) -> None:
+    """A flag for each keyword parameter of a data-set or backbone signature that is not one already."""
+    taken = {action.dest for action in parser._actions}
+    new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
+    group = parser.add_argument_group(title) if new else None
+    for name, parameter in new.items():
+        default = None if parameter.default is parameter.empty else parameter.default
+        kind = parameter.annotation if parameter.annotation in (int, float, str, bool) else type(default)
+        kind = binary_to_boolean_type if kind is bool else str if kind is type(None) else kind
+        group.add_argument(f'--{name}', type=kind, default=default, required=parameter.default is parameter.empty,
+                           help=f'(default: {default})')
+
+
+def _names() -> str:
+    """What --model, --dataset and --weights accept, read from file names and sources: no import."""
+    from utils.plugins import PluginFolder
+    shipped = ' '.join(sorted(p.stem for p in (ROOT / 'backbone' / 'weights').glob('*.safetensors')))
+    lines = [f"{kind}s: {' '.join(PluginFolder(folder, kind).names())}"
+             for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))]
+    return '\n'.join([*lines, f'weights: {shipped or "none"}', 'Add --model and --dataset to see their flags.'])
+
+
+def initialize(args):
+    """Data set, backbone and model of a run: (model, dataset, args)."""
+    import torch
+
+    from backbone import get_backbone, weights
+    from datasets import get_dataset
+    from models import get_model
+    from utils.conf import get_device, results_folder, set_random_seed
+    from utils.results import check_writable
+    if args.num_threads:
+        torch.set_num_threads(args.num_threads)
+    args.device = get_device(args.device)
+    set_random_seed(args.seed)
+    if not args.disable_log:
+        check_writable(results_folder(args, 'class-il').parent.parent.parent)
+    dataset = get_dataset(args)
+    args.class_order, args.num_classes = getattr(dataset, 'class_order', None), dataset.N_CLASSES
+    net = get_backbone(args)
+    if args.weights != 'none':
+        weights.load(args.weights).load_into(net)
+    return get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset), dataset, args
+
+
+def main(args=None) -> int:
+    """Run; returns the exit code: 0, or 2 after one line on what the user can mend."""
+    from scroll.errors import InputError
+    try:
+        args = parse_args() if args is None else args
+        model, dataset, args = initialize(args)
+        from utils.training import train
+        train(model, dataset, args)
+    except (UserError, InputError) as error:
+        print(f'{Path(__file__).name}: error: {" ".join(str(error).split())}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print('interrupted: nothing was written', file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""SCROLL, schedule-robust online continual learning: the library `scroll` under Mammoth's contract.
+
+    python main.py --model scroll --dataset seq-cifar100 --n_splits 50
+
+A frozen psi; exact statistics and a buffer, updated once for each segment of the schedule, whatever the batch size; f_T on
+demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: after each), always from the pristine psi.
+All state is kept under the labels of the files, so that renaming classes (`--permute_classes`) changes no digest.
+"""
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from models.utils.continual_model import ContinualModel
+from scroll import predictors
+from scroll.adaptation import MODES, Adaptation
+from scroll.embedding import DTYPES, Embedder, quantise
+from scroll.exemplars import STRATEGIES
+from scroll.images import Augmentation, Preprocessing
+from scroll.learner import CLASSIFIERS, Scroll
+from utils import binary_to_boolean_type
+from utils.args import add_rehearsal_args, real, whole
+from utils.errors import UserError
+from utils.evaluate import evaluate
+
+_EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on chunks, the learner on segments
+
+
+class ScrollModel(ContinualModel):
+    """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
+    NAME = 'scroll'
+    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
+    RAW_STREAM = True
+    REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr and --classifier_lr',
+                     'optimizer': 'SCROLL adapts with AdaDelta', 'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
+                     'optim_mom': 'SCROLL adapts with AdaDelta', 'optim_nesterov': 'SCROLL adapts with AdaDelta',
+                     'lr_scheduler': 'SCROLL learns online without steps', 'drop_last': 'SCROLL learns from every sample',
+                     'eval_epochs': 'SCROLL sees every sample once'}
+
+    @staticmethod
+    def get_parser(parser):
+        add_rehearsal_args(parser)
+        flag = parser.add_argument_group('SCROLL, online stage').add_argument
+        flag('--predictor', choices=CLASSIFIERS, default='ridge', help='classifier of f_T')
+        flag('--ridge_lambda', type=real(positive=True), default=0.1, help='ridge: added to the Gram matrix (sum, not mean)')
+        flag('--ridge_targets', choices=predictors.TARGETS, default='pm1', help='ridge: +-1 or one-hot')
+        flag('--ncc_bias', choices=predictors.NCC_BIASES, default='exact', help="ncc: -|c|^2/2, the paper's -|c|^2, or none")
+        flag('--buffer_strategy', choices=STRATEGIES, default='herding', help='which samples of a class are kept')
+        flag('--embed_dtype', choices=tuple(DTYPES), default='float32', help='arithmetic of psi')
+        flag('--embed_chunk', type=whole(1), default=64, help='images psi sees at once; part of what a feature is')
+        flag('--channels_last', type=binary_to_boolean_type, default=True, help='memory layout of psi')
+        flag('--feature_cache', type=binary_to_boolean_type, default=True, help='keep features below <base_path>/cache')
+        flag = parser.add_argument_group('SCROLL, adaptation').add_argument
+        flag('--adaptation', choices=MODES, default='auto', help='auto: adapters up to the threshold, full tuning above')
+        flag('--adaptation_threshold', type=whole(0), default=500, help='largest buffer for adapters')
+        flag('--adapt_every_task', type=binary_to_boolean_type, default=False, help='make and evaluate f* after each task')
+        flag('--iterations', type=whole(0), default=300, help='updates')
+        flag('--adapt_lr', type=real(0), default=0.02, help='AdaDelta: adapters or network')
+        flag('--classifier_lr', type=real(0), default=0.01, help='AdaDelta: classifier')
+        flag('--scale_lr', type=real(0), default=1.0, help='AdaDelta: logit scale, where it is learned')
+        flag('--scale', type=real(positive=True), default=1.0, help='initial logit scale, where it is not calibrated')
+        flag('--calibrate_scale', type=binary_to_boolean_type, default=True, help='set the scale by cross-entropy first')
+        flag('--learn_scale', choices=('auto', '0', '1'), default='auto', help='auto: with adapters only')
+        flag('--adapt_padding', type=real(0), default=6 / 84, help='largest shift of the random crop, as a share of the size')
+        flag('--adapt_flip', type=binary_to_boolean_type, help='mirror half of the images (default: as the data set says)')
+        flag('--adapt_jitter', type=real(0), default=0.0, help='colour jitter')
+        parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=500, minibatch_size=50, model_config='best')
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        if args.n_epochs != 1:
+            raise UserError(f'--n_epochs {args.n_epochs}: SCROLL sees every sample once; use 1 or leave the flag out')
+        if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
+            raise UserError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
+        self.net.requires_grad_(False)
+        preprocessing = getattr(dataset, 'preprocessing', None) or Preprocessing(args.input_size)
+        self.embedder = Embedder(self.net, preprocessing, args.embed_dtype, self.device, args.embed_chunk, args.channels_last,
+                                 Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None)
+        flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip
+        self.learner = Scroll(
+            self.embedder, args.predictor, args.ridge_lambda, args.ridge_targets, args.ncc_bias, args.buffer_size,
+            args.buffer_strategy, seed=args.seed,
+            adaptation=Adaptation(
+                mode=args.adaptation, threshold=args.adaptation_threshold, iterations=args.iterations, lr=args.adapt_lr,
+                classifier_lr=args.classifier_lr, scale_lr=args.scale_lr, scale=args.scale, calibrate=args.calibrate_scale,
+                learn_scale=None if args.learn_scale == 'auto' else args.learn_scale == '1', minibatch=args.minibatch_size,
+                augmentation=Augmentation(args.adapt_padding, flip, args.adapt_jitter)))
+        self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
+        self.to_file = np.argsort(self.to_stream)
+        self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
+        self.online_curve, self.accuracies = [], None
+        self._segment, self._waiting, self._test_features = [], [], {}
+        self._force_online = False
+
+    def get_parameters(self):
+        """Nothing: psi is frozen."""
+        return []
+
+    def begin_task(self, dataset):
+        ends = getattr(dataset.train_loader, 'segment_ends', None)
+        self._ends = set() if ends is None else set(np.asarray(ends).tolist())
+        self._arrived = 0
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self._segment.append((_as_images(not_aug_inputs), self.to_file[labels.cpu().numpy()]))
+        self._arrived += len(labels)
+        if self._arrived in self._ends:
+            self._end_segment()
+        return 0.0
+
+    def end_task(self, dataset):
+        self._end_segment()
+        self._learn()
+        if self._adapts():
+            self._adapt()
+
+    def _adapts(self) -> bool:
+        last = self.current_task == self.n_tasks - 1
+        return self.args.buffer_size > 0 and self.args.adaptation != 'none' and (last or self.args.adapt_every_task)
+
+    def _end_segment(self) -> None:
+        if self._segment:
+            self._waiting.append(tuple(np.concatenate(part) for part in zip(*self._segment)))
+            self._segment = []
+        if sum(len(labels) for _, labels in self._waiting) >= _EMBED_AT_ONCE:
+            self._learn()
+
+    def _learn(self) -> None:
+        """Embed the waiting segments together, then learn from them one after the other."""
+        if not self._waiting:
+            return
+        images = np.concatenate([images for images, _ in self._waiting])
+        began = time.perf_counter()
+        with tqdm(total=len(images), desc=f'Embedding, task {self.current_task + 1}', leave=False, unit='img',
+                  disable=self.args.non_verbose or None) as bar:
+            features, keys = self.embedder(images, bar.update)
+        embedded, start = time.perf_counter(), 0
+        for _, labels in self._waiting:
+            part = slice(start, start + len(labels))
+            self.learner.learn(images[part], features[part], keys[part], labels)
+            start += len(labels)
+        self._waiting = []
+        if self.embedder.cache is not None:
+            self.embedder.cache.flush()
+        self.seconds['embedding'] += embedded - began
+        self.seconds['statistics'] += time.perf_counter() - embedded
+
+    def _adapt(self) -> None:
+        began = time.perf_counter()
+        with tqdm(total=self.args.iterations, desc='Adapting', leave=False, disable=self.args.non_verbose or None) as bar:
+            self.learner.adapt(progress=lambda loss: bar.update())
+        self.seconds['adaptation'] += time.perf_counter() - began
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits (B, N_CLASSES), minus infinity for classes not seen: of f* where there is one, else of f_T.
+
+        x: uint8 images (B, H, W, C), or network inputs (B, 3, S, S).
+        """
+        adapted = None if self._force_online else self.learner.adapted_
+        if adapted is None:
+            logits = self.learner.predictor().decision_function(self._features_of(x))
+        else:
+            logits = adapted.decision_function(x.cpu())
+        out = torch.full((len(x), self.N_CLASSES), -torch.inf)
+        out[:, self.to_stream[self.learner.classes_]] = torch.from_numpy(logits).float()
+        return out.to(x.device)
+
+    def _features_of(self, x: torch.Tensor) -> np.ndarray:
+        """Quantised features; those of test images are computed once (a loader hands out the same memory each time)."""
+        if x.is_floating_point():
+            return quantise(self.embedder.features(x))
+        place = x.data_ptr(), len(x)
+        if place not in self._test_features:
+            self._test_features[place] = x, self.embedder(x)[0]         # x is kept, so its memory stays its own
+        return self._test_features[place][1]
+
+    def curves(self) -> dict:
+        return {'f_T (online)': self.online_curve}
+
+    def end_eval(self, dataset, accs):
+        online = accs
+        if self.learner.adapted_ is not None:
+            self._force_online = True
+            online = evaluate(self, dataset)
+            self._force_online = False
+        self.online_curve.append((self.current_task, float(np.mean(online[0]))))
+        sizes = [len(loader.dataset) for loader in dataset.test_loaders]
+        self.accuracies = [float(np.average(a[0], weights=sizes)) for a in (online, accs)]
+
+    def summary(self) -> list:
+        online, final = self.accuracies
+        lines = [f'statistics {self.learner.digest()[:16]}, f_T {self.learner.predictor().digest()[:16]} '
+                 f'(same under every schedule, on this kind of hardware)']
+        if self.learner.adapted_ is not None:
+            adapted = self.learner.adapted_
+            lines += [f'f_T {online:.2f} % -> f* {final:.2f} %  ({adapted.mode}, {len(self.learner.buffer_)} samples, logit '
+                      f'scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})']
+            if final < online:
+                lines += ['warning: f* does worse than f_T here: fewer --iterations or smaller steps (--adapt_lr, '
+                          '--classifier_lr) may help, or --adaptation none']
+        return lines + ['online stage: ' + ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())]
+
+    def results(self) -> dict:
+        learner, adapted = self.learner, self.learner.adapted_
+        row = dict(online_accuracy=round(self.accuracies[0], 4), adapted_accuracy=adapted and round(self.accuracies[1], 4),
+                   statistics_digest=learner.digest(),
+                   online_digest=learner.predictor().digest(), psi_digest=self.embedder.digest,
+                   buffered=0 if learner.buffer_ is None else len(learner.buffer_),
+                   buffer_digest=None if learner.buffer_ is None else learner.buffer_.content().digest(),
+                   adapted_digest=None if adapted is None else adapted.digest(),
+                   adapted_mode=None if adapted is None else adapted.mode,
+                   initial_scale=None if adapted is None else adapted.initial_scale,
+                   final_scale=None if adapted is None else adapted.scale)
+        return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}
+
+
+def _as_images(batch: torch.Tensor) -> np.ndarray:
+    """uint8 (B, H, W, C), from that or from Mammoth's float (B, C, H, W) in [0, 1]."""
+    if batch.is_floating_point():
+        batch = (batch * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+    return np.ascontiguousarray(batch.cpu().numpy())

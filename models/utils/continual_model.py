@@ -1,0 +1,172 @@
+"""The contract every method fulfils: Mammoth's `ContinualModel`.
+
+A method file defines a subclass with a `NAME` and an `observe`; the training loop (`utils.training`) calls, for each task,
+`begin_task`, then for each epoch `begin_epoch`, `observe` per batch, `end_epoch`, then `end_task`. The smallest method:
+
+    class Sgd(ContinualModel):
+        NAME = 'sgd'
+        COMPATIBILITY = ['class-il', 'task-il']
+
+        def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+            self.opt.zero_grad()
+            loss = self.loss(self.net(inputs), labels)
+            loss.backward()
+            self.opt.step()
+            return loss.item()
+"""
+import inspect
+
+import torch
+from torch import nn
+
+from utils.conf import get_device
+
+
+class ContinualModel(nn.Module):
+    """Base class of all methods.
+
+    Class attributes:
+        NAME: how `--model` calls it. COMPATIBILITY: settings it is made for. AVAIL_OPTIMS: choices of `--optimizer`.
+        RAW_STREAM: the loaders then give `observe` and `forward` un-augmented uint8 images (B, H, W, C) as inputs, and
+            spend no time on augmenting.
+        REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any work.
+
+    Attributes, ready after `super().__init__`:
+        net, loss, args, transform, dataset, device, opt; N_CLASSES (num_classes), N_TASKS (n_tasks), SETTING,
+        cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a task ends;
+        n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the first task;
+        task_iteration, epoch_iteration: batches seen in this task and epoch.
+    """
+    NAME: str
+    COMPATIBILITY: list
+    AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
+    RAW_STREAM = False
+    REFUSED_FLAGS = {}
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__()
+        self.net, self.loss, self.args, self.transform, self.dataset = backbone, loss, args, transform, dataset
+        self.original_transform = transform
+        if dataset is not None:
+            normalisation = dataset.get_normalization_transform()
+            if normalisation is not None:
+                self.normalization_transform = normalisation
+            self.N_CLASSES = self.num_classes = dataset.N_CLASSES
+            self.N_TASKS = self.n_tasks = dataset.N_TASKS
+            self.SETTING = dataset.SETTING
+            self.cpt = self.classes_per_task = dataset.N_CLASSES_PER_TASK
+        self.device = get_device(getattr(args, 'device', None))
+        self.current_task = 0
+        self.n_seen_classes = self.n_past_classes = self.n_classes_current_task = self.n_remaining_classes = -1
+        self.task_iteration = self.epoch_iteration = 0
+        self.opt = self.get_optimizer() if backbone is not None else None
+        self.to(self.device)
+
+    @staticmethod
+    def get_parser(parser):
+        """Add the method's flags to `parser` and return it."""
+        return parser
+
+    def to(self, device):
+        super().to(device)
+        self.device = torch.device(device)
+        if self.net is not None:
+            self.net.to(device)
+        return self
+
+    def get_parameters(self):
+        """What the optimiser trains."""
+        return self.net.parameters()
+
+    def get_optimizer(self, params=None, lr=None):
+        """A new optimiser as the flags say; None if there is nothing to train."""
+        params = list(self.get_parameters() if params is None else params)
+        if not params:
+            return None
+        lr, wd = self.args.lr if lr is None else lr, self.args.optim_wd
+        if self.args.optimizer == 'sgd':
+            return torch.optim.SGD(params, lr=lr, weight_decay=wd, momentum=self.args.optim_mom,
+                                   nesterov=self.args.optim_nesterov)
+        return dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[self.args.optimizer](params, lr=lr, weight_decay=wd)
+
+    def get_offsets(self, task: int):
+        """First and last + 1 class of a task."""
+        return self.dataset.get_offsets(task)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits (B, N_CLASSES)."""
+        return self.net(x)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        """Learn from one batch; returns the loss, or a dict with 'loss'.
+
+        Args:
+            inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in [0, 1].
+        """
+        raise NotImplementedError(f'{type(self).__name__} has no observe')
+
+    def begin_task(self, dataset):
+        """Called before each task."""
+
+    def end_task(self, dataset):
+        """Called after each task, before it is evaluated."""
+
+    def begin_epoch(self, epoch, dataset):
+        """Called before each epoch."""
+
+    def end_epoch(self, epoch, dataset):
+        """Called after each epoch."""
+
+    def end_eval(self, dataset, accs):
+        """Called after each evaluation with (class-il, task-il) accuracies per task, in percent."""
+
+    def results(self) -> dict:
+        """Columns of its own for the results row, asked for once, at the end of the run."""
+        return {}
+
+    def curves(self) -> dict:
+        """Further lines of the run's plot: name -> list of (task, accuracy)."""
+        return {}
+
+    def summary(self) -> list:
+        """Further lines of the closing summary."""
+        return []
+
+    def meta_begin_task(self, dataset):
+        """Counters and a fresh optimiser, then `begin_task`."""
+        self.task_iteration = 0
+        sizes = [len(dataset.task_classes(t)) for t in range(self.current_task + 1)]
+        self.n_classes_current_task, self.n_past_classes = sizes[-1], sum(sizes[:-1])
+        self.n_seen_classes = sum(sizes)
+        self.n_remaining_classes = self.N_CLASSES - self.n_seen_classes
+        if self.net is not None:
+            self.opt = self.get_optimizer()
+        self.begin_task(dataset)
+
+    def meta_end_task(self, dataset):
+        """`end_task`, then the task is counted."""
+        self.end_task(dataset)
+        self.current_task += 1
+
+    def meta_begin_epoch(self, epoch, dataset):
+        """Resets the epoch's counter, then `begin_epoch`."""
+        self.epoch_iteration = 0
+        self.begin_epoch(epoch, dataset)
+
+    def meta_end_epoch(self, epoch, dataset):
+        """`end_epoch`."""
+        self.end_epoch(epoch, dataset)
+
+    def meta_end_eval(self, dataset, accs):
+        """`end_eval`."""
+        self.end_eval(dataset, accs)
+
+    def meta_observe(self, inputs, labels, not_aug_inputs, **extra):
+        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names."""
+        parameters = inspect.signature(self.observe).parameters
+        if 'kwargs' not in parameters:
+            extra = {name: value for name, value in extra.items() if name in parameters}
+        loss = self.observe(inputs, labels, not_aug_inputs, **extra)
+        self.task_iteration += 1
+        self.epoch_iteration += 1
+        return loss

@@ -1,0 +1,105 @@
+"""What the tests of `scroll/` share: small streams, a tiny seeded network, images it can tell apart."""
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from backbone.resnet18 import ResNet18
+from scroll import Embedder, InputError, Preprocessing
+from scroll.embedding import quantise, sample_keys
+
+quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))    # the machine may be busy
+PREPROCESSING = Preprocessing(16)
+
+
+@contextmanager
+def refused(match: str = None):
+    """The block must raise an InputError of one line."""
+    with pytest.raises(InputError, match=match) as caught:
+        yield
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@contextmanager
+def threads(count: int):
+    """Run torch on `count` threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Stream(NamedTuple):
+    """Labelled features on the grid; `keys` are unique. Indexing by positions takes a part."""
+    features: np.ndarray
+    labels: np.ndarray
+    keys: np.ndarray
+
+    def part(self, at) -> 'Stream':
+        return Stream(*(array[np.asarray(at, np.int64)] for array in self))
+
+
+def make_stream(labels, dim: int = 5, seed: int = 0) -> Stream:
+    """Random unit features for these labels."""
+    features = quantise(np.random.default_rng(seed).normal(size=(len(labels), dim)))
+    return Stream(features, np.asarray(labels), sample_keys(features))
+
+
+@st.composite
+def streams(draw, max_size: int = 40, min_size: int = 1) -> Stream:
+    """A small stream of up to five classes."""
+    labels = draw(st.lists(st.integers(0, 4), min_size=min_size, max_size=max_size))
+    return make_stream(labels, seed=draw(st.integers(0, 99)))
+
+
+@st.composite
+def cuttings(draw, count: int) -> list:
+    """A schedule over `count` samples: their positions in some order, cut somewhere."""
+    order = np.array(draw(st.permutations(range(count))), np.int64)
+    return np.split(order, sorted(draw(st.sets(st.integers(1, max(count - 1, 1)), max_size=6))))
+
+
+def tiny_net(seed: int = 0, **kwargs) -> ResNet18:
+    """ResNet18 of width 4 in eval mode, batch norms with running statistics as if it had been trained."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        net = ResNet18(3, width=4, **kwargs)
+        for module in net.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.running_mean.normal_(0, 0.2)
+                module.running_var.uniform_(0.5, 2)
+                module.weight.data.uniform_(0.5, 1.5)
+                module.bias.data.normal_(0, 0.2)
+    return net.eval()
+
+
+def toy_images(per_class: int = 8, size: int = 12, seed: int = 0) -> tuple:
+    """uint8 images of three classes that differ in where they are bright, and their labels."""
+    random = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(3), per_class)
+    images = random.integers(0, 90, (len(labels), size, size, 3))
+    images[labels == 0, :size // 2] += 120
+    images[labels == 1, size // 2:] += 120
+    images[labels == 2, :, :, 0] += 120
+    return images.astype(np.uint8), labels
+
+
+@pytest.fixture(scope='session')
+def net() -> ResNet18:
+    return tiny_net()
+
+
+@pytest.fixture(scope='session')
+def embedder(net) -> Embedder:
+    return Embedder(net, PREPROCESSING, chunk=8)
+
+
+@pytest.fixture(scope='session')
+def toy() -> tuple:
+    return toy_images()

@@ -1,0 +1,326 @@
+"""Embedding: features that are a function of the pixels and psi alone, on a grid, and kept on disk safely."""
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch import nn
+
+from scroll.embedding import Embedder, FeatureCache, fold_batch_norm, quantise, sample_keys
+from scroll.images import Preprocessing
+from scroll.statistics import GRID
+from tests.scroll.conftest import PREPROCESSING, quick, refused, threads, tiny_net, toy_images
+
+IMAGES = toy_images(6, seed=4)[0]           # 18
+
+
+@quick
+@given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-1e300, 1e300)))
+def test_a_row_is_scaled_to_unit_length_within_the_grid_and_a_zero_row_stays(features):
+    u = quantise(features)
+    assert u.dtype == np.int32 and u.shape == features.shape and np.abs(u).max(initial=0) <= GRID
+    length = np.sqrt((u.astype(float) ** 2).sum(axis=1)) / GRID
+    slack = 0.5 * features.shape[1] ** 0.5 / GRID
+    np.testing.assert_allclose(length, (features != 0).any(axis=1), atol=slack * 1.001)
+    np.testing.assert_array_equal(u, np.concatenate([quantise(row[None]) for row in features]))     # row by row
+
+
+def test_quantise_by_hand():
+    np.testing.assert_array_equal(quantise([[3, 4], [0, 0], [-1, 0]]), [[157286, 209715], [0, 0], [-GRID, 0]])
+
+
+@pytest.mark.parametrize('scale', [1e-320, 1e-200, 1e-30, 1e30, 1e200, 1e308])
+def test_squares_neither_overflow_nor_vanish(scale):
+    np.testing.assert_array_equal(quantise(np.array([[1.0, 1.0, 0.0]]) * scale), [[185364, 185364, 0]])
+
+
+def test_quantise_leaves_its_input_alone_and_reads_any_number():
+    x = np.array([[3.0, 4.0]])
+    for dtype in (np.float16, np.float32, np.float64, np.int8, np.uint16):
+        np.testing.assert_array_equal(quantise(x.astype(dtype)), quantise(x))
+    assert x.tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_is_refused_and_its_sample_named(value):
+    x = np.ones((9, 3))
+    x[7, 2] = x[8, 0] = value
+    with refused('sample 7 '):
+        quantise(x)
+
+
+@pytest.mark.parametrize('x', [np.ones(3), np.ones((2, 2, 2)), np.ones((2, 0)), 1.0, [['a']], [[None]], [[1j]], [[True]],
+                               [[1, 2], [3]]], ids=repr)
+def test_what_is_no_table_of_numbers_is_refused(x):
+    with refused():
+        quantise(x)
+
+
+def test_keys_are_digests_of_the_bytes():
+    x = np.arange(12, dtype=np.int16).reshape(3, 4)
+    expected = [int.from_bytes(hashlib.sha256(row.tobytes()).digest()[:8], 'big') for row in x]
+    assert sample_keys(x).tolist() == expected or len(set(sample_keys(x).tolist())) == 3
+    np.testing.assert_array_equal(sample_keys(x[::-1]), sample_keys(x)[::-1])
+    np.testing.assert_array_equal(sample_keys(np.asfortranarray(x)), sample_keys(x))
+    assert sample_keys(x).dtype == np.uint64 and len(sample_keys(x[:0])) == 0
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_a_feature_depends_on_neither_neighbours_nor_order_nor_batch_size_nor_threads(net, dtype):
+    embedder = Embedder(net, PREPROCESSING, dtype, chunk=8)
+    expected = embedder.features(IMAGES)
+    order = np.random.default_rng(0).permutation(len(IMAGES))
+    for count in (1, 2):
+        with threads(count):
+            np.testing.assert_array_equal(embedder.features(IMAGES[order]), expected[order])
+            for size in (1, 3, 7, 8, 11):
+                parts = [embedder.features(IMAGES[i:i + size]) for i in range(0, len(IMAGES), size)]
+                np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+@pytest.mark.parametrize('channels_last', [True, False])
+def test_features_are_the_networks_own(net, channels_last):
+    """To rounding: the batch norms are folded."""
+    with torch.no_grad():
+        expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES))).numpy()
+    embedder = Embedder(net, PREPROCESSING, chunk=8, channels_last=channels_last)
+    np.testing.assert_allclose(embedder.features(IMAGES), expected, atol=1e-5)
+    np.testing.assert_allclose(embedder.features(PREPROCESSING(torch.from_numpy(IMAGES))), expected, atol=1e-5)
+    u, keys = embedder(IMAGES)
+    np.testing.assert_allclose(u / GRID, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+    np.testing.assert_array_equal(keys, sample_keys(IMAGES))
+    assert embedder.dim == 32
+
+
+def test_bfloat16_is_near_float32(net, embedder):
+    rough = Embedder(net, PREPROCESSING, 'bfloat16', chunk=8)(IMAGES)[0] / GRID
+    np.testing.assert_allclose(rough, embedder(IMAGES)[0] / GRID, atol=0.05)
+    assert (rough * GRID != embedder(IMAGES)[0]).any()
+
+
+def test_the_network_that_was_given_is_left_alone():
+    net = tiny_net().train()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    embedder = Embedder(net, PREPROCESSING, chunk=8)
+    embedder(IMAGES)
+    assert net.training and all(p.requires_grad for p in net.parameters())
+    for held in (net, embedder.pristine):
+        assert all(torch.equal(before[name], tensor) for name, tensor in held.state_dict().items())
+    with torch.no_grad():
+        net.layer1[0].conv1.weight.zero_()
+    assert embedder.pristine.layer1[0].conv1.weight.abs().sum() > 0
+
+
+def test_folding_agrees_with_the_unfolded_network():
+    net, x = tiny_net(1), torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    expected = net.features(x).detach()
+    fold_batch_norm(net, x[:1])
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in net.modules())
+    torch.testing.assert_close(net.features(x).detach(), expected, atol=1e-5, rtol=1e-5)
+
+
+class TwoReaders(nn.Module):
+    """A convolution read by a batch norm and by something else: it must not be folded."""
+    def __init__(self, mean=0.3):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 5, 3, bias=False), nn.BatchNorm2d(5)
+        nn.init.constant_(self.conv.weight, 0.1)
+        self.bn.running_mean.fill_(mean)
+        self.bn.running_var.fill_(4)
+        self.eval()
+
+    def features(self, x):
+        x = self.conv(x)
+        return (self.bn(x).relu() + 2 * x).mean(dim=(2, 3))
+
+
+class ActivationBetween(TwoReaders):
+    """An activation in place between convolution and batch norm: the tensor is the same, its content is not."""
+    def features(self, x):
+        return self.bn(self.conv(x).relu_()).mean(dim=(2, 3))
+
+
+@pytest.mark.parametrize('make', [TwoReaders, ActivationBetween])
+def test_a_network_that_cannot_be_folded_is_restored(make):
+    net, x = make(), torch.randn(2, 3, 16, 16)
+    before, expected = dict(net.named_modules()), net.features(x)
+    fold_batch_norm(net, x)
+    assert all(module is before[name] for name, module in net.named_modules())
+    assert torch.equal(net.features(x), expected)
+
+
+@pytest.mark.parametrize('make', [TwoReaders, ActivationBetween])
+@pytest.mark.parametrize('mean', [0.3, 0.0])
+def test_an_embedder_of_such_a_network_gives_its_features(make, mean):
+    """Also where the network maps the black image to zero, folded or not."""
+    net = make(mean)
+    with torch.no_grad():
+        expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES)))
+    np.testing.assert_allclose(Embedder(net, PREPROCESSING, chunk=8).features(IMAGES), expected, atol=1e-5)
+
+
+def test_the_digest_tells_apart_all_that_determines_a_feature(net):
+    other = tiny_net()
+    with torch.no_grad():
+        other.bn1.running_mean[0] += 1e-3
+    variants = [Embedder(net, PREPROCESSING, chunk=8), Embedder(other, PREPROCESSING, chunk=8),
+                Embedder(tiny_net(5), PREPROCESSING, chunk=8), Embedder(net, Preprocessing(17), chunk=8),
+                Embedder(net, Preprocessing(16, mean=(0.5, 0.5, 0.4)), chunk=8), Embedder(net, PREPROCESSING, 'bfloat16', chunk=8),
+                Embedder(net, PREPROCESSING, chunk=9), Embedder(net, PREPROCESSING, chunk=8, channels_last=False)]
+    assert len({e.digest for e in variants}) == len(variants)
+    assert variants[0].digest == Embedder(tiny_net(), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
+
+
+def test_the_digest_tells_architectures_of_equal_weights_apart():
+    """ResNet18 with stem padding 1 or 2: the same weights fit, the features differ."""
+    one, two = (Embedder(tiny_net(stem_padding=padding), PREPROCESSING, chunk=8) for padding in (1, 2))
+    assert (one.features(IMAGES) != two.features(IMAGES)).any()
+    assert one.digest != two.digest
+
+
+def test_progress_counts_every_image_once(net, tmp_path):
+    embedder, seen = Embedder(net, PREPROCESSING, chunk=1, cache=tmp_path), []
+    embedder(IMAGES, seen.append)
+    assert sum(seen) == 18 and len(seen) > 1
+    embedder.cache.flush()
+    embedder(np.concatenate([IMAGES, 255 - IMAGES[:2]]), seen.append)
+    assert sum(seen) == 38
+
+
+class _Moody(nn.Module):
+    """No number for a bright image."""
+    def features(self, x):
+        x = x.mean(dim=(2, 3))
+        return torch.where(x > 0.9, torch.nan, x)
+
+
+def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
+    images = IMAGES.copy()
+    images[11] = 255
+    with refused('sample 11 '):
+        Embedder(_Moody(), PREPROCESSING, chunk=4)(images)
+
+
+def test_no_images_have_no_features(embedder):
+    u, keys = embedder(IMAGES[:0])
+    assert u.shape == (0, 32) and keys.shape == (0,)
+
+
+@pytest.mark.parametrize('settings', [dict(dtype='float16'), dict(dtype=None), dict(chunk=0)], ids=str)
+def test_settings_that_cannot_be_are_refused(net, settings):
+    with refused():
+        Embedder(net, PREPROCESSING, **settings)
+
+
+@pytest.fixture
+def cached(net, tmp_path):
+    """A function that makes an embedder with the cache in tmp_path; some features are there already."""
+    def make(net=net, preprocessing=PREPROCESSING, dtype='float32'):
+        return Embedder(net, preprocessing, dtype, chunk=8, cache=tmp_path)
+    embedder = make()
+    embedder(IMAGES)
+    embedder.cache.flush()
+    return make
+
+
+def refuse_to_compute(embedder, monkeypatch):
+    def features(x):
+        raise AssertionError('computed')
+    monkeypatch.setattr(embedder.net, 'features', features)
+
+
+def files(folder):
+    return sorted(path for path in folder.rglob('*') if path.is_file())
+
+
+def test_the_second_run_computes_nothing(cached, embedder, monkeypatch, tmp_path):
+    again = cached()
+    refuse_to_compute(again, monkeypatch)
+    order = np.random.default_rng(0).permutation(len(IMAGES))
+    np.testing.assert_array_equal(again(IMAGES[order])[0], embedder(IMAGES)[0][order])
+    again.cache.flush()
+    assert len(files(tmp_path)) == 1
+    with pytest.raises(AssertionError, match='computed'):
+        again(255 - IMAGES)
+
+
+def test_only_what_is_missing_is_computed(cached, embedder, tmp_path):
+    again, more = cached(), 255 - IMAGES[:5]
+    both, seen = np.concatenate([IMAGES, more])[::-1], []
+    features = again.net.features
+    again.net.features = lambda x: seen.append(x) or features(x)
+    np.testing.assert_array_equal(again(both)[0], embedder(both)[0])
+    assert len(seen) == 1                                                   # 5 images are one chunk of 8
+    again.cache.flush()
+    assert len(files(tmp_path)) == 2
+
+
+def test_equal_images_are_one_in_the_cache(net, embedder, tmp_path):
+    twice = Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path)
+    np.testing.assert_array_equal(twice(IMAGES[[0, 1, 0, 0]])[0], embedder(IMAGES[[0, 1, 0, 0]])[0])
+    twice.cache.flush()
+    np.testing.assert_array_equal(twice(IMAGES[[1, 0, 2]])[0], embedder(IMAGES[[1, 0, 2]])[0])
+
+
+def test_images_of_equal_bytes_and_other_shape_are_told_apart(cached, embedder):
+    wide = IMAGES.reshape(18, 6, 24, 3)
+    np.testing.assert_array_equal(cached()(wide)[0], embedder(wide)[0])
+
+
+@pytest.mark.parametrize('damage', [lambda b: b[:-7], lambda b: b[:200] + b'\0\1\2' + b[203:], lambda b: b'', lambda b: b + b'x'],
+                         ids=['truncated', 'altered', 'emptied', 'extended'])
+def test_a_damaged_file_is_dropped_and_made_again(cached, embedder, tmp_path, damage):
+    path, = files(tmp_path)
+    path.write_bytes(damage(path.read_bytes()))
+    again = cached()
+    assert not path.exists()
+    np.testing.assert_array_equal(again(IMAGES)[0], embedder(IMAGES)[0])
+    again.cache.flush()
+    assert files(tmp_path) == [path]                                        # named after its content
+
+
+def test_a_whole_file_of_another_shape_is_dropped(tmp_path):
+    narrow = FeatureCache(tmp_path, 3)
+    narrow.add(np.array([7], np.uint64), np.ones((1, 3), np.int32))
+    narrow.flush()
+    out = np.zeros((1, 4), np.int32)
+    assert FeatureCache(tmp_path, 4).read(np.array([7], np.uint64), out).tolist() == [0] and not files(tmp_path)
+
+
+def test_other_weights_preprocessing_and_dtype_have_another_folder(cached, tmp_path):
+    for variant in (cached(net=tiny_net(3)), cached(preprocessing=Preprocessing(18)), cached(dtype='bfloat16'), cached()):
+        variant(IMAGES)
+        variant.cache.flush()
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 4
+
+
+def test_instances_share_a_folder(cached, embedder, monkeypatch):
+    one, two = cached(), cached()
+    one(255 - IMAGES[:9])
+    two(255 - IMAGES[6:])
+    one.cache.flush()
+    two.cache.flush()
+    third = cached()
+    refuse_to_compute(third, monkeypatch)
+    np.testing.assert_array_equal(third(255 - IMAGES)[0], embedder(255 - IMAGES)[0])
+
+
+def test_much_is_written_without_being_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(FeatureCache, '_FLUSH', 10)
+    cache = FeatureCache(tmp_path / 'new', 2)
+    for start in (0, 6):
+        cache.add(np.arange(start, start + 6, dtype=np.uint64), np.full((6, 2), start, np.int32))
+    out = np.zeros((3, 2), np.int32)
+    assert FeatureCache(tmp_path / 'new', 2).read(np.array([11, 99, 0], np.uint64), out).tolist() == [1]
+    assert out.tolist() == [[6, 6], [0, 0], [0, 0]]
+
+
+def test_a_folder_that_cannot_be_written_is_refused(net, tmp_path):
+    (tmp_path / 'file').write_text('')
+    with refused('file'):
+        embedder = Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path / 'file')
+        embedder(IMAGES)
+        embedder.cache.flush()

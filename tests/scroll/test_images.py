@@ -1,0 +1,194 @@
+"""Resizing that is exact, augmentation that moves pixels as it claims."""
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.transforms import functional as reference
+
+from scroll.images import (
+    Augmentation,
+    Preprocessing,
+    check_images,
+    colour_jitter,
+    random_crop,
+    random_flip,
+    resize,
+    resize_matrix,
+)
+from tests.scroll.conftest import quick, refused
+
+
+def pictures(count=6, size=12, low=0, high=256, channels=3, seed=0):
+    return np.random.default_rng(seed).integers(low, high, (count, size, size, channels)).astype(np.uint8)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize('size_in, size_out', [(32, 42), (84, 42), (8, 42), (42, 42), (33, 7)])
+def test_resize_agrees_with_pillow(size_in, size_out):
+    """Values that keep clear of the ends of the range: Pillow clips between its two passes, we do not."""
+    images = pictures(4, size_in, 50, 206)
+    ours = Preprocessing(size_out).to_unit_range(torch.from_numpy(images)).numpy()
+    for image, mine in zip(images, ours):
+        theirs = np.asarray(Image.fromarray(image).resize((size_out, size_out), Image.Resampling.LANCZOS)) / 255
+        np.testing.assert_allclose(mine.transpose(1, 2, 0), theirs, atol=1.5 / 255)
+
+
+def test_height_and_width_are_not_confused():
+    image = np.zeros((1, 8, 20, 3), np.uint8)
+    image[:, :, 10:] = 255
+    out = Preprocessing(16).to_unit_range(torch.from_numpy(image))[0, 0]
+    assert (out[:, :5] < 0.05).all() and (out[:, 11:] > 0.95).all()
+
+
+@quick
+@given(st.integers(1, 90), st.integers(1, 90))
+def test_weights_lie_on_their_grid_and_each_row_sums_to_exactly_one(size_in, size_out):
+    weights = resize_matrix(size_in, size_out)
+    assert weights.shape == (size_out, size_in)
+    assert (weights.sum(axis=1) == 1).all() and (weights * 2 ** 15 == np.rint(weights * 2 ** 15)).all()
+    np.testing.assert_allclose(weights, weights[::-1, ::-1], atol=2.0 ** -13)          # left and right alike
+
+
+def test_the_same_size_is_left_as_it_is():
+    np.testing.assert_array_equal(resize_matrix(7, 7), np.eye(7))
+
+
+@quick
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 30), st.integers(0, 99))
+def test_resize_of_8_bit_images_equals_integer_arithmetic(height, width, size, seed):
+    images = np.random.default_rng(seed).integers(0, 256, (2, 3, height, width))
+    rows, columns = (np.rint(resize_matrix(n, size) * 2 ** 15).astype(np.int64) for n in (height, width))
+    ours = resize(torch.from_numpy(images).double(), size).numpy()
+    np.testing.assert_array_equal(ours * 2.0 ** (0 if (height, width) == (size, size) else 30),
+                                  images if (height, width) == (size, size) else rows @ images @ columns.T)
+
+
+@quick
+@given(st.permutations(range(9)), st.integers(1, 9), st.sampled_from([5, 13, 24]))
+def test_resize_has_the_same_bits_whatever_the_batch(order, batch, size):
+    images = torch.from_numpy(pictures(9)).permute(0, 3, 1, 2).double()
+    whole = resize(images, size)
+    assert torch.equal(torch.cat([resize(part, size) for part in images[list(order)].split(batch)]), whole[list(order)])
+    assert torch.equal(resize(images[:, 1:2].contiguous(), size), whole[:, 1:2])
+
+
+def test_preprocessing_at_native_size_by_hand():
+    images = pictures()
+    x = torch.from_numpy(images).permute(0, 3, 1, 2) / 255
+    preprocessing = Preprocessing(12, (0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
+    assert torch.equal(preprocessing.to_unit_range(torch.from_numpy(images)), x.double().float())
+    expected = torch.stack([(x[:, 0] - 0.1) / 0.5, (x[:, 1] - 0.2) / 1.0, (x[:, 2] - 0.3) / 2.0], dim=1)
+    torch.testing.assert_close(preprocessing(torch.from_numpy(images)), expected)
+
+
+def test_a_black_and_white_image_stays_in_range():
+    out = Preprocessing(37).to_unit_range(torch.from_numpy(pictures() // 128 * 255))
+    assert out.min() == 0 and out.max() == 1 and out.dtype == torch.float32
+
+
+def test_grey_images_are_three_equal_channels():
+    grey, preprocessing = pictures(channels=1), Preprocessing(20)
+    expected = preprocessing(torch.from_numpy(grey.repeat(3, axis=3)))
+    for given_ in (grey, grey[..., 0]):
+        assert torch.equal(preprocessing(torch.from_numpy(given_)), expected)
+
+
+@pytest.mark.parametrize('images', [
+    np.zeros((2, 4, 4, 3), np.float32), np.zeros((2, 4, 4, 3), np.int64), np.zeros((2, 4, 4, 3), bool),
+    np.zeros((2, 4, 4, 2), np.uint8), np.zeros((2, 3, 4, 4), np.uint8), np.zeros((4, 4), np.uint8), np.zeros(3, np.uint8),
+    np.zeros((1, 2, 4, 4, 3), np.uint8), torch.zeros(2, 4, 4, 3), [[1, 2]], np.zeros((2, 4, 4, 3), object),
+    np.array(['a.png', 'b.png']), 'a.png', None, np.zeros((2, 0, 4, 3), np.uint8)],
+    ids=lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(getattr(x, "shape", []))}')
+def test_what_is_no_uint8_image_is_refused(images):
+    with refused():
+        check_images(images)
+
+
+@pytest.mark.parametrize('view', [lambda x: x[:, ::2, ::-1], lambda x: x[::-1], np.asfortranarray])
+def test_strided_views_are_read_as_they_look(view):
+    images = view(pictures())
+    np.testing.assert_array_equal(check_images(images).numpy(), images)
+
+
+def test_each_crop_is_a_shifted_copy_and_every_shift_comes():
+    images, padding = torch.rand(400, 3, 6, 6) + 1, 2                      # no zeros but those of the padding
+    padded = torch.nn.functional.pad(images, (padding,) * 4)
+    shifts = {(i, j): padded[:, :, i:i + 6, j:j + 6] for i in range(5) for j in range(5)}
+    found = [[shift for shift, copy in shifts.items() if torch.equal(copy[n], out)]
+             for n, out in enumerate(random_crop(images, padding, generator()))]
+    assert all(len(f) == 1 for f in found)
+    assert {f[0] for f in found} == set(shifts)
+
+
+def test_a_crop_without_padding_changes_nothing():
+    images = torch.rand(3, 3, 5, 5)
+    assert torch.equal(random_crop(images, 0, generator()), images)
+
+
+def test_a_flip_mirrors_about_half_of_the_images_and_leaves_the_others():
+    images = torch.rand(1000, 3, 2, 3)
+    out = random_flip(images, generator())
+    flipped = torch.tensor([torch.equal(a.flip(-1), b) for a, b in zip(images, out)])
+    assert torch.equal(out[~flipped], images[~flipped])
+    assert 430 < flipped.sum() < 570                                       # 4.4 deviations of a fair coin
+
+
+def test_colour_jitter_agrees_with_torchvision():
+    images = torch.rand(8, 3, 9, 9)
+    factors = 1 + 0.4 * (2 * torch.rand(3, 8, generator=generator(5)) - 1)
+    expected = images
+    for change, factor in zip((reference.adjust_brightness, reference.adjust_contrast, reference.adjust_saturation), factors):
+        expected = torch.stack([change(x, float(f)) for x, f in zip(expected, factor)])
+    torch.testing.assert_close(colour_jitter(images, 0.4, generator(5)), expected, atol=2e-3, rtol=0)
+    assert torch.equal(colour_jitter(images, 0, generator()), images)
+
+
+def test_augmentation_is_its_parts_in_order():
+    """On the normalised tensor, so that the padding is zero, which is mid-grey."""
+    images, preprocessing = torch.from_numpy(pictures()), Preprocessing(14)
+    one, two = generator(1), generator(1)
+    expected = colour_jitter(preprocessing.to_unit_range(images), 0.3, one)
+    expected = random_flip(random_crop(preprocessing.normalise(expected), 2, one), one)
+    assert torch.equal(Augmentation(padding=2 / 14, jitter=0.3)(images, preprocessing, two), expected)
+
+
+def test_augmentation_is_fixed_by_its_generator_and_differs_between_images():
+    images = torch.from_numpy(pictures(1)).repeat(10, 1, 1, 1)
+    augment, preprocessing = Augmentation(padding=0.3, jitter=0.4), Preprocessing(16)
+    state = torch.get_rng_state()
+    out = augment(images, preprocessing, generator(3))
+    assert torch.equal(out, augment(images, preprocessing, generator(3)))
+    assert not torch.equal(out, augment(images, preprocessing, generator(4)))
+    assert len({x.numpy().tobytes() for x in out}) == 10
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+@pytest.mark.parametrize('size', [12, 20])
+def test_neither_preprocessing_nor_augmentation_changes_its_input(channels, size):
+    images = torch.from_numpy(pictures(channels=channels))
+    before = images.clone()
+    augmented = Augmentation(jitter=0.5)(images, Preprocessing(size), generator())
+    Preprocessing(size)(images).zero_()
+    assert torch.equal(images, before)
+    assert augmented.shape == (6, 3, size, size) and augmented.dtype == torch.float32
+
+
+@pytest.mark.parametrize('change', [random_crop, colour_jitter, lambda x, _, g: random_flip(x, g)])
+def test_random_changes_leave_float_input_alone(change):
+    images = torch.rand(5, 3, 6, 6)
+    before = images.clone()
+    change(images, 1, generator()).zero_()
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize('settings', [dict(padding=-0.5), dict(padding=float('nan')), dict(jitter=float('nan'))],
+                         ids=str)
+def test_augmentation_that_makes_no_sense_is_refused(settings):
+    with refused():
+        Augmentation(**settings)

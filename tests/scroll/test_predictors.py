@@ -1,0 +1,158 @@
+"""Linear predictors against scikit-learn, against their defining equations, and against counter-examples by hand."""
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import NearestCentroid
+
+from scroll.embedding import quantise
+from scroll.predictors import ncc, random, ridge
+from scroll.statistics import GRID, Statistics
+from tests.scroll.conftest import make_stream, quick, refused, streams, threads
+
+STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
+U = STREAM.features / GRID
+ONE = np.concatenate([U, np.ones((60, 1))], axis=1)         # [u; 1]
+ONEHOT = np.eye(4)[STREAM.labels]
+
+
+def of(features, labels) -> Statistics:
+    return Statistics(features.shape[1]).add(features, labels)
+
+
+def weights(predictor) -> np.ndarray:
+    """(K, d + 1)"""
+    return np.concatenate([predictor.weight, predictor.bias[:, None]], axis=1)
+
+
+@pytest.mark.parametrize('alpha', [1e-3, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize('targets, y', [('pm1', 2 * ONEHOT - 1), ('onehot', ONEHOT)])
+def test_ridge_equals_scikit_learns(alpha, targets, y):
+    ours = ridge(of(STREAM.features, STREAM.labels), alpha, targets)
+    theirs = Ridge(alpha=alpha, fit_intercept=False).fit(ONE, y)
+    np.testing.assert_allclose(weights(ours), theirs.coef_, atol=1e-8, rtol=0)
+    np.testing.assert_allclose(ours.decision_function(STREAM.features), theirs.predict(ONE), atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize('lam', [1e-4, 0.02])
+def test_alpha_is_the_papers_lambda_times_n(lam):
+    """The gradient of eq. 7, 1/N sum |W [u; 1] - y|^2 + lambda |W|^2, vanishes."""
+    w = weights(ridge(of(STREAM.features, STREAM.labels), lam * 60, 'onehot'))
+    gradient = (w @ ONE.T - ONEHOT.T) @ ONE / 60 + lam * w
+    assert np.abs(gradient).max() < 1e-12 < np.abs(lam * w).max()
+
+
+@quick
+@given(streams(), st.sampled_from([1e-3, 0.1, 10]))
+def test_both_targets_give_the_same_order_and_logits_as_the_spec_relates_them(stream, alpha):
+    """W_pm = 2 W_oh - w_s for every class, w_s = e - alpha (A + alpha I)^-1 e, e the bias axis."""
+    s = of(stream.features, stream.labels)
+    pm1, onehot = ridge(s, alpha), ridge(s, alpha, 'onehot')
+    e = np.eye(6)[-1]
+    w_s = e - alpha * np.linalg.solve(s.gram / GRID ** 2 + alpha * np.eye(6), e)
+    np.testing.assert_allclose(weights(pm1), 2 * weights(onehot) - w_s, atol=1e-8)
+    a, b = pm1.decision_function(stream.features), onehot.decision_function(stream.features)
+    np.testing.assert_allclose(a - a[:, :1], 2 * (b - b[:, :1]), atol=1e-8)
+    clear = np.diff(np.sort(b, axis=1)[:, -2:], axis=1).ravel() > 1e-9 if b.shape[1] > 1 else slice(None)
+    np.testing.assert_array_equal(pm1.predict(stream.features)[clear], onehot.predict(stream.features)[clear])
+
+
+def test_one_hot_logits_sum_to_one_as_alpha_vanishes():
+    logits = ridge(of(STREAM.features, STREAM.labels), 1e-6, 'onehot').decision_function(STREAM.features)
+    np.testing.assert_allclose(logits.sum(axis=1), 1, atol=1e-5)
+
+
+def test_ridge_tends_to_the_class_sums_as_alpha_grows():
+    s = of(STREAM.features, STREAM.labels)
+    np.testing.assert_allclose(1e9 * weights(ridge(s, 1e9, 'onehot')), s.sums / GRID, atol=1e-4)
+
+
+@quick
+@given(streams(max_size=6), st.floats(1e-25, 1e-6))
+def test_a_tiny_alpha_solves_the_system_or_is_refused(stream, alpha):
+    """Fewer samples than dimensions: the Gram matrix is singular."""
+    s = of(stream.features, stream.labels)
+    try:
+        w = weights(ridge(s, alpha))
+    except ValueError as error:
+        assert 'larger' in str(error)
+        return
+    gram, r = s.gram / GRID ** 2 + alpha * np.eye(6), 2 * s.sums / GRID - s.sums.sum(axis=0) / GRID
+    assert np.linalg.norm(w @ gram - r) < 1e-8 * np.linalg.norm(r)
+
+
+@quick
+@given(streams())
+def test_exact_ncc_equals_scikit_learns(stream):
+    """Where two centroids are not equally near, to rounding; one class is more than scikit-learn takes."""
+    predictor = ncc(of(stream.features, stream.labels))
+    u = stream.features / GRID
+    distance = ((u[:, None] - predictor.weight) ** 2).sum(axis=2)                   # (N, K)
+    np.testing.assert_allclose(predictor.decision_function(stream.features), ((u ** 2).sum(1, keepdims=True) - distance) / 2,
+                               atol=1e-8)
+    if len(predictor.classes) < 2:
+        assert (predictor.predict(stream.features) == stream.labels).all()
+        return
+    theirs = NearestCentroid().fit(u, stream.labels)
+    np.testing.assert_allclose(predictor.weight, theirs.centroids_, atol=1e-12)
+    clear = np.diff(np.sort(distance, axis=1)[:, :2], axis=1).ravel() > 1e-9
+    np.testing.assert_array_equal(predictor.predict(stream.features)[clear], theirs.predict(u)[clear])
+
+
+def mirrored(*firsts) -> np.ndarray:
+    """Pairs of unit vectors (a, +-sqrt(1 - a^2)), whose mean is (a, 0)."""
+    return quantise([(a, sign * (1 - a * a) ** 0.5) for a in firsts for sign in (1, -1)])
+
+
+@pytest.mark.parametrize('first, truth, wrong', [(0.65, 0, 'paper'), (0.55, 1, 'zero')])
+def test_only_the_exact_bias_finds_the_nearest_centroid(first, truth, wrong):
+    """Centroids (.9, 0) and (.3, 0), of the spec, section 4.3."""
+    s = of(mirrored(0.9, 0.3), [0, 0, 1, 1])
+    query = mirrored(first)[:1]
+    np.testing.assert_allclose(ncc(s).weight, [[0.9, 0], [0.3, 0]], atol=1e-5)
+    np.testing.assert_allclose([ncc(s, b).bias for b in ('exact', 'paper', 'zero')],
+                               [[-0.405, -0.045], [-0.81, -0.09], [0, 0]], atol=1e-5)
+    assert ncc(s).predict(query) == truth != ncc(s, wrong).predict(query)
+
+
+@pytest.mark.parametrize('make', [lambda s: ridge(s, 0.1), lambda s: ridge(s, 3, 'onehot'), ncc, random])
+def test_a_predictor_depends_on_neither_threads_nor_order_and_leaves_the_statistics_alone(make):
+    s = of(STREAM.features, STREAM.labels)
+    digests = set()
+    for count in (1, 2):
+        with threads(count):
+            digests |= {make(s).digest(), make(of(STREAM.features[::-1], STREAM.labels[::-1])).digest()}
+    assert len(digests) == 1
+    assert s.digest() == of(STREAM.features, STREAM.labels).digest()
+
+
+def test_digests_tell_predictors_apart():
+    s = of(STREAM.features, STREAM.labels)
+    others = [ridge(s, 0.1), ridge(s, 0.2), ridge(s, 0.1, 'onehot'), ncc(s), ncc(s, 'paper'), ncc(s, 'zero'), random(s),
+              ncc(s.relabel({0: 'a', 1: 'b', 2: 'c', 3: 'd'}))]
+    assert len({p.digest() for p in others}) == len(others)
+
+
+def test_random_weights_are_seeded_bounded_and_blind_to_the_features():
+    s, other = of(STREAM.features, STREAM.labels), make_stream(STREAM.labels, dim=8, seed=3)
+    assert random(s, 3).digest() == random(s, 3).digest() == random(of(*other[:2]), 3).digest() != random(s, 4).digest()
+    wide = weights(random(Statistics(400).add(np.zeros((9, 400), np.int32), np.arange(9))))
+    assert np.abs(wide).max() <= 0.05                                                  # 1 / sqrt(400)
+    np.testing.assert_allclose(wide.std(), 0.05 / 3 ** 0.5, rtol=0.05)
+
+
+@pytest.mark.parametrize('make', [lambda s: ridge(s, 0.1), ncc, random])
+def test_string_labels_come_back(make):
+    names = np.array(['ant', 'bee', 'cat', 'dog'])
+    numbers, strings = make(of(STREAM.features, STREAM.labels)), make(of(STREAM.features, names[STREAM.labels]))
+    np.testing.assert_array_equal(names[numbers.predict(STREAM.features)], strings.predict(STREAM.features))
+
+
+@pytest.mark.parametrize('call', [
+    lambda s: ridge(s, 0), lambda s: ridge(s, -1), lambda s: ridge(s, np.nan), lambda s: ridge(s, np.inf),
+    lambda s: ridge(s, 1, 'pm2'), lambda s: ncc(s, 'half'), lambda s: ridge(Statistics(8), 1), lambda s: ncc(Statistics(8)),
+    lambda s: random(Statistics(8))])
+def test_what_cannot_be_is_refused(call):
+    with refused():
+        call(of(STREAM.features, STREAM.labels))

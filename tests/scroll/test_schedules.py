@@ -1,0 +1,182 @@
+"""Schedules: permutations cut in pieces, as the text says, or an InputError."""
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll.errors import InputError
+from scroll.randomness import numpy_stream, stream_seed
+from scroll.schedules import Schedule, class_splits, make_schedule
+from tests.scroll.conftest import quick, refused
+
+LABELS = np.repeat(np.arange(6), 10)
+
+
+@st.composite
+def labels_and_specs(draw):
+    labels = draw(st.lists(st.integers(-1, 6), min_size=1, max_size=40))
+    splits = draw(st.integers(1, len(set(labels))))
+    spec = draw(st.sampled_from(['iid', f'split:{splits}', f'split:{splits},order=random']))
+    batch = draw(st.none() | st.integers(1, 50))
+    return labels, spec, batch, draw(st.integers(0, 9))
+
+
+@quick
+@given(labels_and_specs())
+def test_every_sample_comes_once_and_the_segments_cover_the_order(case):
+    labels, spec, batch, seed = case
+    schedule = make_schedule(spec if batch is None else f'{spec}, batch={batch}', labels, seed)
+    assert sorted(schedule.order) == list(range(len(labels)))
+    np.testing.assert_array_equal(np.concatenate(list(schedule.segments())), schedule.order)
+    assert all(len(segment) for segment in schedule.segments())
+    assert set(schedule.tasks) <= set(schedule.cuts)
+
+
+@quick
+@given(labels_and_specs())
+def test_each_class_of_a_split_is_whole_in_one_task_and_tasks_differ_by_at_most_one_class(case):
+    labels, spec, batch, seed = case
+    if spec == 'iid':
+        spec = 'split:1'
+    schedule = make_schedule(spec if batch is None else f'{spec},batch={batch}', labels, seed)
+    held = [set(np.asarray(labels)[schedule.task(t)[0]]) for t in range(len(schedule.tasks) - 1)]
+    assert sum(map(len, held)) == len(set(labels)) == len(set.union(*held))
+    assert [len(h) for h in held] == class_splits(len(set(labels)), len(held))
+    if 'random' not in spec:
+        assert [c for h in held for c in sorted(h)] == sorted(set(labels))
+
+
+@quick
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_class_splits_sum_and_differ_by_at_most_one_larger_first(classes, splits):
+    if splits > classes:
+        with refused(f'1..{classes}'):
+            class_splits(classes, splits)
+        return
+    sizes = class_splits(classes, splits)
+    assert sum(sizes) == classes and len(sizes) == splits
+    assert sizes[0] - sizes[-1] <= 1 and sizes == sorted(sizes, reverse=True)
+
+
+def test_class_splits_by_hand():
+    assert class_splits(10, 3) == [4, 3, 3]
+
+
+@quick
+@given(labels_and_specs())
+def test_batch_cuts_each_task_in_pieces_and_changes_neither_order_nor_tasks(case):
+    labels, spec, batch, seed = case
+    batch = batch or 3
+    whole, cut = make_schedule(spec, labels, seed), make_schedule(f'{spec},batch={batch}', labels, seed)
+    np.testing.assert_array_equal(whole.order, cut.order)
+    np.testing.assert_array_equal(whole.tasks, cut.tasks)
+    for t in range(len(cut.tasks) - 1):
+        ids, ends = cut.task(t)
+        pieces = np.diff(ends, prepend=0)
+        assert (pieces[:-1] == batch).all() and 1 <= pieces[-1] <= batch and pieces.sum() == len(ids)
+
+
+def test_the_parts_of_a_schedule_by_hand():
+    schedule = Schedule(np.array([3, 1, 0, 2, 4]), np.array([0, 2, 3, 5]), np.array([0, 3, 5]), 'by hand')
+    assert [s.tolist() for s in schedule.segments()] == [[3, 1], [0], [2, 4]]
+    assert [[a.tolist() for a in schedule.task(t)] for t in (0, 1)] == [[[3, 1, 0], [2, 3]], [[2, 4], [2]]]
+
+
+def test_listed_classes_arrive_as_listed():
+    schedule = make_schedule('split:2,order=2-0-1', [0, 1, 2, 0, 1, 2])
+    assert [sorted(s.tolist()) for s in schedule.segments()] == [[0, 2, 3, 5], [1, 4]]
+
+
+def test_iid_is_one_segment_that_mixes_the_classes():
+    schedule = make_schedule('iid', LABELS)
+    assert schedule.cuts.tolist() == schedule.tasks.tolist() == [0, 60]
+    assert len(set(LABELS[schedule.order[:20]])) >= 4
+
+
+@pytest.mark.parametrize('spec', ['iid', 'split:3', 'split:6,order=random', 'split:2,batch=7'])
+def test_the_seed_fixes_a_schedule_and_another_seed_gives_another(spec):
+    digests = [make_schedule(spec, LABELS, seed).digest() for seed in range(8)]
+    assert digests == [make_schedule(spec, LABELS, seed).digest() for seed in range(8)]
+    assert len(set(digests)) == 8
+
+
+def test_random_class_order_takes_every_order():
+    orders = {tuple(make_schedule('split:3,order=random', [0, 1, 2], seed).order) for seed in range(60)}
+    assert len(orders) == 6
+
+
+def test_samples_of_a_segment_come_in_random_order():
+    first = next(make_schedule('split:6', LABELS).segments())
+    assert sorted(first) == list(range(10)) != first.tolist()
+
+
+def test_the_digest_changes_with_order_and_with_cuts_only():
+    order, cuts = np.arange(4), np.array([0, 2, 4])
+    digest = Schedule(order, cuts, cuts, 'a').digest()
+    assert digest == Schedule(order.astype(np.int32), cuts, cuts[[0, 2]], 'b').digest()
+    assert digest != Schedule(order[::-1], cuts, cuts, 'a').digest()
+    assert digest != Schedule(order, np.array([0, 1, 4]), cuts[[0, 2]], 'a').digest()
+
+
+def test_string_labels_are_classes_too():
+    schedule = make_schedule('split:2', ['cat', 'ant', 'cat', 'bee'])
+    assert [sorted(s.tolist()) for s in schedule.segments()] == [[1, 3], [0, 2]]
+
+
+@pytest.mark.parametrize('order, cuts, tasks', [
+    ([0, 0, 1], [0, 3], [0, 3]), ([1, 2, 3], [0, 3], [0, 3]), ([0, 1, 2], [0, 2], [0, 2]), ([0, 1, 2], [1, 3], [1, 3]),
+    ([0, 1, 2], [0, 2, 2, 3], [0, 3]), ([0, 1, 2], [0, 3], [0, 1, 3]), ([0, 1, 2], [3], [3]), ([], [0, 0], [0, 0])])
+def test_a_schedule_that_is_none_is_refused(order, cuts, tasks):
+    with refused():
+        Schedule(np.array(order, int), np.array(cuts), np.array(tasks), 'x')
+
+
+@pytest.mark.parametrize('spec', [
+    '', ' ', ',', ':', 'split', 'split:', 'split:0', 'split:-1', 'split:1.5', 'split:x', 'split:7', 'split:2:3', 'Split:2',
+    'iid:', 'iid:3', 'iid,', 'iid,batch', 'iid,batch=', 'iid,batch=0', 'iid,batch=-4', 'iid,batch=1e3', 'iid,batch=2,batch=2',
+    'iid,order=label', 'iid,speed=3', 'split:2,order', 'split:2,order=', 'split:2,order=alphabet', 'split:2,order=0-1',
+    'split:2,order=0-1-2-3-4-4', 'split:2,order=0-1-2-3-4-5-6', 'split:2,order=5,order=label', 'split:2;batch=3', 'iid\nbatch=2',
+    'split:2,order=0-1-2-junk-3-4-5', 'split:2,order=0-1-2-3-4-5-', 'split:2,order=0--1-2-3-4-5', 'split:²', None, 3,
+    f'split:{"9" * 5000}', f'iid,batch={"9" * 5000}'])
+def test_a_malformed_spec_is_refused_in_one_line(spec):
+    with refused():
+        make_schedule(spec, LABELS)
+
+
+@pytest.mark.parametrize('digits', [18, 25, 100])
+def test_a_batch_larger_than_any_task_cuts_nothing(digits):
+    huge, whole = make_schedule(f'split:2,batch={"9" * digits}', LABELS), make_schedule('split:2', LABELS)
+    assert huge.cuts.dtype == np.int64 and huge.digest() == whole.digest()
+
+
+def test_no_labels_is_refused():
+    for spec in ('iid', 'split:1'):
+        with refused():
+            make_schedule(spec, [])
+
+
+_SPEC_LIKE = st.lists(st.sampled_from(['split', 'iid', ':', ',', '=', '-', ' ', 'batch', 'order', 'label', 'random', '0', '1', '2',
+                                       '3', '10', '-1', '\n', 'x']), max_size=12).map(''.join)
+
+
+@quick
+@given(st.text(max_size=20) | _SPEC_LIKE, st.lists(st.integers(0, 3), max_size=8))
+def test_any_text_gives_a_schedule_or_a_refusal(spec, labels):
+    try:
+        schedule = make_schedule(spec, labels)
+    except InputError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert len(schedule.order) == len(labels)
+
+
+def test_each_concern_has_a_random_stream_of_its_own():
+    seeds = {stream_seed(seed, concern) for seed in range(20) for concern in ('schedule', 'buffer', 'adaptation')}
+    assert len(seeds) == 60 and all(0 <= s < 2 ** 63 for s in seeds)
+    np.testing.assert_array_equal(numpy_stream(3, 'x').random(4), numpy_stream(3, 'x').random(4))
+
+
+def test_the_global_random_state_is_left_alone():
+    state = np.random.get_state()[1].copy()
+    make_schedule('split:2,order=random', LABELS)
+    np.testing.assert_array_equal(state, np.random.get_state()[1])

@@ -1,0 +1,271 @@
+"""Exact statistics: integers, whatever the order, the batching and the sharding; undone by `remove`; safe on disk."""
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll import statistics as module
+from scroll.errors import InputError
+from scroll.statistics import GRID, MAX_SAMPLES, Statistics, check_labels
+from tests.scroll.conftest import cuttings, make_stream, quick, refused, streams
+
+
+def of(stream) -> Statistics:
+    return Statistics(stream.features.shape[1]).add(stream.features, stream.labels)
+
+
+def naive(features, labels):
+    """(classes, counts, sums, gram) with Python's own integers."""
+    rows = np.concatenate([np.asarray(features).astype(object), np.full((len(features), 1), GRID, object)], axis=1)
+    classes = sorted(set(labels))
+    members = [[i for i, label in enumerate(labels) if label == c] for c in classes]
+    return classes, [len(m) for m in members], [rows[m].sum(axis=0).tolist() for m in members], (rows.T @ rows).tolist()
+
+
+@quick
+@given(streams())
+def test_the_sums_equal_those_of_python_integers(stream):
+    s = of(stream)
+    assert (s.classes.tolist(), s.counts.tolist(), s.sums.tolist(), s.gram.tolist()) == \
+        naive(stream.features, stream.labels.tolist())
+    assert s.total == len(stream.labels)
+
+
+@quick
+@given(streams(), st.data())
+def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, data):
+    expected = of(stream).digest()
+    pieces = data.draw(cuttings(len(stream.labels)))
+    one_by_one, shards = Statistics(5), []
+    for at in pieces:
+        one_by_one.add(*stream.part(at)[:2])
+        shards.append(of(stream.part(at)))
+    merged = Statistics(5)
+    for shard in shards[::-1]:
+        before = shard.digest()
+        merged.merge(shard)
+        assert shard.digest() == before
+    assert one_by_one.digest() == merged.digest() == expected and one_by_one == merged
+
+
+@quick
+@given(streams(), st.data())
+def test_removed_is_never_seen(stream, data):
+    gone, *rest = data.draw(cuttings(len(stream.labels)))
+    rest = np.concatenate([*rest, np.zeros(0, np.int64)])
+    s = of(stream).remove(*stream.part(gone)[:2])
+    assert s.digest() == of(stream.part(rest)).digest()
+    assert s.remove(*stream.part(rest)[:2]).digest() == Statistics(5).digest()
+    assert s.total == 0 and len(s.classes) == 0
+
+
+def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
+    stream = make_stream([0, 1, 1])
+    nudged = stream.features.copy()
+    nudged[1, 2] += 1
+    digests = {of(stream).digest(), Statistics(5).add(nudged, stream.labels).digest(), Statistics(5).digest(),
+               Statistics(5).add(stream.features, [0, 1, 2]).digest(), Statistics(4).digest(),
+               Statistics(5).add(stream.features, [1, 0, 0]).digest()}
+    assert len(digests) == 6
+    assert of(stream) != Statistics(5) and of(stream) != 'text'
+
+
+@pytest.mark.parametrize('block', [1 << 13, 1 << 17])
+@pytest.mark.parametrize('low', [GRID, GRID - 999])
+def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(block, low, monkeypatch):
+    monkeypatch.setattr(module, '_BLOCK', block)
+    features = np.random.default_rng(0).integers(low, GRID + 1, (1 << 17, 2))
+    features[:, 1] *= -1
+    s = Statistics(2).add(features, np.arange(1 << 17) % 2)
+    rows = np.concatenate([features, np.full((1 << 17, 1), GRID)], axis=1)
+    np.testing.assert_array_equal(s.gram, rows.T @ rows)                            # int64, no floating point
+    np.testing.assert_array_equal(s.sums, [rows[::2].sum(axis=0), rows[1::2].sum(axis=0)])
+    if low == GRID:
+        assert s.gram[0].tolist() == [1 << 53, -(1 << 53), 1 << 53]
+
+
+@quick
+@given(streams(), st.permutations(['ant', 'bee', 'cat', 'dog', 'eel']))
+def test_relabelled_there_and_back(stream, names):
+    there = dict(enumerate(names))
+    named = of(stream).relabel(there)
+    expected = Statistics(5).add(stream.features, [there[c] for c in stream.labels.tolist()])
+    assert named.digest() == expected.digest()
+    assert named.relabel({name: c for c, name in there.items()}).digest() == of(stream).digest()
+
+
+@pytest.mark.parametrize('mapping', [{0: 5, 1: 5}, {0: 1}, {0: 0.5, 1: 1.5}, {0: None, 1: 'a'}], ids=str)
+def test_relabel_to_names_that_cannot_be_is_refused(mapping):
+    s = of(make_stream([0, 1]))
+    before = s.digest()
+    with refused():
+        s.relabel(mapping)
+    assert s.digest() == before
+
+
+@quick
+@given(st.lists(st.text(st.characters(codec='utf-8', exclude_characters='\0'), max_size=4) | st.sampled_from(['a', 'bb']), max_size=20))
+def test_string_labels_are_counted(labels):
+    stream = make_stream(labels)
+    s = Statistics(5).add(stream.features, np.array(labels, str))
+    assert dict(zip(s.classes.tolist(), s.counts.tolist())) == {c: labels.count(c) for c in labels}
+
+
+@pytest.mark.parametrize('labels', [[], [2, 0, 2], ['bee', 'ant', 'bee'], [-5, 2 ** 40, 7]], ids=str)
+def test_saved_is_loaded(labels, tmp_path):
+    s = of(make_stream(labels)) if labels else Statistics(5)
+    s.save(tmp_path / 's.npz')
+    loaded = Statistics.load(tmp_path / 's.npz')
+    assert loaded == s and loaded.dim == 5 and [p.name for p in tmp_path.iterdir()] == ['s.npz']
+    more = make_stream(labels or [1], seed=9)
+    assert loaded.add(*more[:2]).digest() == s.add(*more[:2]).digest()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    of(make_stream([0, 1, 1], dim=2)).save(tmp_path / 's.npz')
+    return tmp_path / 's.npz'
+
+
+def test_a_truncated_file_is_refused(saved):
+    content = saved.read_bytes()
+    for size in [*range(0, len(content), 97), len(content) - 1]:
+        saved.write_bytes(content[:size])
+        with refused():
+            Statistics.load(saved)
+
+
+@pytest.mark.parametrize('flip', [0xFF, 0x01, 0x08])
+def test_a_flipped_byte_is_refused_or_without_effect(saved, flip):
+    content, digest, wrong = saved.read_bytes(), Statistics.load(saved).digest(), {}
+    for at in range(0, len(content), 2 if flip == 0xFF else 3):
+        saved.write_bytes(content[:at] + bytes([content[at] ^ flip]) + content[at + 1:])
+        try:
+            if Statistics.load(saved).digest() != digest:
+                wrong[at] = 'other content'
+        except InputError:
+            pass
+        except Exception as error:      # collected, to show them all
+            wrong[at] = repr(error)
+    assert not wrong
+
+
+def test_one_changed_number_is_refused(saved):
+    with np.load(saved) as file:
+        content = dict(file)
+    for name in ('classes', 'counts', 'sums', 'gram'):
+        changed = content[name].copy()
+        changed.flat[-1] += 1
+        np.savez(saved, **{**content, name: changed})
+        with refused('damaged'):
+            Statistics.load(saved)
+
+
+class _Payload:
+    """Leaves a file behind when it is unpickled."""
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, 'w')
+
+
+def test_no_code_of_a_file_is_run(saved, tmp_path):
+    with np.load(saved) as file:
+        content = dict(file)
+    trap = tmp_path / 'trap'
+    for name in content:
+        np.savez(saved, **{**content, name: np.array([_Payload(trap)], object)})
+        with refused():
+            Statistics.load(saved)
+    assert not trap.exists()
+    np.load(saved, allow_pickle=True)[name]
+    assert trap.exists()                # so the trap works
+
+
+@pytest.mark.parametrize('content', [
+    b'', b'text', b'PK\x03\x04', dict(a=np.zeros(3)), np.zeros(3),
+    dict(format='scroll-statistics-1', classes='a', counts='b', sums='c', gram='d', digest='e'),
+    dict(format='scroll-statistics-1', classes=1j, counts=np.zeros(1), sums=np.zeros((1, 3)), gram=np.zeros((3, 3)), digest='e'),
+    dict(format='scroll-statistics-1', classes=[1], counts=['x'], sums=[['x']], gram=np.zeros((3, 3)), digest='e')],
+    ids=['empty', 'text', 'torn zip', 'other npz', 'npy', 'words', 'complex', 'words in a matrix'])
+def test_a_file_that_is_something_else_is_refused(content, tmp_path):
+    file = io.BytesIO()
+    if isinstance(content, dict):
+        np.savez(file, **content)
+    elif isinstance(content, np.ndarray):
+        np.save(file, content)
+    (tmp_path / 'x').write_bytes(content if isinstance(content, bytes) else file.getvalue())
+    with refused('x'):
+        Statistics.load(tmp_path / 'x')
+
+
+def test_a_missing_file_or_a_folder_is_refused(tmp_path):
+    for path in (tmp_path / 'nothing', tmp_path):
+        with refused():
+            Statistics.load(path)
+
+
+_FEATURES = make_stream([0, 0]).features
+
+
+@pytest.mark.parametrize('call', [
+    lambda s: s.add(_FEATURES, [0]), lambda s: s.add(_FEATURES, [[0], [1]]), lambda s: s.add(_FEATURES, 0),
+    lambda s: s.add(_FEATURES, [0.0, 1.0]), lambda s: s.add(_FEATURES, [None, 1]), lambda s: s.add(_FEATURES, [b'a', b'b']),
+    lambda s: s.add(_FEATURES, [[0], [1, 2]]), lambda s: s.add(_FEATURES, ['a', 'b']),
+    lambda s: s.add(_FEATURES[:, :4], [0, 1]), lambda s: s.add(_FEATURES[0], [0] * 5), lambda s: s.add(_FEATURES / 1.0, [0, 1]),
+    lambda s: s.add(_FEATURES * 0 + GRID + 1, [0, 1]), lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]),
+    lambda s: s.add(_FEATURES.astype(np.int64) * 0 - 2 ** 63, [0, 1]), lambda s: s.remove(_FEATURES, [7, 7]),
+    lambda s: s.remove(_FEATURES, [1, 1]), lambda s: s.merge(Statistics(4)),
+    lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])), lambda s: s.merge(_many(MAX_SAMPLES))])
+def test_an_error_leaves_everything_as_it_was(call):
+    s = of(make_stream([0, 0, 1]))
+    before = s.digest()
+    with refused():
+        call(s)
+    assert s.digest() == before
+
+
+def _many(count: int) -> Statistics:
+    """As if `count` samples had been seen."""
+    s = Statistics(5)
+    s.classes, s.counts, s.sums = np.array([0]), np.array([count]), np.zeros((1, 6), np.int64)
+    return s
+
+
+def test_more_samples_than_exact_sums_hold_are_refused():
+    s = _many(MAX_SAMPLES - 2).add(_FEATURES, [0, 1])
+    with refused(str(MAX_SAMPLES)):
+        s.add(_FEATURES[:1], [1])
+    assert s.total == MAX_SAMPLES
+
+
+def test_nothing_added_is_nothing_changed():
+    s = of(make_stream([0, 1]))
+    before = s.digest()
+    assert s.add(np.zeros((0, 5), np.int32), np.zeros(0, np.int64)).merge(Statistics(5)).digest() == before
+
+
+def test_statistics_do_not_share_memory_with_what_they_came_from():
+    one = of(make_stream([0, 1]))
+    two = Statistics(5).merge(one)
+    renamed = one.relabel({0: 0, 1: 1})
+    before = one.digest()
+    for other in (two, renamed):
+        for array in (other.counts, other.sums, other.gram):
+            array += 1
+    assert one.digest() == before
+
+
+@pytest.mark.parametrize('labels', [[True, False], np.array([1, 0], np.uint8), np.array([1, 0], np.int16), (1, 0)], ids=repr)
+def test_whole_numbers_of_any_kind_are_labels(labels):
+    checked = check_labels(labels, 2)
+    assert checked.dtype == np.int64 and checked.tolist() == [1, 0]
+
+
+def test_a_label_beyond_int64_is_refused():
+    """Not turned into a negative one."""
+    with refused():
+        check_labels(np.array([2 ** 63], np.uint64), 1)

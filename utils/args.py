@@ -1,0 +1,218 @@
+"""The command line: groups of flags, and how a run's arguments are put together.
+
+Strongest first: command line, model config (`models/config/<model>.yaml`), the model's `get_parser` -> `set_defaults`,
+data-set config (`datasets/configs/<dataset>/<name>.yaml`), the data set's own defaults, the defaults below.
+Nothing here imports torch: `--help` answers at once.
+"""
+import argparse
+import difflib
+import math
+from argparse import Namespace  # noqa: F401  re-exported: model files take it from here
+from pathlib import Path
+
+from utils import binary_to_boolean_type
+from utils.errors import UserError
+from utils.plugins import ROOT, nearest
+
+OPTIMISERS = ('sgd', 'adam', 'adamw')
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse with underscored flags only, no abbreviations, and errors as `UserError` (one line, exit code 2)."""
+
+    def __init__(self, *args, **kwargs):
+        kwargs.setdefault('allow_abbrev', False)
+        kwargs.setdefault('formatter_class', lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=120))
+        super().__init__(*args, **kwargs)
+
+    def error(self, message):
+        raise UserError(message)
+
+    def parse_args(self, args=None, namespace=None):
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            flag = unknown[0].split('=')[0]
+            known = [o for action in self._actions for o in action.option_strings]
+            close = difflib.get_close_matches(flag.replace('-', '_').replace('__', '--', 1), known, n=1)
+            raise UserError(f"{unknown[0]}: no such flag here" + (f'; did you mean {close[0]}?' if close else '; see --help'))
+        return parsed
+
+
+def whole(least: int = 0):
+    """Command-line type: a whole number of at least `least`."""
+    def number(text):
+        try:
+            value = int(str(text))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f'{text!r} is not a whole number') from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f'{value} is too small: expected at least {least}')
+        return value
+    return number
+
+
+def real(least: float = -math.inf, positive: bool = False):
+    """Command-line type: a finite number of at least `least`, or above zero."""
+    def number(text):
+        try:
+            value = float(text)
+        except (TypeError, ValueError):
+            raise argparse.ArgumentTypeError(f'{text!r} is not a number') from None
+        if not math.isfinite(value) or value < least or (positive and value <= 0):
+            expected = 'a number above 0' if positive else 'a finite number' if least == -math.inf else f'at least {least:g}'
+            raise argparse.ArgumentTypeError(f'{text}: expected {expected}')
+        return value
+    return number
+
+
+def add_selection_args(parser) -> None:
+    """What to run: model, data set, backbone, weights and their configs."""
+    group = parser.add_argument_group('what to run')
+    group.add_argument('--model', required=True, help='method; see the end of --help')
+    group.add_argument('--dataset', required=True, help='data set; see the end of --help')
+    group.add_argument('--backbone', help='architecture (default: what the weights were made for)')
+    group.add_argument('--weights', help="pre-trained psi: a shipped name, a file, or 'none' to start from scratch "
+                                         '(default: compact)')
+    group.add_argument('--model_config', choices=('default', 'base', 'best'),
+                       help='which values of models/config/<model>.yaml to take')
+    group.add_argument('--dataset_config', help='name of a file in datasets/configs/<dataset>/')
+
+
+def add_experiment_args(parser) -> None:
+    """How gradient-based methods train."""
+    group = parser.add_argument_group('training')
+    group.add_argument('--lr', type=real(0), required=True, help='learning rate')
+    group.add_argument('--batch_size', type=whole(1), help='samples a loader batch')
+    group.add_argument('--n_epochs', type=whole(0), help='passes over each task')
+    group.add_argument('--optimizer', choices=OPTIMISERS, default='sgd')
+    group.add_argument('--optim_wd', type=real(0), default=0.0, help='weight decay')
+    group.add_argument('--optim_mom', type=real(0), default=0.0, help='momentum (sgd)')
+    group.add_argument('--optim_nesterov', type=binary_to_boolean_type, default=False, help='Nesterov momentum (sgd)')
+    group.add_argument('--drop_last', type=binary_to_boolean_type, default=False, help='drop incomplete training batches')
+    group.add_argument('--lr_scheduler', choices=('multisteplr', 'cosine'), help='of each task')
+    group.add_argument('--scheduler_mode', choices=('epoch', 'iter'), default='epoch', help='when the scheduler steps')
+    group.add_argument('--lr_milestones', type=whole(1), nargs='+', default=[], help='steps at which multisteplr decays')
+    group.add_argument('--sched_multistep_lr_gamma', type=real(0), default=0.1, help='factor of multisteplr')
+
+
+def add_management_args(parser) -> None:
+    """Seeds, folders, device, what is written and shown."""
+    group = parser.add_argument_group('management')
+    group.add_argument('--seed', type=whole(0), default=0, help='every random stream derives from it (default: 0)')
+    group.add_argument('--permute_classes', type=binary_to_boolean_type, default=False, help='rename the classes at random')
+    group.add_argument('--base_path', default='./data/', help='data sets, results and caches (default: ./data/)')
+    group.add_argument('--results_path', default='results/', help='below base_path (default: results/)')
+    group.add_argument('--device', help="'cpu', 'cuda' or the number of a GPU (default: a GPU if there is one)")
+    group.add_argument('--notes', help='free text, kept in the results')
+    group.add_argument('--eval_epochs', type=whole(1), help='also evaluate every so many epochs')
+    group.add_argument('--enable_other_metrics', type=binary_to_boolean_type, default=False,
+                       help='forward and backward transfer, forgetting')
+    group.add_argument('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress bars')
+    group.add_argument('--disable_log', type=binary_to_boolean_type, default=False, help='write no results files')
+    group.add_argument('--num_threads', type=whole(1), help='CPU threads (default: torch decides)')
+
+
+def add_rehearsal_args(parser) -> None:
+    """Replay buffer."""
+    group = parser.add_argument_group('replay buffer')
+    group.add_argument('--buffer_size', type=whole(0), required=True, help='samples in the buffer, all classes together')
+    group.add_argument('--minibatch_size', type=whole(1), help='samples replayed at once (default: batch_size)')
+
+
+def base_parser(**kwargs) -> ArgumentParser:
+    """The flags that every run has."""
+    parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.', **kwargs)
+    add_selection_args(parser)
+    add_experiment_args(parser)
+    add_management_args(parser)
+    return parser
+
+
+def check_repeated(argv) -> None:
+    """Refuse a flag given twice: which of the values was meant?"""
+    flags = [item.split('=')[0] for item in argv if item.startswith('--')]
+    for flag in flags:
+        if flags.count(flag) > 1:
+            raise UserError(f'{flag} is given {flags.count(flag)} times: give it once')
+
+
+def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
+    """Make `values` the defaults of flags that exist, passed through each flag's type.
+
+    Raises:
+        UserError: no such flag, or a value that its type or choices refuse; `source` is named.
+    """
+    actions = {action.dest: action for action in parser._actions}
+    for name, value in values.items():
+        if name not in actions:
+            raise UserError(f'{source}: {name} is not a flag of this run; {nearest(name, actions)}')
+        action = actions[name]
+        value = None if value == 'None' else value
+        try:
+            if action.type is not None and value is not None and not isinstance(value, list):
+                value = action.type(value if not isinstance(value, bool) else int(value))
+        except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
+            raise UserError(f'{source}: {name}: {error}') from error
+        if action.choices and value is not None and value not in action.choices:
+            raise UserError(f'{source}: {name} {value!r}: expected one of {", ".join(map(str, action.choices))}')
+        parser.set_defaults(**{name: value})
+
+
+def relax_required(parser: ArgumentParser) -> None:
+    """A required flag that has got a default is no longer required."""
+    for action in parser._actions:
+        if action.required and (action.default is not None or parser.get_default(action.dest) is not None):
+            action.required = False
+
+
+def read_yaml(path: Path) -> dict:
+    """A YAML mapping; UserError if the file is damaged or something else."""
+    import yaml
+    try:
+        content = yaml.safe_load(path.read_text(encoding='utf-8')) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
+    if not isinstance(content, dict):
+        raise UserError(f'{path}: expected a mapping, found {type(content).__name__}')
+    return content
+
+
+def model_config(model: str, which: str, known: dict) -> dict:
+    """The values of `models/config/<model>.yaml` for a run of which `known` arguments are given.
+
+    The file holds `default:` (always taken) and `best:`, a list of rules `{when: {...}, set: {...}}`; of these, for
+    `which='best'`, each whose conditions hold is applied, later ones over earlier ones. A condition is a value, or
+    `{min: a, max: b}`.
+    """
+    path = next((p for p in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
+                 if p.stem.replace('_', '-') == model.replace('_', '-')), None)
+    if path is None or which == 'base':
+        return {}
+    content = read_yaml(path)
+    values = dict(content.get('default') or {})
+    if which == 'best':
+        try:
+            for rule in content.get('best') or []:
+                if all(_holds(condition, known.get(name)) for name, condition in rule['when'].items()):
+                    values.update(rule['set'])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f'{path}: best must be a list of {{when: ..., set: ...}} ({error!r})') from error
+    return values
+
+
+def _holds(condition, value) -> bool:
+    if isinstance(condition, dict):
+        return value is not None and condition.get('min', -math.inf) <= value <= condition.get('max', math.inf)
+    return condition == value
+
+
+def dataset_config(dataset: str, which) -> dict:
+    """The values of `datasets/configs/<dataset>/<which>.yaml`; without a name, of `default.yaml` if there is one."""
+    folder = ROOT / 'datasets' / 'configs' / dataset
+    path = folder / f"{which or 'default'}.yaml"
+    if not path.is_file():
+        if which is None:
+            return {}
+        have = ', '.join(sorted(p.stem for p in folder.glob('*.yaml'))) or 'none'
+        raise UserError(f'--dataset_config {which}: {dataset} has no such config; it has: {have}')
+    return read_yaml(path)

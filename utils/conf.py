@@ -1,0 +1,38 @@
+"""Where a run lives (device, folders) and how its randomness begins."""
+import random
+from pathlib import Path
+
+from utils.errors import UserError
+
+
+def get_device(wanted=None):
+    """The torch device for `--device`: None picks a GPU if there is one; 'cpu', 'cuda', '1' and 'cuda:1' name one."""
+    import torch
+    if wanted is None or str(wanted) == 'cuda':
+        if torch.cuda.is_available():
+            free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
+            return torch.device(f'cuda:{free.index(max(free))}')
+        if wanted is None:
+            return torch.device('cpu')
+    text = str(wanted).removeprefix('cuda:')
+    if text == 'cpu':
+        return torch.device('cpu')
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if text.isdecimal() and int(text) < count:
+        return torch.device(f'cuda:{text}')
+    raise UserError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; use cpu" +
+                    (f' or 0..{count - 1}' if count else ''))
+
+
+def set_random_seed(seed: int) -> None:
+    """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own streams)."""
+    import numpy as np
+    import torch
+    random.seed(seed)
+    np.random.seed(seed % 2 ** 32)
+    torch.manual_seed(seed)
+
+
+def results_folder(args, setting: str) -> Path:
+    """Where the results of a run go: `<base_path>/<results_path>/<setting>/<dataset>/<model>`."""
+    return Path(args.base_path) / args.results_path / setting / args.dataset / args.model

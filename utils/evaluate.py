@@ -1,0 +1,37 @@
+"""Accuracy of a model on the tasks a stream has brought so far."""
+import torch
+
+
+@torch.no_grad()
+def evaluate(model, dataset, last: bool = False, loaders=None):
+    """Accuracies in percent for each task so far; random state and training mode are left as they were.
+
+    Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the sample's task.
+
+    Args:
+        last: only the newest task.
+        loaders: (task, test loader) pairs; default: those of `dataset.test_loaders`.
+
+    Returns:
+        (class-il, task-il): two lists of floats.
+    """
+    if loaders is None:
+        loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
+    seen = torch.as_tensor(dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)).to(model.device)
+    was_training = model.net is not None and model.net.training
+    if model.net is not None:
+        model.net.eval()
+    class_il, task_il = [], []
+    for task, loader in loaders:
+        loader.raw = model.RAW_STREAM
+        own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
+        hits = torch.zeros(2, dtype=torch.int64, device=model.device)
+        for inputs, labels in loader:
+            logits, labels = model(inputs.to(model.device)), labels.to(model.device)
+            for row, allowed in enumerate((seen, own)):
+                hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
+        for accuracies, hit in zip((class_il, task_il), hits.tolist()):
+            accuracies.append(100 * hit / max(1, len(loader.dataset)))
+    if was_training:
+        model.net.train()
+    return class_il, task_il

@@ -1,0 +1,190 @@
+"""The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
+import datetime
+import json
+import platform
+import resource
+import socket
+import subprocess
+import sys
+import time
+import uuid
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from utils import metrics, plots, results
+from utils.conf import results_folder
+from utils.evaluate import evaluate
+from utils.plugins import ROOT
+from utils.schedulers import get_scheduler
+
+
+class Record:
+    """What a run has measured so far.
+
+    Attributes:
+        class_il, task_il: R[i][j], accuracy on task j after task i, percent. test_sizes: samples of each task's test set.
+        before, untrained: (class-il, task-il) lists for forward transfer. seconds: by stage. images: stream images seen.
+    """
+
+    def __init__(self):
+        self.class_il, self.task_il, self.test_sizes = [], [], []
+        self.before, self.untrained = ([], []), ([], [])
+        self.seconds = dict(stream=0.0, evaluation=0.0)
+        self.images = 0
+
+
+def train(model, dataset, args) -> dict:
+    """Run the whole stream; returns the results row, which is also written unless `--disable_log 1`."""
+    arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
+    folders = {setting: results_folder(args, setting) for setting in _settings(dataset)}
+    if not args.disable_log:
+        for folder in folders.values():
+            results.check_writable(folder)
+    record, began = Record(), time.perf_counter()
+    if args.enable_other_metrics:
+        loaders = [(t, dataset.test_loader(t)) for t in range(dataset.N_TASKS)]
+        record.untrained = tuple(accs[1:] for accs in evaluate(model, dataset, loaders=loaders))
+    for task in range(dataset.N_TASKS):
+        train_loader, _ = dataset.get_data_loaders()
+        record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
+        model.meta_begin_task(dataset)
+        if args.enable_other_metrics and task > 0:
+            for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
+                row += accuracies
+        _learn_task(model, dataset, train_loader, args, record)
+        with _Stopwatch(record.seconds, 'stream'):
+            model.meta_end_task(dataset)
+        _evaluate_task(model, dataset, record)
+    record.seconds['total'] = time.perf_counter() - began
+    return _finish(model, dataset, args, arguments, record, folders)
+
+
+def _learn_task(model, dataset, loader, args, record) -> None:
+    loader.raw = model.RAW_STREAM
+    scheduler = get_scheduler(model, args)
+    for epoch in range(args.n_epochs):
+        with _Stopwatch(record.seconds, 'stream'):
+            if model.net is not None:
+                model.net.train()
+            model.meta_begin_epoch(epoch, dataset)
+            bar = tqdm(loader, desc=f'Task {dataset.c_task + 1} - Epoch {epoch + 1}', leave=False,
+                       disable=args.non_verbose or None, mininterval=0.5)
+            for inputs, labels, not_aug_inputs, *_ in bar:
+                if not model.RAW_STREAM:
+                    inputs, labels, not_aug_inputs = (x.to(model.device) for x in (inputs, labels, not_aug_inputs))
+                model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch)
+                record.images += len(labels)
+                if scheduler and args.scheduler_mode == 'iter':
+                    scheduler.step()
+            if scheduler and args.scheduler_mode == 'epoch':
+                scheduler.step()
+            model.meta_end_epoch(epoch, dataset)
+        if args.eval_epochs and (epoch + 1) % args.eval_epochs == 0 and epoch + 1 < args.n_epochs:
+            print_accuracies(*evaluate(model, dataset), dataset, f' (epoch {epoch + 1})')
+
+
+def _evaluate_task(model, dataset, record) -> None:
+    with _Stopwatch(record.seconds, 'evaluation'):
+        accuracies = evaluate(model, dataset)
+        record.class_il.append(accuracies[0])
+        record.task_il.append(accuracies[1])
+        print_accuracies(*accuracies, dataset)
+        model.meta_end_eval(dataset, accuracies)
+
+
+def print_accuracies(class_il, task_il, dataset, epoch: str = '') -> None:
+    """Mammoth's two lines after an evaluation."""
+    print(f'Accuracy{epoch} for {dataset.c_task + 1} task(s): \t [Class-IL]: {np.mean(class_il):.2f} % '
+          f'\t [Task-IL]: {np.mean(task_il):.2f} %')
+    print(f'\tRaw accuracy values: Class-IL {np.round(class_il, 2).tolist()} | Task-IL {np.round(task_il, 2).tolist()}',
+          flush=True)
+
+
+def _settings(dataset) -> list:
+    return ['class-il', 'task-il'] if dataset.SETTING == 'class-il' else [dataset.SETTING]
+
+
+def _finish(model, dataset, args, arguments, record, folders) -> dict:
+    """Rows, plot and closing summary."""
+    own = model.results()
+    run = f'{datetime.datetime.now():%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}'
+    common = dict(schedule=dataset.schedule.spec, schedule_digest=dataset.schedule.digest(), n_tasks=dataset.N_TASKS)
+    seconds = {f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()}
+    about = dict(images_per_second=round(record.images / max(record.seconds['stream'], 1e-9), 1),
+                 peak_memory_mb=_peak_memory(), peak_gpu_memory_mb=_peak_gpu_memory(model.device), **versions(),
+                 run=run, finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
+    rows, paths = {}, {}
+    for which, (setting, folder) in enumerate(folders.items()):
+        R = (record.class_il, record.task_il)[which]
+        row = {f'task{i + 1}': round(metrics.mean(accuracies), 4) for i, accuracies in enumerate(R)}
+        if args.enable_other_metrics and len(R) > 1:
+            row |= dict(forward_transfer=metrics.forward_transfer(record.before[which], record.untrained[which]),
+                        backward_transfer=metrics.backward_transfer(R), forgetting=metrics.forgetting(R))
+        else:
+            row |= dict(forward_transfer=None, backward_transfer=None, forgetting=None)
+        rows[setting] = {**row, **common, 'final_accuracy': round(float(np.average(R[-1], weights=record.test_sizes)), 4),
+                         'average_incremental_accuracy': round(metrics.average_incremental_accuracy(R), 4),
+                         'accuracy_per_task': json.dumps(np.round(R[-1], 4).tolist()),
+                         **(own if which == 0 else {}), **{k: v for k, v in arguments.items() if k not in common},
+                         **seconds, **about}
+        if not args.disable_log:
+            paths[setting] = results.append_row(folder, rows[setting])
+    setting = next(iter(rows))
+    if not args.disable_log:
+        curves = {model.NAME: [(i + 1, rows[setting][f'task{i + 1}']) for i in range(dataset.N_TASKS)], **model.curves()}
+        paths['plot'] = plots.accuracy_curve(folders[setting] / 'plots' / f'{run}.png', curves,
+                                             f'{model.NAME} on {dataset.NAME}, {dataset.schedule.spec}')
+    _summary(model, rows, record, paths)
+    return rows[setting]
+
+
+def _summary(model, rows, record, paths) -> None:
+    print('\nSummary')
+    for setting, row in rows.items():
+        print(f"  {setting}: final accuracy {row['final_accuracy']:.2f} %, average incremental "
+              f"{row['average_incremental_accuracy']:.2f} %")
+        for name in ('forward_transfer', 'backward_transfer', 'forgetting'):
+            if row[name] is not None:
+                print(f"    {name.replace('_', ' ')}: {row[name]:.2f}")
+    for line in model.summary():
+        print(f'  {line}')
+    print('  seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
+    for name, path in paths.items():
+        print(f'  {name}: {path}')
+    sys.stdout.flush()
+
+
+def versions() -> dict:
+    """Versions, host and commit: what a row needs to be made again."""
+    try:
+        commit = subprocess.run(['git', '-C', str(ROOT), 'rev-parse', 'HEAD'], capture_output=True, text=True, timeout=5)
+        commit = commit.stdout.strip() if commit.returncode == 0 else ''
+    except (OSError, subprocess.TimeoutExpired):
+        commit = ''
+    return dict(python=platform.python_version(), torch=torch.__version__, numpy=np.__version__, host=socket.gethostname(),
+                git_commit=commit)
+
+
+def _peak_memory() -> float:
+    """Largest resident size of this process so far, in MB (10^6 bytes)."""
+    unit = 1 if sys.platform == 'darwin' else 1024
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)
+
+
+def _peak_gpu_memory(device) -> float:
+    return round(torch.cuda.max_memory_allocated(device) / 1e6, 1) if device.type == 'cuda' else None
+
+
+class _Stopwatch:
+    """Adds the time spent in a `with` block to `seconds[stage]`."""
+
+    def __init__(self, seconds: dict, stage: str):
+        self.seconds, self.stage = seconds, stage
+
+    def __enter__(self):
+        self.began = time.perf_counter()
+
+    def __exit__(self, *error):
+        self.seconds[self.stage] += time.perf_counter() - self.began
