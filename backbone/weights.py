@@ -103,11 +103,12 @@ def load(name: str, tensors: bool = True) -> Weights:
     try:
         with safe_open(path, framework='pt') as file:
             about = json.loads((file.metadata() or {}).get('about', '{}'))
-            values = {key: file.get_tensor(key).float() for key in file.keys()} if tensors else {}
+            names = file.keys()     # safe_open is no mapping
+            values = {key: file.get_tensor(key).float() for key in names} if tensors else {}
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f'--weights {name}: {path} is damaged or not a safetensors file ({error})') from error
     if about.get('format') != _FORMAT:
-        raise UserError(f"--weights {name}: {path} does not say what it is; expected metadata 'about' as pretrain.py writes it")
+        raise UserError(f"--weights {name}: {path} does not say what it is; expected the metadata that pretrain.py writes")
     bad = [key for key, t in values.items() if not torch.isfinite(t).all()]
     if bad:
         raise UserError(f'--weights {name}: tensor {bad[0]} is not finite; the file is damaged')

@@ -132,6 +132,14 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
     """
+    return next(adaptation_path(embedder, predictor, exemplars, settings, seed, [settings.iterations], progress))
+
+
+def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress=None):
+    """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`.
+
+    There is no schedule of rates, so f* after n updates on the way is f* of `iterations=n`.
+    """
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
     if mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
@@ -141,28 +149,36 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
         scale = calibrated_scale(predictor.decision_function(exemplars.features), targets)
     device = torch.device('cpu') if embedder is None else embedder.device
     trained = _Trainee(embedder, predictor, mode, scale, settings, device)
-    random = torch_stream(seed, 'adaptation')
     samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)
-    losses = []
-    with _reproducible(device, stream_seed(seed, 'adaptation/layers')):
-        for rows in _minibatches(len(exemplars), settings.minibatch, settings.iterations, random):
-            x = samples[rows.to(device)]
-            if embedder is not None:
-                x = settings.augmentation(x, embedder.preprocessing, random)
-            losses.append(trained.update(x, targets[rows.to(device)]))
-            if progress:
-                progress(losses[-1])
-    losses = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
-    if not np.isfinite(losses).all():
-        raise InputError(f'adaptation diverged at update {int(np.flatnonzero(~np.isfinite(losses))[0])}: lower the '
+    random, losses = torch_stream(seed, 'adaptation'), []
+    minibatches = _minibatches(len(exemplars), settings.minibatch, random)
+    for stop in stops:
+        with _reproducible(device):
+            while len(losses) < stop:
+                torch.manual_seed(stream_seed(seed, f'adaptation, update {len(losses)}'))       # for dropout
+                rows = next(minibatches)
+                x = samples[rows.to(device)]
+                if embedder is not None:
+                    x = settings.augmentation(x, embedder.preprocessing, random)
+                losses.append(trained.update(x, targets[rows.to(device)]))
+                if progress:
+                    progress(losses[-1])
+        yield trained.result(predictor.classes, embedder, scale, _finite(losses), mode)
+
+
+def _finite(losses: list) -> np.ndarray:
+    """The losses as float32 (updates,); InputError if one is not finite."""
+    values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
+    if not np.isfinite(values).all():
+        raise InputError(f'adaptation diverged at update {int(np.flatnonzero(~np.isfinite(values))[0])}: lower the '
                          'learning rates')
-    return trained.result(predictor.classes, embedder, scale, losses, mode)
+    return values
 
 
-def _minibatches(count: int, size: int, iterations: int, random: torch.Generator):
-    """Yield `iterations` index tensors: shuffled passes over 0..count-1, cut into equal parts, incomplete ones dropped."""
+def _minibatches(count: int, size: int, random: torch.Generator):
+    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, incomplete ones dropped."""
     size, order = min(size, count), torch.zeros(0, dtype=torch.int64)
-    for _ in range(iterations):
+    while True:
         if len(order) < size:
             order = torch.randperm(count, generator=random)
         rows, order = order[:size], order[size:]
@@ -209,20 +225,19 @@ class _Trainee:
 
     def result(self, classes, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
         weight, bias = (p.detach().cpu().numpy().copy() for p in (self.weight, self.bias))
-        adapted = None if self.net is None else embedder.with_net(adapters.fold(self.net))
+        adapted = None if self.net is None else embedder.with_net(adapters.fold(copy.deepcopy(self.net)))
         return AdaptedPredictor(classes, weight, bias, self.scale.item(), adapted, initial_scale, losses, mode)
 
 
 class _reproducible:
-    """Same bits each time: torch's own generator seeded for layers that draw (dropout), deterministic cuDNN; both restored."""
+    """Deterministic cuDNN, and torch's own generators restored afterwards."""
 
-    def __init__(self, device: torch.device, seed: int):
-        self.devices, self.seed = [device] if device.type == 'cuda' else [], seed
+    def __init__(self, device: torch.device):
+        self.devices = [device] if device.type == 'cuda' else []
 
     def __enter__(self):
         self.fork = torch.random.fork_rng(devices=self.devices)
         self.fork.__enter__()
-        torch.manual_seed(self.seed)
         self.before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 

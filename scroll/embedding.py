@@ -114,7 +114,8 @@ class Embedder:
     @torch.inference_mode()
     def _in_chunks(self, samples: torch.Tensor, prepare) -> np.ndarray:
         rows = []
-        for x in samples.split(self.chunk):
+        for start in range(0, len(samples), self.chunk):
+            x = samples[start:start + self.chunk]
             count = len(x)
             if count < self.chunk:
                 x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
@@ -137,14 +138,15 @@ class Embedder:
         missing = np.arange(len(images)) if self.cache is None else self.cache.read(keys, out)
         if progress and len(missing) < len(images):
             progress(len(images) - len(missing))
-        for part in np.array_split(missing, max(1, -(-len(missing) // (16 * self.chunk)))):
+        for start in range(0, len(missing), 16 * self.chunk):
+            part = missing[start:start + 16 * self.chunk]
             try:
                 out[part] = quantise(self.features(images[part]))
             except InputError as error:
                 raise InputError(f'{error} (counted within images {part[0]}..{part[-1]} of this batch)') from error
             if self.cache is not None:
                 self.cache.add(keys[part], out[part])
-            if progress and len(part):
+            if progress:
                 progress(len(part))
         return out, keys
 

@@ -73,9 +73,13 @@ class Scroll:
 
     def fit(self, X, y) -> 'Scroll':
         """Forget everything, then learn from one segment."""
+        return self.forget().partial_fit(X, y)
+
+    def forget(self) -> 'Scroll':
+        """Back to before the first sample."""
         for name in ('statistics_', 'buffer_', 'adapted_', 'n_features_in_', '_online'):
             self.__dict__.pop(name, None)
-        return self.partial_fit(X, y)
+        return self
 
     def partial_fit(self, X, y) -> 'Scroll':
         """Learn from one segment of the stream: the buffer chooses among its samples at once.

@@ -17,12 +17,16 @@ from utils.plugins import ROOT, nearest
 OPTIMISERS = ('sgd', 'adam', 'adamw')
 
 
+def _help_formatter(prog):
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=120)
+
+
 class ArgumentParser(argparse.ArgumentParser):
     """argparse with underscored flags only, no abbreviations, and errors as `UserError` (one line, exit code 2)."""
 
     def __init__(self, *args, **kwargs):
         kwargs.setdefault('allow_abbrev', False)
-        kwargs.setdefault('formatter_class', lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=120))
+        kwargs.setdefault('formatter_class', _help_formatter)
         super().__init__(*args, **kwargs)
 
     def error(self, message):

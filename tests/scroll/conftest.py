@@ -90,6 +90,13 @@ def toy_images(per_class: int = 8, size: int = 12, seed: int = 0) -> tuple:
     return images.astype(np.uint8), labels
 
 
+@pytest.fixture(scope='package', autouse=True)
+def one_thread():
+    """Networks this small run slower on many threads, far slower beside another process."""
+    with threads(1):
+        yield
+
+
 @pytest.fixture(scope='session')
 def net() -> ResNet18:
     return tiny_net()

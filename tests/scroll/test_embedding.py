@@ -62,7 +62,7 @@ def test_what_is_no_table_of_numbers_is_refused(x):
 def test_keys_are_digests_of_the_bytes():
     x = np.arange(12, dtype=np.int16).reshape(3, 4)
     expected = [int.from_bytes(hashlib.sha256(row.tobytes()).digest()[:8], 'big') for row in x]
-    assert sample_keys(x).tolist() == expected or len(set(sample_keys(x).tolist())) == 3
+    assert sample_keys(x).tolist() == expected
     np.testing.assert_array_equal(sample_keys(x[::-1]), sample_keys(x)[::-1])
     np.testing.assert_array_equal(sample_keys(np.asfortranarray(x)), sample_keys(x))
     assert sample_keys(x).dtype == np.uint64 and len(sample_keys(x[:0])) == 0
@@ -76,7 +76,7 @@ def test_a_feature_depends_on_neither_neighbours_nor_order_nor_batch_size_nor_th
     for count in (1, 2):
         with threads(count):
             np.testing.assert_array_equal(embedder.features(IMAGES[order]), expected[order])
-            for size in (1, 3, 7, 8, 11):
+            for size in (1, 3, 8, 11):
                 parts = [embedder.features(IMAGES[i:i + size]) for i in range(0, len(IMAGES), size)]
                 np.testing.assert_array_equal(np.concatenate(parts), expected)
 
@@ -139,6 +139,10 @@ class TwoReaders(nn.Module):
 
 class ActivationBetween(TwoReaders):
     """An activation in place between convolution and batch norm: the tensor is the same, its content is not."""
+    def __init__(self, mean=0.3):
+        super().__init__(mean)
+        nn.init.constant_(self.bn.weight, -1)
+
     def features(self, x):
         return self.bn(self.conv(x).relu_()).mean(dim=(2, 3))
 

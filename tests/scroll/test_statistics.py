@@ -140,7 +140,7 @@ def test_a_truncated_file_is_refused(saved):
 @pytest.mark.parametrize('flip', [0xFF, 0x01, 0x08])
 def test_a_flipped_byte_is_refused_or_without_effect(saved, flip):
     content, digest, wrong = saved.read_bytes(), Statistics.load(saved).digest(), {}
-    for at in range(0, len(content), 2 if flip == 0xFF else 3):
+    for at in range(0, len(content), 3):
         saved.write_bytes(content[:at] + bytes([content[at] ^ flip]) + content[at + 1:])
         try:
             if Statistics.load(saved).digest() != digest:
@@ -217,7 +217,7 @@ _FEATURES = make_stream([0, 0]).features
     lambda s: s.add(_FEATURES, [[0], [1, 2]]), lambda s: s.add(_FEATURES, ['a', 'b']),
     lambda s: s.add(_FEATURES[:, :4], [0, 1]), lambda s: s.add(_FEATURES[0], [0] * 5), lambda s: s.add(_FEATURES / 1.0, [0, 1]),
     lambda s: s.add(_FEATURES * 0 + GRID + 1, [0, 1]), lambda s: s.add(_FEATURES * 0 - GRID - 1, [0, 1]),
-    lambda s: s.add(_FEATURES.astype(np.int64) * 0 - 2 ** 63, [0, 1]), lambda s: s.remove(_FEATURES, [7, 7]),
+    lambda s: s.add(np.full((2, 5), -2 ** 63), [0, 1]), lambda s: s.remove(_FEATURES, [7, 7]),
     lambda s: s.remove(_FEATURES, [1, 1]), lambda s: s.merge(Statistics(4)),
     lambda s: s.merge(Statistics(5).add(_FEATURES, ['a', 'b'])), lambda s: s.merge(_many(MAX_SAMPLES))])
 def test_an_error_leaves_everything_as_it_was(call):

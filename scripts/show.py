@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Print chosen columns of a results file as a Markdown table; digests are shortened.
+
+    python scripts/show.py data/results/class-il/seq-cifar100/scroll/mean_accs.csv schedule online_accuracy online_digest
+"""
+import argparse
+
+import pandas as pd
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument('file')
+    parser.add_argument('columns', nargs='+')
+    parser.add_argument('--where', nargs='*', default=[], metavar='COLUMN=VALUE', help='only rows with these values')
+    options = parser.parse_args()
+    table = pd.read_csv(options.file, dtype=str, keep_default_na=False)
+    for condition in options.where:
+        column, _, value = condition.partition('=')
+        table = table[table[column] == value]
+    table = table[options.columns].map(lambda cell: cell[:8] if len(cell) == 64 else cell)
+    print(f"| {' | '.join(options.columns)} |\n|{'---|' * len(options.columns)}")
+    for row in table.itertuples(index=False):
+        print(f"| {' | '.join(row)} |")
+
+
+if __name__ == '__main__':
+    main()
