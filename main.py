@@ -21,6 +21,8 @@ from utils.args import (  # noqa: E402
 from utils.errors import UserError  # noqa: E402
 from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
 
+_HELP = ('-h', '--help')
+
 
 def parse_args(cmd=None):
     """The run's arguments; see `utils.args` for the order of precedence.
@@ -32,7 +34,7 @@ def parse_args(cmd=None):
     check_repeated(cmd)
     chosen = _peek(cmd)
     parser = base_parser()
-    if {'-h', '--help'} & set(cmd) and not (chosen.model and chosen.dataset):
+    if set(_HELP) & set(cmd) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
         parser.parse_args(cmd)                                      # prints and exits
     import datasets
@@ -55,10 +57,12 @@ def parse_args(cmd=None):
     apply_defaults(parser, dataset_config(normalise(chosen.dataset), chosen.dataset_config), 'data-set config')
     apply_defaults(parser, from_model, f'defaults of {chosen.model}')
     relax_required(parser)
-    known = vars(parser.parse_args(cmd))
+    known = vars(parser.parse_args([item for item in cmd if item not in _HELP]))
     apply_defaults(parser, model_config(normalise(chosen.model), known['model_config'] or 'default', known),
                    f'models/config/{chosen.model}.yaml')
     args = parser.parse_args(cmd)
+    if getattr(args, 'minibatch_size', 0) is None:
+        args.minibatch_size = args.batch_size
     args.model, args.dataset, args.backbone = (normalise(x) for x in (args.model, args.dataset, args.backbone))
     for flag, why in model.REFUSED_FLAGS.items():
         if any(item.split('=')[0] == f'--{flag}' for item in cmd):
@@ -71,8 +75,8 @@ def _peek(cmd):
     parser = base_parser(add_help=False)
     for action in parser._actions:
         action.required = False
-    chosen = parser.parse_known_args([item for item in cmd if item not in ('-h', '--help')])[0]
-    if not {'-h', '--help'} & set(cmd):
+    chosen = parser.parse_known_args([item for item in cmd if item not in _HELP])[0]
+    if not set(_HELP) & set(cmd):
         for flag in ('model', 'dataset'):
             if not getattr(chosen, flag):
                 raise UserError(f'--{flag} is missing; {_names().splitlines()[flag == "dataset"]}')
@@ -103,7 +107,7 @@ def _flags_of(parser, build, title: str) -> None:
         kind = parameter.annotation if parameter.annotation in (int, float, str, bool) else type(default)
         kind = binary_to_boolean_type if kind is bool else str if kind is type(None) else kind
         group.add_argument(f'--{name}', type=kind, default=default, required=parameter.default is parameter.empty,
-                           help=f'(default: {default})')
+                           help=f'of the {title}')
 
 
 def _names() -> str:

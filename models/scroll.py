@@ -205,15 +205,16 @@ class ScrollModel(ContinualModel):
 
     def results(self) -> dict:
         learner, adapted = self.learner, self.learner.adapted_
-        row = dict(online_accuracy=round(self.accuracies[0], 4), adapted_accuracy=adapted and round(self.accuracies[1], 4),
-                   statistics_digest=learner.digest(),
-                   online_digest=learner.predictor().digest(), psi_digest=self.embedder.digest,
-                   buffered=0 if learner.buffer_ is None else len(learner.buffer_),
-                   buffer_digest=None if learner.buffer_ is None else learner.buffer_.content().digest(),
-                   adapted_digest=None if adapted is None else adapted.digest(),
-                   adapted_mode=None if adapted is None else adapted.mode,
-                   initial_scale=None if adapted is None else adapted.initial_scale,
-                   final_scale=None if adapted is None else adapted.scale)
+        online, final = (round(a, 4) for a in self.accuracies)
+        row = dict(online_accuracy=online, adapted_accuracy=None, statistics_digest=learner.digest(),
+                   online_digest=learner.predictor().digest(), psi_digest=self.embedder.psi_digest,
+                   embedding_digest=self.embedder.digest, buffered=0, buffer_digest=None, adapted_digest=None,
+                   adapted_mode=None, initial_scale=None, final_scale=None)
+        if learner.buffer_ is not None:
+            row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
+        if adapted is not None:
+            row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(), adapted_mode=adapted.mode,
+                        initial_scale=adapted.initial_scale, final_scale=adapted.scale)
         return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}
 
 

@@ -71,7 +71,8 @@ class Embedder:
         cache: a folder for features on disk, or None.
 
     Attributes:
-        digest: hex SHA-256 of all that determines a feature, but for the pixels.
+        digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: psi, input, machine.
+        psi_digest: hex SHA-256 of the tensors of `pristine`, the same on any machine.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it.
     """
@@ -88,18 +89,15 @@ class Embedder:
         fold_batch_norm(self.net, torch.zeros(1, 3, size, size, device=self.device))
         self.net = self.net.to(memory_format=self.layout)
         self.dim = self.features(np.zeros((1, 8, 8, 3), np.uint8)).shape[1]
+        self.psi_digest = state_digest(self.pristine)
         self.digest = self._digest()
         self.cache = None if cache is None else FeatureCache(Path(cache) / self.digest[:16], self.dim)
 
     def _digest(self) -> str:
         machine = torch.cuda.get_device_name(self.device) if self.device.type == 'cuda' else \
             f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
-        sha = hashlib.sha256(repr((type(self.net).__name__, self.preprocessing, self.dtype, self.chunk, str(self.layout),
-                                   torch.__version__, self.device.type, machine)).encode())
-        for name, tensor in sorted(self.net.state_dict().items()):
-            sha.update(name.encode())
-            sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return sha.hexdigest()
+        return hashlib.sha256(repr((self.psi_digest, type(self.pristine).__name__, self.preprocessing, self.dtype, self.chunk,
+                                    str(self.layout), torch.__version__, self.device.type, machine)).encode()).hexdigest()
 
     def with_net(self, net: nn.Module) -> 'Embedder':
         """An embedder for another network, otherwise alike, without a cache."""
@@ -140,15 +138,26 @@ class Embedder:
             progress(len(images) - len(missing))
         for start in range(0, len(missing), 16 * self.chunk):
             part = missing[start:start + 16 * self.chunk]
-            try:
-                out[part] = quantise(self.features(images[part]))
-            except InputError as error:
-                raise InputError(f'{error} (counted within images {part[0]}..{part[-1]} of this batch)') from error
+            raw = self.features(images[part])
+            bad = part[~np.isfinite(raw).all(axis=1)]
+            if len(bad):
+                raise InputError(f'psi gives features that are not finite for sample {bad[0]}')
+            out[part] = quantise(raw)
             if self.cache is not None:
                 self.cache.add(keys[part], out[part])
             if progress:
                 progress(len(part))
         return out, keys
+
+
+def state_digest(net: nn.Module) -> str:
+    """Hex SHA-256 of the names and values of a network's feature extractor (its `classifier` left out)."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(net.state_dict().items()):
+        if not name.startswith('classifier.'):
+            sha.update(name.encode())
+            sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()
 
 
 def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:

@@ -17,8 +17,17 @@ from utils.plugins import ROOT, nearest
 OPTIMISERS = ('sgd', 'adam', 'adamw')
 
 
-def _help_formatter(prog):
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=36, width=120)
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Says the default of each flag that has one, as it stands after models, data sets and configs had their say."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=36, width=120)
+
+    def _get_help_string(self, action):
+        text = action.help or ''
+        if action.default in (None, False, [], argparse.SUPPRESS) or 'default' in text or not action.option_strings:
+            return text
+        return f"{text} (default: {str(action.default).replace('%', '%%')})".strip()
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -26,7 +35,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def __init__(self, *args, **kwargs):
         kwargs.setdefault('allow_abbrev', False)
-        kwargs.setdefault('formatter_class', _help_formatter)
+        kwargs.setdefault('formatter_class', _HelpFormatter)
         super().__init__(*args, **kwargs)
 
     def error(self, message):
@@ -102,10 +111,10 @@ def add_experiment_args(parser) -> None:
 def add_management_args(parser) -> None:
     """Seeds, folders, device, what is written and shown."""
     group = parser.add_argument_group('management')
-    group.add_argument('--seed', type=whole(0), default=0, help='every random stream derives from it (default: 0)')
+    group.add_argument('--seed', type=whole(0), default=0, help='every random stream derives from it')
     group.add_argument('--permute_classes', type=binary_to_boolean_type, default=False, help='rename the classes at random')
-    group.add_argument('--base_path', default='./data/', help='data sets, results and caches (default: ./data/)')
-    group.add_argument('--results_path', default='results/', help='below base_path (default: results/)')
+    group.add_argument('--base_path', default='./data/', help='data sets, results and caches')
+    group.add_argument('--results_path', default='results/', help='below base_path')
     group.add_argument('--device', help="'cpu', 'cuda' or the number of a GPU (default: a GPU if there is one)")
     group.add_argument('--notes', help='free text, kept in the results')
     group.add_argument('--eval_epochs', type=whole(1), help='also evaluate every so many epochs')
@@ -120,7 +129,7 @@ def add_rehearsal_args(parser) -> None:
     """Replay buffer."""
     group = parser.add_argument_group('replay buffer')
     group.add_argument('--buffer_size', type=whole(0), required=True, help='samples in the buffer, all classes together')
-    group.add_argument('--minibatch_size', type=whole(1), help='samples replayed at once (default: batch_size)')
+    group.add_argument('--minibatch_size', type=whole(1), help='samples replayed at once; where nothing is said, batch_size')
 
 
 def base_parser(**kwargs) -> ArgumentParser:

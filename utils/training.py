@@ -110,7 +110,9 @@ def _finish(model, dataset, args, arguments, record, folders) -> dict:
     """Rows, plot and closing summary."""
     own = model.results()
     run = f'{datetime.datetime.now():%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}'
-    common = dict(schedule=dataset.schedule.spec, schedule_digest=dataset.schedule.digest(), n_tasks=dataset.N_TASKS)
+    schedule = getattr(dataset, 'schedule', None)           # data sets of foreign make have none
+    spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
+    common = dict(schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS)
     seconds = {f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()}
     about = dict(images_per_second=round(record.images / max(record.seconds['stream'], 1e-9), 1),
                  peak_memory_mb=_peak_memory(), peak_gpu_memory_mb=_peak_gpu_memory(model.device), **versions(),
@@ -135,7 +137,7 @@ def _finish(model, dataset, args, arguments, record, folders) -> dict:
     if not args.disable_log:
         curves = {model.NAME: [(i + 1, rows[setting][f'task{i + 1}']) for i in range(dataset.N_TASKS)], **model.curves()}
         paths['plot'] = plots.accuracy_curve(folders[setting] / 'plots' / f'{run}.png', curves,
-                                             f'{model.NAME} on {dataset.NAME}, {dataset.schedule.spec}')
+                                             f'{model.NAME} on {dataset.NAME}, {spec}')
     _summary(model, rows, record, paths)
     return rows[setting]
 

@@ -13,7 +13,7 @@ from datasets.utils.loader import ImageLoader, InMemoryDataset
 from scroll.errors import InputError
 from scroll.images import Preprocessing
 from scroll.randomness import numpy_stream, stream_seed
-from scroll.schedules import class_splits, make_schedule
+from scroll.schedules import make_schedule
 from utils.args import whole
 from utils.augmentations import BatchTransform
 from utils.errors import UserError
@@ -217,6 +217,3 @@ def _read_once(dataset_class, base_path, data_dir):
     for array in images[:4]:
         array.setflags(write=False)
     return images
-
-
-__all__ = ['ContinualDataset', 'ScheduledDataset', 'class_splits']

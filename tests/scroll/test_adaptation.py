@@ -1,0 +1,321 @@
+"""Adaptation: f* from f_T and the buffer; the start, the first step, what each mode trains, and that bits repeat."""
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import log_softmax
+from torch import nn
+
+from scroll.adaptation import Adaptation, _minibatches, adapt, calibrated_scale
+from scroll.embedding import Embedder
+from scroll.errors import InputError
+from scroll.exemplars import Exemplars
+from scroll.images import Augmentation
+from scroll.predictors import LinearPredictor, ncc, random
+from scroll.statistics import GRID, Statistics
+from tests.scroll.conftest import PREPROCESSING, make_stream, quick, refused, tiny_net, toy_images
+
+PLAIN = Augmentation(padding=0, flip=False)
+
+
+def parts(embedder, images, labels) -> tuple:
+    """Statistics of the images, and all of them as a buffer's content."""
+    features, keys = embedder(images)
+    return Statistics(features.shape[1]).add(features, labels), Exemplars(labels, keys, features, images)
+
+
+@pytest.fixture(scope='module')
+def f_T(embedder, toy):
+    return ncc(parts(embedder, *toy)[0])
+
+
+@pytest.fixture(scope='module')
+def buffer(embedder, toy):
+    return parts(embedder, *toy)[1]
+
+
+@pytest.fixture
+def run(embedder, f_T, buffer):
+    """adapt() on the toy images, two updates of six samples unless told otherwise."""
+    def call(seed=0, embedder=embedder, buffer=buffer, progress=None, **settings):
+        return adapt(embedder, f_T, buffer, Adaptation(**{**dict(iterations=2, minibatch=6), **settings}), seed, progress)
+    return call
+
+
+def cross_entropy(logits, targets):
+    return -log_softmax(logits, axis=1)[np.arange(len(targets)), targets].mean()
+
+
+@quick
+@given(st.integers(2, 30), st.integers(2, 5), st.integers(0, 99), st.sampled_from([0.1, 1, 20]))
+def test_the_calibrated_scale_minimises_cross_entropy(count, classes, seed, spread):
+    r = np.random.default_rng(seed)
+    logits, targets = spread * r.normal(size=(count, classes)), r.integers(0, classes, count)
+    logits[np.arange(count), targets] += spread * r.uniform(0, 2)
+    scale = calibrated_scale(logits, targets)
+    best = min(cross_entropy(s * logits, targets) for s in np.geomspace(1e-2, 1e3, 400))
+    assert 1e-2 <= scale <= 1e3 and cross_entropy(scale * logits, targets) <= best + 1e-6
+
+
+@pytest.mark.parametrize('sign, end', [(1, 1000), (-1, 0.01)])
+def test_the_calibrated_scale_is_bounded_where_there_is_no_minimum(sign, end):
+    assert calibrated_scale(sign * 1e-3 * np.eye(3), np.arange(3)) == pytest.approx(end, rel=1e-3)
+
+
+def test_calibration_by_hand():
+    """Logits 0 and 1, right three times of four: softmax(s)_1 = 3/4, s = log 3."""
+    assert calibrated_scale(np.array([[0.0, 1]] * 4), np.array([1, 1, 1, 0])) == pytest.approx(np.log(3), abs=1e-4)
+
+
+@pytest.mark.parametrize('mode', ['adapters', 'full'])
+def test_without_updates_f_star_is_f_T(run, embedder, f_T, toy, mode):
+    f_star = run(mode=mode, iterations=0, adapter_scale=0, calibrate=False)
+    np.testing.assert_allclose(f_star.decision_function(toy[0]), f_T.decision_function(embedder(toy[0])[0]), atol=1e-5)
+    assert f_star.losses.shape == (0,) and f_star.scale == 1 and f_star.mode == mode
+
+
+def test_logits_carry_the_scale(run, embedder, f_T, toy):
+    plain = f_T.decision_function(embedder(toy[0])[0])
+    np.testing.assert_allclose(run(iterations=0, adapter_scale=0, calibrate=False, scale=7).decision_function(toy[0]), 7 * plain,
+                               atol=1e-4)
+    calibrated = run(iterations=0, adapter_scale=0)
+    assert calibrated.scale == calibrated.initial_scale == pytest.approx(calibrated_scale(plain, toy[1]), rel=1e-6)
+
+
+def by_hand(f_T, buffer, scale):
+    """Gradients of the cross-entropy at the start, in float64: of weight, bias and scale."""
+    u = buffer.features / GRID
+    logits = u @ f_T.weight.T + f_T.bias
+    error = (np.exp(log_softmax(scale * logits, axis=1)) - np.eye(len(f_T.classes))[buffer.labels]) / len(u)     # (N, K)
+    return scale * error.T @ u, scale * error.sum(axis=0), (error * logits).sum()
+
+
+def first_step(gradient, lr):
+    """AdaDelta from rest, rho 0.9, eps 1e-6."""
+    return lr * np.sqrt(1e-6) / np.sqrt(0.1 * gradient ** 2 + 1e-6) * gradient
+
+
+@pytest.fixture(scope='module')
+def flat():
+    """f_T and a buffer of features, without a network."""
+    stream = make_stream(np.arange(12) % 3)
+    order = np.lexsort((stream.keys, stream.labels))
+    part = stream.part(order)
+    predictor = ncc(Statistics(5).add(*stream[:2]))
+    return predictor, Exemplars(part.labels, part.keys, part.features, part.features)
+
+
+@pytest.mark.parametrize('learn_scale', [None, True, False])
+@pytest.mark.parametrize('minibatch', [12, 50])
+def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale, minibatch):
+    f_T, buffer = flat
+    f_star = adapt(None, f_T, buffer, Adaptation(iterations=1, minibatch=minibatch, calibrate=False, scale=2.0, classifier_lr=0.5,
+                                                 scale_lr=3.0, learn_scale=learn_scale))
+    weight, bias, scale = by_hand(f_T, buffer, 2.0)
+    np.testing.assert_allclose(f_star.weight, f_T.weight - first_step(weight, 0.5), atol=1e-6)
+    np.testing.assert_allclose(f_star.bias, f_T.bias - first_step(bias, 0.5), atol=1e-6)
+    assert f_star.scale == pytest.approx(2 - (learn_scale is not False) * first_step(scale, 3.0), abs=1e-6)
+    logits = buffer.features / GRID @ f_T.weight.T + f_T.bias
+    assert f_star.losses == pytest.approx([cross_entropy(2 * logits, buffer.labels)], rel=1e-5)
+    assert f_star.mode == 'classifier' and f_star.embedder is None
+    assert np.abs(first_step(weight, 0.5)).max() > 1e-4                     # above the tolerance
+
+
+def test_the_first_update_of_the_classifier_above_a_network_by_hand(run, f_T, buffer):
+    """lr 0 holds psi still; no augmentation, one minibatch of all samples."""
+    f_star = run(mode='adapters', iterations=1, minibatch=24, calibrate=False, classifier_lr=1.0, lr=0, adapter_scale=0,
+                 augmentation=PLAIN)
+    weight, bias, scale = by_hand(f_T, buffer, 1.0)
+    np.testing.assert_allclose(f_star.weight, f_T.weight - first_step(weight, 1.0), atol=2e-6)
+    np.testing.assert_allclose(f_star.bias, f_T.bias - first_step(bias, 1.0), atol=2e-6)
+    assert f_star.scale == pytest.approx(1 - first_step(scale, 1.0), abs=2e-6)
+
+
+def same(one: dict, two: dict) -> dict:
+    """Which tensors of two state dicts are equal, bit for bit."""
+    return {name: torch.equal(one[name], two[name]) for name in one}
+
+
+@pytest.mark.parametrize('mode', ['adapters', 'full'])
+def test_psi_the_predictor_and_the_buffer_are_left_alone(run, embedder, f_T, buffer, mode):
+    before = {held: {name: t.clone() for name, t in getattr(embedder, held).state_dict().items()} for held in ('pristine', 'net')}
+    digests, samples = (embedder.digest, f_T.digest(), buffer.digest()), buffer.samples.copy()
+    run(mode=mode)
+    assert all(all(same(state, getattr(embedder, held).state_dict()).values()) for held, state in before.items())
+    assert digests == (embedder.digest, f_T.digest(), buffer.digest())
+    np.testing.assert_array_equal(samples, buffer.samples)
+    assert not embedder.pristine.training and not any(p.requires_grad for p in embedder.pristine.parameters())
+
+
+def test_adapters_change_the_centres_of_the_blocks_kernels_and_no_batch_norm(run, embedder):
+    f_star = run(mode='adapters')
+    after = f_star.embedder.pristine.state_dict()
+    for name, tensor in embedder.pristine.state_dict().items():
+        changed = (after[name] != tensor).nonzero()
+        if '.conv' in name:
+            assert len(changed) and (changed[:, 2:] == 1).all()
+        else:
+            assert not len(changed), name
+
+
+def test_full_tuning_changes_every_parameter_but_the_head_and_the_batch_norm_statistics(run, embedder):
+    f_star = run(mode='full', lr=0.1)
+    equal = same(embedder.pristine.state_dict(), f_star.embedder.pristine.state_dict())
+    assert {name for name, is_equal in equal.items() if is_equal} == {'classifier.weight', 'classifier.bias'}
+
+
+@pytest.mark.parametrize('mode', ['adapters', 'full'])
+def test_equal_input_gives_equal_bits_and_another_seed_other_ones(run, toy, mode):
+    torch.manual_seed(1)
+    one = run(mode=mode)
+    torch.manual_seed(2)
+    two, other = run(mode=mode), run(mode=mode, seed=1)
+    assert one.digest() == two.digest() != other.digest()
+    np.testing.assert_array_equal(one.losses, two.losses)
+    np.testing.assert_array_equal(one.decision_function(toy[0]), two.decision_function(toy[0]))
+
+
+def test_the_digest_covers_network_classifier_and_scale(run):
+    variants = [run(), run(lr=0.03), run(classifier_lr=0.02), run(scale_lr=0.5), run(iterations=1), run(iterations=1, lr=0)]
+    assert len({v.digest() for v in variants}) == len(variants)
+
+
+@pytest.mark.parametrize('mode, learn_scale, learned', [('adapters', None, True), ('full', None, False), ('adapters', False, False),
+                                                        ('full', True, True)])
+def test_the_scale_is_learned_with_adapters_and_fixed_with_full_tuning(run, mode, learn_scale, learned):
+    f_star = run(mode=mode, learn_scale=learn_scale, scale=3.0, calibrate=False)
+    assert (f_star.scale != 3.0) == learned and f_star.initial_scale == 3.0
+
+
+@pytest.mark.parametrize('mode', ['adapters', 'full'])
+def test_the_loss_falls_on_a_toy_that_can_be_learned(embedder, mode):
+    """From a random classifier, to what two numbers show: the loss and the accuracy on other images."""
+    statistics, buffer = parts(embedder, *toy_images(10))
+    settings = Adaptation(mode=mode, iterations=30, minibatch=15, lr=0.1, classifier_lr=1.0, augmentation=PLAIN)
+    f_star = adapt(embedder, random(statistics, 1), buffer, settings)
+    assert len(f_star.losses) == 30
+    assert f_star.losses[-5:].mean() < 0.8 * f_star.losses[:5].mean()
+    images, labels = toy_images(10, seed=1)
+    assert (f_star.decision_function(images).argmax(axis=1) == labels).mean() > 0.8
+
+
+@pytest.mark.parametrize('mode', ['adapters', 'full'])
+def test_a_minibatch_larger_than_the_buffer_is_the_buffer(run, mode):
+    assert run(mode=mode, minibatch=1000).digest() == run(mode=mode, minibatch=24).digest() != run(mode=mode).digest()
+
+
+@quick
+@given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 12))
+def test_minibatches_take_each_sample_at_most_once_a_pass(count, size, iterations):
+    batches = list(_minibatches(count, size, iterations, torch.Generator().manual_seed(0)))
+    assert len(batches) == iterations and all(len(b) == min(size, count) for b in batches)
+    a_pass = count // min(size, count)
+    for start in range(0, iterations, a_pass):
+        drawn = torch.cat(batches[start:start + a_pass]).tolist()
+        assert len(set(drawn)) == len(drawn) and set(drawn) <= set(range(count))
+
+
+def test_auto_means_adapters_up_to_the_threshold_and_full_tuning_above(run):
+    assert [Adaptation(threshold=9).mode_for(n) for n in (1, 9, 10)] == ['adapters', 'adapters', 'full']
+    assert Adaptation(mode='none', threshold=9).mode_for(10) == 'none'
+    assert run(threshold=24).mode == 'adapters' and run(threshold=23).mode == 'full'
+    assert run(threshold=24).digest() == run(mode='adapters').digest()
+
+
+def test_progress_is_called_with_each_loss(run):
+    seen = []
+    f_star = run(progress=seen.append, iterations=3)
+    np.testing.assert_array_equal(f_star.losses, torch.stack(seen).numpy())
+
+
+def test_global_state_of_torch_is_left_alone(run):
+    torch.manual_seed(5)
+    before = torch.get_rng_state(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.is_grad_enabled()
+    run()
+    with pytest.raises(InputError):
+        run(mode='none')
+    after = torch.get_rng_state(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.is_grad_enabled()
+    assert torch.equal(before[0], after[0]) and before[1:] == after[1:]
+
+
+class Dropping(nn.Module):
+    """A network that draws random numbers when it is trained."""
+    def __init__(self):
+        super().__init__()
+        self.body, self.drop = tiny_net(), nn.Dropout(0.5)
+
+    def features(self, x):
+        return self.drop(self.body.features(x))
+
+
+def test_layers_that_draw_repeat_too(run):
+    embedder, digests = Embedder(Dropping(), PREPROCESSING, chunk=8), set()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        digests.add(run(mode='full', embedder=embedder).digest())
+    assert len(digests) == 1
+
+
+def test_bfloat16_adapts(run, net, toy):
+    f_star = run(embedder=Embedder(net, PREPROCESSING, 'bfloat16', chunk=8))
+    assert f_star.embedder.dtype == 'bfloat16' and np.isfinite(f_star.decision_function(toy[0])).all()
+
+
+def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
+    """The buffer holds two of three classes; the columns are those of f_T."""
+    names = np.array(['ant', 'bee', 'cat'])
+    statistics, buffer = parts(embedder, toy[0], names[toy[1]])
+    few = Exemplars(*(a[toy[1] > 0] for a in (buffer.labels, buffer.keys, buffer.features, buffer.samples)))
+    f_star = adapt(embedder, ncc(statistics), few, Adaptation(iterations=1, augmentation=PLAIN))
+    assert f_star.classes.tolist() == names.tolist() and f_star.decision_function(toy[0]).shape == (24, 3)
+    right = names[f_star.decision_function(toy[0]).argmax(axis=1)] == names[toy[1]]
+    assert right.mean() > 0.8
+
+
+@pytest.mark.parametrize('settings', [
+    dict(lr=1e30), dict(lr=1e30, mode='full'), dict(lr=1e37, iterations=1), dict(lr=1e37, iterations=1, mode='full'),
+    dict(classifier_lr=1e40, iterations=1), dict(classifier_lr=1e40, iterations=4), dict(scale_lr=1e42, iterations=1)], ids=str)
+def test_divergence_is_refused_or_everything_is_finite(run, toy, settings):
+    try:
+        f_star = run(**settings)
+    except InputError as error:
+        assert 'lower' in str(error)
+    else:
+        assert np.isfinite(f_star.decision_function(toy[0])).all()
+
+
+@pytest.mark.parametrize('settings', [dict(mode='full'), dict(mode='full', minibatch=1), dict(mode='adapters')], ids=str)
+def test_a_buffer_of_one_sample_adapts_or_is_refused(run, buffer, settings):
+    """Batch norm in train mode cannot take one value a channel."""
+    one = Exemplars(*(a[:1] for a in (buffer.labels, buffer.keys, buffer.features, buffer.samples)))
+    try:
+        assert np.isfinite(run(buffer=one, **settings).losses).all()
+    except InputError:
+        assert settings['mode'] == 'full'
+
+
+@pytest.mark.parametrize('settings', [
+    dict(mode='some'), dict(mode=None), dict(iterations=-1), dict(threshold=-1), dict(minibatch=0), dict(lr=-0.1), dict(lr=np.nan),
+    dict(classifier_lr=np.inf), dict(scale_lr=-1), dict(scale=0), dict(scale=-1), dict(scale=np.nan), dict(scale=np.inf),
+    dict(adapter_scale=np.nan), dict(adapter_scale=np.inf)], ids=str)
+def test_settings_that_cannot_be_are_refused(settings):
+    with refused():
+        Adaptation(**settings)
+
+
+def test_mode_none_has_no_f_star(run, flat):
+    with refused('none'):
+        run(mode='none')
+    with refused('none'):
+        adapt(None, *flat, Adaptation(mode='none'))
+
+
+def test_adapters_beside_no_convolution_are_refused(buffer):
+    class Mean(nn.Module):
+        def features(self, x):
+            return x.mean(dim=(2, 3))
+    predictor = LinearPredictor(np.arange(3), np.zeros((3, 3)), np.zeros(3))
+    thin = Exemplars(buffer.labels, buffer.keys, buffer.features[:, :3], buffer.samples)
+    with refused('Mean'):
+        adapt(Embedder(Mean(), PREPROCESSING), predictor, thin, Adaptation(mode='adapters'))

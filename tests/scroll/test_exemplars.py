@@ -1,0 +1,312 @@
+"""The buffer: how many of each class, which ones, and that neither depends on the schedule where it need not."""
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from scroll.exemplars import STRATEGIES, ExemplarBuffer, herding_order, quotas
+from scroll.statistics import GRID, Statistics
+from tests.scroll.conftest import Stream, cuttings, make_stream, quick, refused, streams
+
+COUNTS = st.lists(st.integers(0, 30), min_size=1, max_size=8)
+CAPACITY = st.integers(1, 60)
+
+
+@quick
+@given(COUNTS, CAPACITY)
+def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity):
+    q, counts = quotas(counts, capacity), np.array(counts)
+    assert q.sum() == min(capacity, counts.sum())
+    assert (0 <= q).all() and (q <= counts).all()
+    wanting = q[q < counts]                                  # of classes that have more
+    if len(wanting):
+        assert q.max() - wanting.min() <= 1
+        assert (np.diff(wanting) <= 0).all()                 # the surplus goes to the first
+
+
+@quick
+@given(COUNTS, CAPACITY, st.randoms())
+def test_quotas_do_not_depend_on_which_class_is_which_but_for_the_surplus(counts, capacity, random):
+    shuffled = random.sample(counts, len(counts))
+    assert sorted(quotas(counts, capacity)) == sorted(quotas(shuffled, capacity))
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=20), CAPACITY)
+def test_a_quota_never_grows_unless_all_of_its_class_is_stored(arrivals, capacity):
+    """Hence what a class once lost it would not be allowed to keep later either."""
+    counts = np.zeros(6, np.int64)
+    before = quotas(counts, capacity)
+    for label, more in arrivals:
+        counts[label] += more
+        after = quotas(counts, capacity)
+        assert ((after <= before) | (after == counts)).all()
+        before = after
+
+
+@pytest.mark.parametrize('counts, capacity, expected', [
+    ([9, 9, 9], 10, [4, 3, 3]), ([2, 9, 9], 10, [2, 4, 4]), ([3, 9, 9], 10, [3, 4, 3]), ([9, 9, 3], 10, [4, 3, 3]),
+    ([5, 5, 5, 5], 2, [1, 1, 0, 0]), ([0, 4, 0], 3, [0, 3, 0]), ([1, 2, 3], 6, [1, 2, 3]), ([1, 2, 3], 99, [1, 2, 3]), ([], 5, [])])
+def test_quotas_by_hand(counts, capacity, expected):
+    assert quotas(counts, capacity).tolist() == expected
+
+
+def test_herding_by_hand():
+    """Values 0, 1, 2, 10, mean 3.25: spec, section 5."""
+    assert herding_order(np.array([[0], [1], [2], [10]]), np.array([13]), 4, 3).tolist() == [2, 1, 3]
+
+
+def naive_herding(f, mean, k) -> list:
+    chosen = []
+    for i in range(min(k, len(f))):
+        distance = np.linalg.norm(mean - (f + f[chosen].sum(axis=0)) / (i + 1), axis=1)
+        distance[chosen] = np.inf
+        chosen.append(int(distance.argmin()))
+    return chosen
+
+
+@quick
+@given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 999), st.booleans())
+def test_herding_is_greedy(count, dim, seed, whole):
+    """Agreement with the definition in floating point, for the candidates' own mean and for another; any k is a prefix."""
+    f = make_stream(np.zeros(count), dim, seed).features
+    others = f[:0] if whole else make_stream(np.zeros(30), dim, seed + 1).features
+    total = f.sum(axis=0, dtype=np.int64) + others.sum(axis=0, dtype=np.int64)
+    order = herding_order(f, total, count + len(others), count)
+    mean = total / (count + len(others))
+    if dim > 1:                                              # in one dimension unit features are all ties
+        assert order.tolist() == naive_herding(f.astype(float), mean, count)
+        assert order[0] == np.linalg.norm(f - mean, axis=1).argmin()
+    assert sorted(order) == list(range(count))
+    for k in range(count + 2):
+        assert herding_order(f, total, count + len(others), k).tolist() == order[:k].tolist()
+
+
+@quick
+@given(st.integers(2, 30), st.integers(0, 999), st.data())
+def test_herding_again_what_was_herded_keeps_the_order(count, seed, data):
+    f = make_stream(np.zeros(count), seed=seed).features
+    total, k = f.sum(axis=0, dtype=np.int64), data.draw(st.integers(1, count))
+    chosen = herding_order(f, total, count, k)
+    assert herding_order(f[chosen], total, count, k).tolist() == list(range(k))
+
+
+def test_equal_candidates_are_taken_first_come():
+    f = np.repeat([[GRID, 0], [0, GRID]], 3, axis=0)
+    assert herding_order(f, f.sum(axis=0), 6, 6).tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_herding_is_exact_for_the_longest_streams():
+    """A class of 2^27 samples: sums up to 2^45; the choice is that of Python's integers."""
+    f = make_stream(np.zeros(20), seed=3).features
+    total = np.array([2 ** 45 - 12345, -2 ** 44 + 7, 3 * 2 ** 42 + 1, -5, 2 ** 43 + 99])
+    big, s, expected = f.astype(object), np.zeros(5, object), []
+    for i in range(20):
+        score = 2 * (i + 1) * (big @ total.astype(object)) - 2 ** 27 * (2 * (big @ s) + (big * big).sum(axis=1))
+        expected.append(max((j for j in range(20) if j not in expected), key=lambda j: score[j]))
+        s = s + big[expected[-1]]
+    assert herding_order(f, total, 1 << 27, 20).tolist() == expected
+
+
+def test_herding_is_nearer_to_the_mean_than_chance():
+    f = make_stream(np.zeros(100), 8, 5).features / GRID
+    order = herding_order(np.rint(f * GRID).astype(int), np.rint(f * GRID).astype(int).sum(axis=0), 100, 10)
+    random = [np.linalg.norm(np.random.default_rng(s).choice(f, 10, replace=False).mean(0) - f.mean(0)) for s in range(50)]
+    assert np.linalg.norm(f[order].mean(0) - f.mean(0)) < min(random)
+
+
+def fill(buffer: ExemplarBuffer, stream: Stream, pieces) -> Statistics:
+    """Offer the stream piece by piece; the stored sample is the pair (key, label), so that mix-ups show."""
+    statistics = Statistics(stream.features.shape[1])
+    for at in pieces:
+        part = stream.part(at)
+        statistics.add(part.features, part.labels)
+        buffer.update(part.keys, part.features, np.stack([part.keys.astype(object), part.labels], axis=1), part.labels, statistics)
+    return statistics
+
+
+def check_content(content, stream: Stream):
+    """Canonical order, nothing twice, and each row belongs together as it did in the stream."""
+    assert list(zip(content.labels.tolist(), content.keys.tolist())) == sorted(set(zip(content.labels.tolist(), content.keys.tolist())))
+    row = {key: i for i, key in enumerate(stream.keys.tolist())}
+    at = [row[key] for key in content.keys.tolist()]
+    np.testing.assert_array_equal(content.features, stream.features[at])
+    np.testing.assert_array_equal(content.labels, stream.labels[at])
+    assert content.samples.tolist() == [[k, c] for k, c in zip(content.keys.tolist(), content.labels.tolist())]
+
+
+@pytest.mark.parametrize('strategy', STRATEGIES)
+@quick
+@given(streams(), st.data(), st.integers(1, 30))
+def test_the_buffer_is_always_as_full_as_can_be_and_divided_by_the_quotas(strategy, stream, data, capacity):
+    buffer, seen = ExemplarBuffer(capacity, strategy), np.zeros(0, np.int64)
+    pieces = data.draw(cuttings(len(stream.labels)))
+    statistics = Statistics(5)
+    for at in pieces:
+        part, seen = stream.part(at), np.concatenate([seen, at])
+        statistics.add(part.features, part.labels)
+        buffer.update(part.keys, part.features, np.stack([part.keys.astype(object), part.labels], axis=1), part.labels, statistics)
+        assert len(buffer) == min(capacity, len(seen)) == len(buffer.content())
+    content = buffer.content()
+    check_content(content, stream)
+    classes, counts = np.unique(content.labels, return_counts=True)
+    expected = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, capacity).tolist()))
+    assert dict(zip(classes.tolist(), counts.tolist())) == {c: n for c, n in expected.items() if n}
+
+
+@pytest.mark.parametrize('strategy', ['herding', 'nearest', 'outlier', 'hash'])
+@quick
+@given(streams(), st.permutations(range(5)), st.randoms(), st.integers(1, 30), st.integers(0, 4))
+def test_whole_classes_in_any_order_give_the_same_buffer(strategy, stream, classes, random, capacity, together):
+    """Also with some classes in one segment, and whatever the order of the samples in a segment."""
+    groups = [[c] for c in classes[together:]] + [classes[:together]]
+    pieces = [random.sample(list(np.flatnonzero(np.isin(stream.labels, g))), int(np.isin(stream.labels, g).sum())) for g in groups]
+    one, two = ExemplarBuffer(capacity, strategy), ExemplarBuffer(capacity, strategy)
+    fill(one, stream, pieces)
+    fill(two, stream, [np.arange(len(stream.labels))])
+    assert one.content().digest() == two.content().digest()
+    check_content(one.content(), stream)
+
+
+@pytest.mark.parametrize('strategy', STRATEGIES)
+@quick
+@given(streams(), st.data(), st.integers(0, 5))
+def test_what_fits_is_all_stored(strategy, stream, data, spare):
+    buffer = ExemplarBuffer(len(stream.labels) + spare, strategy)
+    fill(buffer, stream, data.draw(cuttings(len(stream.labels))))
+    assert sorted(buffer.content().keys) == sorted(stream.keys)
+
+
+@quick
+@given(streams(), st.data(), CAPACITY)
+def test_hash_keeps_the_lowest_keys_under_every_schedule_and_sharding(stream, data, capacity):
+    pieces = data.draw(cuttings(len(stream.labels)))
+    buffer, shards = ExemplarBuffer(capacity, 'hash'), []
+    total = fill(buffer, stream, pieces)
+    allowed = dict(zip(total.classes.tolist(), quotas(total.counts, capacity).tolist()))
+    expected = [(c, key) for c in allowed for key in sorted(stream.keys[stream.labels == c].tolist())[:allowed[c]]]
+    content = buffer.content()
+    assert list(zip(content.labels.tolist(), content.keys.tolist())) == expected
+    merged, statistics = ExemplarBuffer(capacity, 'hash'), Statistics(5)
+    for at in pieces:
+        shards.append((ExemplarBuffer(capacity, 'hash'),))
+        shards[-1] += (fill(shards[-1][0], stream, [at]),)
+    for shard, counted in shards[::-1]:
+        before = shard.content().digest()
+        merged.merge(shard, statistics.merge(counted))
+        assert shard.content().digest() == before
+    assert merged.content().digest() == content.digest()
+
+
+@pytest.mark.parametrize('strategy', ['herding', 'nearest', 'outlier'])
+def test_shards_of_whole_classes_merge_to_the_whole(strategy):
+    stream = make_stream(np.repeat([0, 1, 2, 3], 10))
+    whole, one, two = (ExemplarBuffer(11, strategy) for _ in range(3))
+    fill(whole, stream, [np.arange(40)])
+    first, second = fill(one, stream, [np.arange(20)]), fill(two, stream, [np.arange(20, 40)])
+    two.merge(one, second.merge(first))
+    assert two.content().digest() == whole.content().digest()
+
+
+@pytest.mark.parametrize('strategy, sign', [('nearest', 1), ('outlier', -1)])
+@quick
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 99))
+def test_nearest_and_outlier_equal_brute_force(strategy, sign, count, capacity, seed):
+    stream = make_stream(np.zeros(count, int), seed=seed)
+    buffer = ExemplarBuffer(capacity, strategy)
+    fill(buffer, stream, [np.arange(count)])
+    distance = np.linalg.norm(stream.features - stream.features.mean(axis=0), axis=1)
+    assert sorted(buffer.content().keys) == sorted(stream.keys[np.argsort(sign * distance)[:capacity]])
+
+
+def test_herding_in_pieces_aims_at_the_mean_of_all_that_was_seen():
+    """Candidates are what was kept and what is new; the target is not their own mean."""
+    stream = make_stream(np.zeros(40, int), seed=2)
+    f, buffer = stream.features.astype(float), ExemplarBuffer(7)
+    fill(buffer, stream, [np.arange(20), np.arange(20, 40)])
+    kept = np.array(naive_herding(f[:20], f[:20].mean(axis=0), 7))
+    candidates = np.concatenate([kept, np.arange(20, 40)])
+    expected = candidates[naive_herding(f[candidates], f.mean(axis=0), 7)]
+    assert sorted(buffer.content().keys) == sorted(stream.keys[expected])
+    assert sorted(expected) != sorted(candidates[naive_herding(f[candidates], f[candidates].mean(axis=0), 7)])
+
+
+def test_random_keeps_every_sample_with_equal_chance_however_the_class_arrives():
+    """Chi-square over 400 seeds, 16 samples in four pieces beside another class; at the 1e-4 level."""
+    stream = make_stream(np.repeat([0, 1], [16, 4]))
+    pieces = [[0, 1, 2, 3, 4, 5, 6, 7], [16, 17, 8], [9, 10, 11, 18, 19], [12, 13, 14, 15]]
+    kept = np.zeros(16)
+    for seed in range(400):
+        buffer = ExemplarBuffer(8, 'random', seed)
+        fill(buffer, stream, pieces)
+        kept += np.isin(stream.keys[:16], buffer.content().keys)
+    assert kept.sum() == 400 * 4
+    # Inclusions of 4 of 16 without replacement: the statistic below is chi-square of 15 degrees of freedom
+    statistic = ((kept - 100) ** 2).sum() / (400 * 0.25 * 0.75) * 15 / 16
+    assert statistic < chi2.isf(1e-4, 15)
+
+
+def test_random_is_fixed_by_its_seed():
+    stream = make_stream(np.zeros(30, int))
+
+    def digest(seed):
+        buffer = ExemplarBuffer(10, 'random', seed)
+        fill(buffer, stream, [np.arange(15), np.arange(15, 30)])
+        return buffer.content().digest()
+    assert [digest(s) for s in range(6)] == [digest(s) for s in range(6)] and len({digest(s) for s in range(6)}) == 6
+
+
+@pytest.mark.parametrize('strategy', STRATEGIES)
+def test_the_removed_are_gone_and_their_places_are_filled_by_the_new(strategy):
+    stream = make_stream(np.repeat([0, 1, 2], 8))
+    buffer = ExemplarBuffer(12, strategy)
+    statistics = fill(buffer, stream, [np.arange(16)])
+    before = buffer.content()
+    gone = np.flatnonzero(np.isin(stream.keys, before.keys[[0, 1, -1]]))
+    statistics.remove(*stream.part(gone)[:2])
+    buffer.remove(stream.keys[gone], stream.labels[gone])
+    assert buffer.content().keys.tolist() == before.keys[2:-1].tolist() and len(buffer) == 9
+    part = stream.part(np.arange(16, 24))
+    statistics.add(*part[:2])
+    buffer.update(part.keys, part.features, part.keys[:, None], part.labels, statistics)
+    assert len(buffer) <= 12 and 2 in buffer.content().labels and not np.isin(stream.keys[gone], buffer.content().keys).any()
+
+
+def test_removing_what_is_not_kept_changes_nothing_and_removing_all_empties():
+    stream = make_stream([0, 0, 1])
+    buffer = ExemplarBuffer(5)
+    fill(buffer, stream, [[0, 2]])
+    before = buffer.content().digest()
+    buffer.remove(stream.keys[[1, 0]], [0, 7])                              # unknown key; known key of another class
+    assert buffer.content().digest() == before
+    buffer.remove(stream.keys, stream.labels)
+    assert len(buffer) == 0
+    with refused('empty'):
+        buffer.content()
+
+
+def test_the_content_does_not_depend_on_the_way_there():
+    stream = make_stream(['bee', 'ant', 'bee', 'cat'])
+    one, two = ExemplarBuffer(9, 'random', 1), ExemplarBuffer(4, 'outlier')
+    fill(one, stream, [[3], [2, 0], [1]])
+    fill(two, stream, [[0, 1, 2, 3]])
+    assert one.content().digest() == two.content().digest()
+    assert one.content().labels.tolist() == ['ant', 'bee', 'bee', 'cat']
+    two.remove(stream.keys[:1], stream.labels[:1])
+    assert one.content().digest() != two.content().digest()
+
+
+def test_the_buffer_keeps_copies():
+    stream = make_stream([0, 1])
+    samples, statistics, buffer = np.ones((2, 3)), Statistics(5).add(*stream[:2]), ExemplarBuffer(2)
+    buffer.update(stream.keys, stream.features, samples, stream.labels, statistics)
+    samples[:] = 0
+    buffer.content().samples[:] = 0
+    assert (buffer.content().samples == 1).all()
+
+
+@pytest.mark.parametrize('settings', [dict(capacity=0), dict(capacity=-3), dict(capacity=5, strategy='best')], ids=str)
+def test_a_buffer_that_cannot_be_is_refused(settings):
+    with refused():
+        ExemplarBuffer(**settings)
