@@ -143,8 +143,6 @@ class ScrollModel(ContinualModel):
             self.learner.learn(images[part], features[part], keys[part], labels)
             start += len(labels)
         self._waiting = []
-        if self.embedder.cache is not None:
-            self.embedder.cache.flush()
         self.seconds['embedding'] += embedded - began
         self.seconds['statistics'] += time.perf_counter() - embedded
 
@@ -164,8 +162,8 @@ class ScrollModel(ContinualModel):
             logits = self.learner.predictor().decision_function(self._features_of(x))
         else:
             logits = adapted.decision_function(x.cpu())
-        out = torch.full((len(x), self.N_CLASSES), -torch.inf)
-        out[:, self.to_stream[self.learner.classes_]] = torch.from_numpy(logits).float()
+        out = torch.full((len(x), self.N_CLASSES), -torch.inf, dtype=torch.float64)
+        out[:, self.to_stream[self.learner.classes_]] = torch.from_numpy(logits)
         return out.to(x.device)
 
     def _features_of(self, x: torch.Tensor) -> np.ndarray:
@@ -189,6 +187,8 @@ class ScrollModel(ContinualModel):
         self.online_curve.append((self.current_task, float(np.mean(online[0]))))
         sizes = [len(loader.dataset) for loader in dataset.test_loaders]
         self.accuracies = [float(np.average(a[0], weights=sizes)) for a in (online, accs)]
+        if self.current_task == self.n_tasks and self.embedder.cache is not None:
+            self.embedder.cache.flush()
 
     def summary(self) -> list:
         online, final = self.accuracies
@@ -196,7 +196,7 @@ class ScrollModel(ContinualModel):
                  f'(same under every schedule, on this kind of hardware)']
         if self.learner.adapted_ is not None:
             adapted = self.learner.adapted_
-            lines += [f'f_T {online:.2f} % -> f* {final:.2f} %  ({adapted.mode}, {len(self.learner.buffer_)} samples, logit '
+            lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(self.learner.buffer_)} samples, logit '
                       f'scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})']
             if final < online:
                 lines += ['warning: f* does worse than f_T here: fewer --iterations or smaller steps (--adapt_lr, '

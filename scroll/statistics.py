@@ -15,7 +15,6 @@ for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made ex
 import hashlib
 import json
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +44,15 @@ class Statistics:
         self.classes = np.zeros(0, np.int64)
         self.counts = np.zeros(0, np.int64)
         self.sums = np.zeros((0, self.dim + 1), np.int64)
-        self.gram = np.zeros((self.dim + 1, self.dim + 1), np.int64)
+        self._gram = np.zeros((self.dim + 1, self.dim + 1), np.int64)
+        self._pending, self._n_pending = [], 0      # features not yet in _gram: small batches share one matrix product
+
+    @property
+    def gram(self) -> np.ndarray:
+        if self._pending:
+            self._gram = self._gram + gram_matrix(np.concatenate(self._pending))
+            self._pending, self._n_pending = [], 0
+        return self._gram
 
     @property
     def total(self) -> int:
@@ -58,7 +65,13 @@ class Statistics:
         Raises:
             InputError: wrong shape or dtype, values off the grid, or more than 2^27 samples in all. Nothing is changed.
         """
-        return self._combine(_sums_of(features, labels, self.dim), +1)
+        features, part = _sums_of(features, labels, self.dim)
+        self._combine(part, +1)
+        self._pending.append(features.astype(np.int32))
+        self._n_pending += len(features)
+        if self._n_pending >= _BLOCK:
+            self._gram = self.gram
+        return self
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':
         """Undo `add` for samples that were added before: the state is that of never having seen them.
@@ -67,16 +80,25 @@ class Statistics:
             InputError: a class would be left with fewer than no samples. (Samples of a known class that were never
                 added cannot be told from ones that were.)
         """
-        return self._combine(_sums_of(features, labels, self.dim), -1)
+        features, part = _sums_of(features, labels, self.dim)
+        self._combine(part, -1)
+        self._gram = self.gram - gram_matrix(features)
+        return self
 
     def merge(self, other: 'Statistics') -> 'Statistics':
         """Add the statistics of another stream, for example another worker's. `other` is not changed."""
         if other.dim != self.dim:
             raise InputError(f'cannot merge statistics of {other.dim}-dimensional features into {self.dim}-dimensional ones')
-        return self._combine(other, +1)
+        gram = self.gram + other.gram
+        self._combine(other, +1)
+        self._gram = gram
+        return self
 
-    def _combine(self, other: 'Statistics', sign: int) -> 'Statistics':
-        """self + sign * other, classes without samples dropped."""
+    def _combine(self, other: 'Statistics', sign: int) -> None:
+        """Counts and sums of self + sign * other; classes without samples are dropped."""
+        if len(self.classes) and len(other.classes) and self.classes.dtype.kind != other.classes.dtype.kind:
+            raise InputError(f'labels are {other.classes.dtype.type.__name__} here and {self.classes.dtype.type.__name__} '
+                             'before: keep to integers or to strings')
         classes = np.union1d(self.classes, other.classes) if len(self.classes) else other.classes
         counts = np.zeros(len(classes), np.int64)
         sums = np.zeros((len(classes), self.dim + 1), np.int64)
@@ -90,18 +112,19 @@ class Statistics:
             raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
         kept = counts > 0
         self.classes, self.counts, self.sums = classes[kept], counts[kept], sums[kept]
-        self.gram = self.gram + sign * other.gram
-        return self
 
     def relabel(self, mapping) -> 'Statistics':
         """A copy whose class c is called mapping[c]; names must stay distinct."""
-        names = np.array([mapping[c] for c in self.classes.tolist()])
+        missing = [c for c in self.classes.tolist() if c not in mapping]
+        if missing:
+            raise InputError(f'relabel: no name for class {missing[0]!r}')
+        names = check_labels([mapping[c] for c in self.classes.tolist()], len(self.classes))
         order = np.argsort(names)
         if len(np.unique(names)) != len(names):
             raise InputError('relabel: two classes would get the same name')
         out = Statistics(self.dim)
         out.classes, out.counts, out.sums = names[order], self.counts[order], self.sums[order]
-        out.gram = self.gram.copy()
+        out._gram = self.gram.copy()
         return out
 
     def digest(self) -> str:
@@ -133,43 +156,60 @@ class Statistics:
         try:
             with np.load(path, allow_pickle=False) as file:
                 content = {name: file[name] for name in ('format', 'classes', 'counts', 'sums', 'gram', 'digest')}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            out = cls(content['gram'].shape[1] - 1)
+            out.classes, out.counts, out.sums, out._gram = (content[k] for k in ('classes', 'counts', 'sums', 'gram'))
+            sound = str(content['format']) == _FORMAT and out.digest() == str(content['digest'])
+        except Exception as error:      # damaged archives raise almost anything
             raise InputError(f'{path}: not a statistics file, or damaged ({error})') from error
-        out = cls(max(content['gram'].shape[-1] - 1, 0) if content['gram'].ndim else 0)
-        out.classes, out.counts, out.sums, out.gram = (content[k] for k in ('classes', 'counts', 'sums', 'gram'))
-        if str(content['format']) != _FORMAT or out.digest() != str(content['digest']):
+        if not sound:
             raise InputError(f'{path}: damaged, or of another version (its content does not match its digest)')
         return out
 
 
 def check_labels(labels, count: int) -> np.ndarray:
     """Labels as an int64 or str array (N,); anything else is an InputError."""
-    labels = np.asarray(labels)
+    try:
+        labels = np.asarray(labels)
+    except ValueError as error:
+        raise InputError(f'y is not a list of labels: {error}') from error
     if labels.shape != (count,):
         raise InputError(f'y has shape {labels.shape}: expected ({count},), one label a sample')
-    if labels.dtype.kind in 'bui':
+    if count == 0 and labels.dtype.kind == 'f':        # what numpy makes of []
+        return labels.astype(np.int64)
+    if labels.dtype.kind in 'bi' or (labels.dtype.kind == 'u' and (labels <= np.iinfo(np.int64).max).all()):
         return labels.astype(np.int64)
     if labels.dtype.kind == 'U':
         return labels
     raise InputError(f'y has dtype {labels.dtype}: labels must be integers or strings')
 
 
-def _sums_of(features: np.ndarray, labels, dim: int) -> Statistics:
-    """The statistics of one batch of quantised features."""
+def gram_matrix(features: np.ndarray) -> np.ndarray:
+    """int64 (d + 1, d + 1): sum of [u; 1][u; 1]^T over quantised features (N, d), exact (see the first docstring)."""
+    dim = features.shape[1]
+    out = np.zeros((dim + 1, dim + 1), np.int64)
+    for start in range(0, len(features), _BLOCK):
+        part = features[start:start + _BLOCK]
+        rows = np.full((len(part), dim + 1), float(GRID))                   # last column: the constant feature
+        rows[:, :dim] = part
+        out += (rows.T @ rows).astype(np.int64)
+    return out
+
+
+def _sums_of(features: np.ndarray, labels, dim: int) -> tuple:
+    """Checked features, and their counts and sums as a `Statistics` (without Gram matrix)."""
     features = np.asarray(features)
     if features.ndim != 2 or features.shape[1] != dim or features.dtype.kind not in 'iu':
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected integers (N, {dim})')
     labels = check_labels(labels, len(features))
-    if len(features) and max(features.max(), -int(features.min())) > GRID:
+    if len(features) and max(int(features.max()), -int(features.min())) > GRID:
         raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected -{GRID}..{GRID}')
     out = Statistics(dim)
     out.classes, index, out.counts = np.unique(labels, return_inverse=True, return_counts=True)
     out.sums = np.zeros((len(out.classes), dim + 1), np.int64)
+    out.sums[:, dim] = out.counts << GRID_BITS
     for start in range(0, len(features), _BLOCK):
-        rows = np.full((len(features[start:start + _BLOCK]), dim + 1), float(GRID))    # (n, d + 1), last column the bias
-        rows[:, :dim] = features[start:start + _BLOCK]
-        out.gram += (rows.T @ rows).astype(np.int64)                                   # exact: see the first docstring
-        onehot = np.zeros((len(out.classes), len(rows)))
-        onehot[index[start:start + _BLOCK], np.arange(len(rows))] = 1
-        out.sums += (onehot @ rows).astype(np.int64)                                   # exact: sums below 2^18 * 2^13
-    return out
+        part = features[start:start + _BLOCK]
+        onehot = np.zeros((len(out.classes), len(part)))
+        onehot[index[start:start + _BLOCK], np.arange(len(part))] = 1
+        out.sums[:, :dim] += (onehot @ part.astype(np.float64)).astype(np.int64)       # exact: sums below 2^18 * 2^13
+    return features, out

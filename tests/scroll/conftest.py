@@ -62,7 +62,7 @@ def streams(draw, max_size: int = 40, min_size: int = 1) -> Stream:
 def cuttings(draw, count: int) -> list:
     """A schedule over `count` samples: their positions in some order, cut somewhere."""
     order = np.array(draw(st.permutations(range(count))), np.int64)
-    return np.split(order, sorted(draw(st.sets(st.integers(1, max(count - 1, 1)), max_size=6))))
+    return np.split(order, sorted(draw(st.sets(st.integers(1, count - 1), max_size=6)))) if count > 1 else [order]
 
 
 def tiny_net(seed: int = 0, **kwargs) -> ResNet18:

@@ -1,4 +1,6 @@
 """Adaptation: f* from f_T and the buffer; the start, the first step, what each mode trains, and that bits repeat."""
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from torch import nn
 
-from scroll.adaptation import Adaptation, _minibatches, adapt, calibrated_scale
+from scroll.adaptation import Adaptation, _minibatches, adapt, adaptation_path, calibrated_scale
 from scroll.embedding import Embedder
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
@@ -80,7 +82,7 @@ def test_logits_carry_the_scale(run, embedder, f_T, toy):
     np.testing.assert_allclose(run(iterations=0, adapter_scale=0, calibrate=False, scale=7).decision_function(toy[0]), 7 * plain,
                                atol=1e-4)
     calibrated = run(iterations=0, adapter_scale=0)
-    assert calibrated.scale == calibrated.initial_scale == pytest.approx(calibrated_scale(plain, toy[1]), rel=1e-6)
+    assert [calibrated.scale, calibrated.initial_scale] == pytest.approx([calibrated_scale(plain, toy[1])] * 2, rel=1e-6)
 
 
 def by_hand(f_T, buffer, scale):
@@ -190,9 +192,10 @@ def test_the_scale_is_learned_with_adapters_and_fixed_with_full_tuning(run, mode
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_the_loss_falls_on_a_toy_that_can_be_learned(embedder, mode):
-    """From a random classifier, to what two numbers show: the loss and the accuracy on other images."""
+    """From a random classifier; shown by the loss and by the accuracy on other images."""
     statistics, buffer = parts(embedder, *toy_images(10))
-    settings = Adaptation(mode=mode, iterations=30, minibatch=15, lr=0.1, classifier_lr=1.0, augmentation=PLAIN)
+    settings = Adaptation(mode=mode, iterations=30, minibatch=15, lr=0.1, classifier_lr=1.0, scale=5.0, calibrate=False,
+                          augmentation=PLAIN)
     f_star = adapt(embedder, random(statistics, 1), buffer, settings)
     assert len(f_star.losses) == 30
     assert f_star.losses[-5:].mean() < 0.8 * f_star.losses[:5].mean()
@@ -208,8 +211,8 @@ def test_a_minibatch_larger_than_the_buffer_is_the_buffer(run, mode):
 @quick
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 12))
 def test_minibatches_take_each_sample_at_most_once_a_pass(count, size, iterations):
-    batches = list(_minibatches(count, size, iterations, torch.Generator().manual_seed(0)))
-    assert len(batches) == iterations and all(len(b) == min(size, count) for b in batches)
+    batches = list(islice(_minibatches(count, size, torch.Generator().manual_seed(0)), iterations))
+    assert all(len(b) == min(size, count) for b in batches)
     a_pass = count // min(size, count)
     for start in range(0, iterations, a_pass):
         drawn = torch.cat(batches[start:start + a_pass]).tolist()
@@ -221,6 +224,12 @@ def test_auto_means_adapters_up_to_the_threshold_and_full_tuning_above(run):
     assert Adaptation(mode='none', threshold=9).mode_for(10) == 'none'
     assert run(threshold=24).mode == 'adapters' and run(threshold=23).mode == 'full'
     assert run(threshold=24).digest() == run(mode='adapters').digest()
+
+
+@pytest.mark.parametrize('mode', ['adapters', 'full'])
+def test_f_star_on_the_way_is_f_star_of_fewer_updates(run, embedder, f_T, buffer, mode):
+    path = adaptation_path(embedder, f_T, buffer, Adaptation(mode=mode, minibatch=6), 0, [0, 2, 3])
+    assert [f_star.digest() for f_star in path] == [run(mode=mode, iterations=n).digest() for n in (0, 2, 3)]
 
 
 def test_progress_is_called_with_each_loss(run):
@@ -255,6 +264,7 @@ def test_layers_that_draw_repeat_too(run):
         torch.manual_seed(seed)
         digests.add(run(mode='full', embedder=embedder).digest())
     assert len(digests) == 1
+    assert run(mode='full', embedder=embedder, seed=1).digest() not in digests
 
 
 def test_bfloat16_adapts(run, net, toy):

@@ -1,0 +1,69 @@
+"""What the tests of the outer rooms share: small weights, runs inside this process, bad input that must end in one line."""
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import main
+from backbone import weights
+from backbone.resnet18 import ResNet18
+from tests.scroll.conftest import tiny_net
+from utils.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))       # the machine may be busy
+
+
+@contextmanager
+def refused(*words: str):
+    """The block must raise a UserError of one line that has all these words in it."""
+    with pytest.raises(UserError) as caught:
+        yield
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1
+    assert not [word for word in words if word not in text], text
+
+
+def save_tiny(path, width: int = 4) -> str:
+    """A weights file of a tiny seeded network, for images of 16 pixels."""
+    net = tiny_net() if width == 4 else ResNet18(3, width=width)
+    weights.save(path, net, 'resnet18', dict(width=width), 16, (0.5,) * 3, (0.5,) * 3, dict(classes=['n0']))
+    return str(path)
+
+
+@pytest.fixture(scope='session')
+def tiny_weights(tmp_path_factory) -> str:
+    return save_tiny(tmp_path_factory.mktemp('weights') / 'tiny.safetensors')
+
+
+@pytest.fixture(scope='session')
+def parse(tiny_weights):
+    """Arguments of a run on the digits: parse('sgd', '--lr', '0.1')."""
+    def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path='/nonexistent'):
+        fixed = dict(model=model, dataset=dataset, weights=tiny_weights, base_path=base_path, non_verbose=1, disable_log=1)
+        given = {flag[2:] for flag in map(str, flags) if flag.startswith('--')}
+        fixed = [word for name, value in fixed.items() if name not in given for word in (f'--{name}', str(value))]
+        return main.parse_args([*fixed, *map(str, flags)])
+    return arguments
+
+
+@pytest.fixture
+def command_line(monkeypatch, capfd):
+    """`python main.py ...` inside this process: (exit code, stdout, stderr)."""
+    def run(*words):
+        capfd.readouterr()
+        monkeypatch.setattr(sys, 'argv', ['main.py', *map(str, words)])
+        return main.main(), *capfd.readouterr()
+    return run
+
+
+def files_below(folder) -> list:
+    return [p for p in Path(folder).rglob('*') if p.is_file()]
+
+
+def python(*words, cwd) -> subprocess.CompletedProcess:
+    """A fresh interpreter."""
+    return subprocess.run([sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=300)

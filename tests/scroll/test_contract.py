@@ -1,0 +1,246 @@
+"""What every estimator must do, in the manner of scikit-learn's check_estimator; and the promises of the package itself."""
+import ast
+import copy
+import doctest
+import importlib
+import inspect
+import pickle
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import scroll
+from scroll import Adaptation, Scroll
+from scroll.exemplars import STRATEGIES
+from scroll.learner import CLASSIFIERS
+from tests.scroll.conftest import quick, refused
+
+MODULES = ['scroll', *(f'scroll.{m.name}' for m in pkgutil.iter_modules(scroll.__path__))]
+CASES = [(c, s) for c in CLASSIFIERS for s in STRATEGIES]
+every = pytest.mark.parametrize('classifier, strategy', CASES, ids=['-'.join(case) for case in CASES])
+
+
+@pytest.fixture
+def new(classifier, strategy):
+    """A function that makes the estimator under test."""
+    return lambda: Scroll(classifier=classifier, strategy=strategy, buffer_size=8, adaptation=Adaptation(iterations=2))
+
+
+Y = np.repeat([0, 1, 2], 8)
+X = np.random.default_rng(0).normal(size=(24, 4)) + 3 * np.eye(4)[Y]
+
+
+def fingerprint(estimator) -> tuple:
+    """All that can be seen of what was learned."""
+    content = None if estimator.buffer_ is None else estimator.buffer_.content().digest()
+    return estimator.digest(), estimator.predictor().digest(), content, estimator.decision_function(X).tobytes()
+
+
+def test_the_constructor_only_stores():
+    given_ = {name: object() for name in inspect.signature(Scroll).parameters}
+    estimator = Scroll(**given_)
+    assert vars(estimator).keys() == given_.keys() == estimator.get_params().keys()
+    assert all(value is given_[name] for name, value in estimator.get_params(deep=False).items())
+
+
+def test_set_params_sets_or_refuses_as_a_whole():
+    estimator = Scroll()
+    assert estimator.set_params() is estimator and estimator.set_params(seed=3, classifier='ncc') is estimator
+    assert (estimator.seed, estimator.classifier) == (3, 'ncc')
+    with refused('alpha'):
+        estimator.set_params(seed=4, alpha=1)
+    assert estimator.seed == 3
+
+
+@every
+def test_clones_are_new_and_learn_the_same(new):
+    estimator = new().fit(X, Y)
+    for clone in (type(estimator)(**estimator.get_params()), sklearn.base.clone(estimator)):
+        assert clone.get_params() == estimator.get_params() and not hasattr(clone, 'statistics_')
+        assert fingerprint(clone.fit(X, Y)) == fingerprint(estimator)
+
+
+@every
+def test_repr_shows_how_to_make_it(new):
+    estimator = new()
+    assert eval(repr(estimator), {name: getattr(scroll, name) for name in scroll.__all__}).get_params() == estimator.get_params()
+    assert repr(estimator.fit(X, Y)) == repr(new())
+
+
+@every
+def test_fit_returns_self_forgets_and_repeats(new):
+    estimator = new()
+    assert estimator.fit(X[::-1] + 1, Y) is estimator and estimator.partial_fit(X, Y) is estimator
+    first = fingerprint(new().fit(X, Y))
+    assert fingerprint(estimator.fit(X, Y)) == first == fingerprint(estimator.fit(X, Y))
+    assert estimator.adapt() is estimator
+
+
+@every
+def test_input_is_left_alone(new):
+    x, y = X.copy(), Y.copy()
+    x.flags.writeable = y.flags.writeable = False
+    estimator = new().fit(x, y).remove(x[:3], y[:3]).partial_fit(x[:3], y[:3]).adapt()
+    estimator.predict(x), estimator.predict_proba(x), estimator.score(x, y)
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(y, Y)
+    changed = X.copy()
+    estimator = new().fit(changed, Y)
+    before = fingerprint(estimator)
+    changed[:] = 0
+    assert fingerprint(estimator) == before
+
+
+@every
+def test_predicting_changes_nothing(new):
+    estimator = new().fit(X, Y)
+    before = fingerprint(estimator), vars(estimator).keys()
+    estimator.predict(X), estimator.predict_proba(X), estimator.decision_function(X[:3]), estimator.score(X, Y)
+    assert (fingerprint(estimator), vars(estimator).keys()) == before
+
+
+@every
+def test_before_the_first_sample_everything_asks_for_partial_fit(new):
+    for call in (lambda e: e.predict(X), lambda e: e.predict_proba(X), lambda e: e.decision_function(X), lambda e: e.score(X, Y),
+                 lambda e: e.predictor(), lambda e: e.adapt(), lambda e: e.remove(X, Y), lambda e: e.digest(), lambda e: e.classes_,
+                 lambda e: e.merge(new().fit(X, Y)), lambda e: new().fit(X, Y).merge(e)):
+        with refused('partial_fit'):
+            call(new())
+
+
+@every
+@pytest.mark.parametrize('again', [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy], ids=['pickle', 'deepcopy'])
+@pytest.mark.parametrize('adapt', [False, True], ids=['f_T', 'f_star'])
+def test_a_copy_predicts_and_goes_on_the_same_and_shares_nothing(new, again, adapt):
+    estimator = new().fit(X[:20], Y[:20])
+    if adapt:
+        estimator.adapt()
+    twin, before = again(estimator), fingerprint(estimator)
+    assert fingerprint(twin) == before
+    twin.partial_fit(X[20:], Y[20:])
+    assert fingerprint(estimator) == before
+    assert fingerprint(twin) == fingerprint(estimator.partial_fit(X[20:], Y[20:]))
+
+
+@pytest.mark.parametrize('again', [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy, lambda e: sklearn.base.clone(e)],
+                         ids=['pickle', 'deepcopy', 'clone'])
+def test_a_learner_of_images_can_be_copied_too(embedder, toy, again):
+    estimator = Scroll(embedder, adaptation=Adaptation(iterations=1)).fit(*toy).adapt()
+    twin = again(estimator)
+    if not hasattr(twin, 'statistics_'):
+        twin.fit(*toy).adapt()
+    np.testing.assert_array_equal(twin.decision_function(toy[0]), estimator.decision_function(toy[0]))
+    np.testing.assert_array_equal(twin.fit(*toy).decision_function(toy[0]), estimator.fit(*toy).decision_function(toy[0]))
+    assert twin.embedder is not estimator.embedder and twin.embedder.digest == estimator.embedder.digest
+
+
+@every
+@pytest.mark.parametrize('x, y', [(X[:8], Y[:8]), (X[:1], Y[:1]), (X[:1], ['only']), (np.zeros((2, 4)), [0, 1])],
+                         ids=['one class', 'one sample', 'one string', 'zero features'])
+def test_little_data_will_do(new, x, y):
+    estimator = new().fit(x, y)
+    for _ in range(2):                                                      # f_T, then f*
+        assert estimator.decision_function(X).shape == (24, len(set(y)))
+        assert set(estimator.predict(X).tolist()) <= set(np.asarray(y).tolist())
+        np.testing.assert_allclose(estimator.predict_proba(X).sum(axis=1), 1)
+        estimator.adapt()
+
+
+@every
+@pytest.mark.parametrize('form', [lambda x: np.asfortranarray(x), lambda x: np.repeat(x, 2, axis=1)[:, ::2], lambda x: x[::-1][::-1],
+                                  lambda x: x.tolist(), lambda x: x.astype(np.float64), lambda x: [*x]],
+                         ids=['fortran', 'strided', 'reversed', 'lists', 'float64', 'list of arrays'])
+def test_the_same_numbers_in_another_form_are_the_same_data(new, form):
+    x = X.astype(np.float32)
+    assert fingerprint(new().fit(form(x), Y)) == fingerprint(new().fit(x, Y))
+
+
+@every
+@pytest.mark.parametrize('x', [X[0], X[:0], X[:, :0], X[:, :, None], np.where(X > 3, np.inf, X), np.where(X > 3, np.nan, X),
+                               X.astype(object), X.astype(str), X + 1j, X > 0, None, 'text', 3.0, {}, [[1, 2], [3]]],
+                         ids=['1-D', 'empty', 'no features', '3-D', 'inf', 'nan', 'objects', 'strings', 'complex', 'bool', 'None', 'text',
+                              'number', 'dict', 'ragged'])
+def test_what_cannot_be_learned_is_refused(new, x):
+    estimator = new()
+    with refused():
+        estimator.fit(x, Y[:len(x)] if hasattr(x, '__len__') else Y)
+    assert not hasattr(estimator, 'statistics_')
+
+
+@every
+@pytest.mark.parametrize('x', [X[0], X[:, :3], np.where(X > 3, np.nan, X), X.astype(str), None], ids=['1-D', 'narrow', 'nan', 'strings', 'None'])
+def test_what_cannot_be_predicted_is_refused(new, x):
+    estimator = new().fit(X, Y)
+    for _ in range(2):                                                      # f_T, then f*
+        for method in ('predict', 'predict_proba', 'decision_function'):
+            with refused():
+                getattr(estimator, method)(x)
+        estimator.adapt()
+
+
+@every
+@pytest.mark.parametrize('y', [Y, Y.astype(np.uint8), Y - 7, Y * 2 ** 40, np.array(['x', 'yy', 'z'])[Y], Y > 1, Y.tolist(),
+                               ['a'] * 12 + ['b'] * 12], ids=['int', 'uint8', 'negative', 'large', 'str', 'bool', 'list', 'list of str'])
+def test_shapes_and_dtypes_of_what_comes_out(new, y):
+    estimator, k = new().fit(X, y), len(set(np.asarray(y).tolist()))
+    assert estimator.n_features_in_ == 4
+    for _ in range(2):                                                      # f_T, then f*
+        assert estimator.classes_.tolist() == sorted(set(np.asarray(y).tolist()))
+        assert estimator.classes_.dtype.kind == estimator.predict(X).dtype.kind == ('U' if isinstance(estimator.classes_[0], str) else 'i')
+        assert estimator.predict(X).shape == (24,)
+        for method in ('decision_function', 'predict_proba'):
+            out = getattr(estimator, method)(X)
+            assert out.shape == (24, k) and out.dtype == np.float64
+        assert isinstance(estimator.score(X, y), float)
+        assert estimator.predict(X[:0]).shape == (0,)
+        estimator.adapt()
+
+
+@every
+@quick
+@given(st.integers(1, 12), st.integers(1, 5), st.data())
+def test_any_finite_data_is_learned(classifier, strategy, count, dim, data):
+    x = data.draw(hnp.arrays(np.float64, (count, dim), elements=st.floats(-1e9, 1e9)))
+    y = data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))
+    estimator = Scroll(classifier=classifier, strategy=strategy, buffer_size=5, adaptation=Adaptation(iterations=1)).fit(x, y)
+    assert len(estimator.buffer_) == min(5, count)
+    for _ in range(2):                                                      # f_T, then f*
+        assert set(estimator.predict(x).tolist()) <= set(y)
+        assert np.isfinite(estimator.decision_function(x)).all() and np.isfinite(estimator.predict_proba(x)).all()
+        estimator.adapt()
+
+
+@pytest.mark.parametrize('name', MODULES)
+def test_the_examples_in_the_documentation_are_true(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_the_documentation_has_examples():
+    finder = doctest.DocTestFinder()
+    assert sum(len(test.examples) for name in MODULES for test in finder.find(importlib.import_module(name))) >= 10
+
+
+def test_public_names_are_there_and_others_are_not():
+    for name in scroll.__all__:
+        assert getattr(scroll, name).__name__ == name
+    assert not hasattr(scroll, 'Scrolls')
+
+
+def test_importing_the_package_imports_no_torch():
+    code = 'import scroll, sys; sys.exit("torch" in sys.modules or "numpy" in sys.modules)'
+    assert subprocess.run([sys.executable, '-c', code], cwd=Path(scroll.__path__[0]).parent).returncode == 0
+
+
+@pytest.mark.parametrize('path', sorted(Path(scroll.__path__[0]).glob('*.py')), ids=lambda p: p.name)
+def test_the_library_needs_torch_numpy_and_scipy_only(path):
+    imported = {name.split('.')[0] for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))
+                for name in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])}
+    assert imported <= {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll'}

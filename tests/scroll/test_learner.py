@@ -1,0 +1,293 @@
+"""Scroll: the same learner whatever the schedule; merging, unlearning, adapting; nothing changed by bad input."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll import Adaptation, Embedder, Scroll, make_schedule
+from scroll.images import Augmentation
+from scroll.statistics import Statistics
+from tests.scroll.conftest import PREPROCESSING, cuttings, quick, refused, streams, tiny_net, toy_images
+
+SHORT = Adaptation(iterations=2, minibatch=4, calibrate=False)      # with a calibrated scale the toy's loss starts at zero
+
+
+def blobs(per_class=10, seed=0) -> tuple:
+    """Features float64 (3 per_class, 4) around three centres, and labels."""
+    r, y = np.random.default_rng(seed), np.repeat(np.arange(3), per_class)
+    return r.normal(size=(3 * per_class, 4)) + 4 * np.eye(4)[y], y
+
+
+X, Y = blobs()
+
+
+@quick
+@given(streams(), st.data(), st.sampled_from(['ridge', 'ncc', 'random']))
+def test_any_order_and_batching_give_the_same_statistics_and_predictor(stream, data, classifier):
+    whole = Scroll(classifier=classifier).fit(stream.features, stream.labels)
+    pieces = Scroll(classifier=classifier)
+    for at in data.draw(cuttings(len(stream.labels))):
+        pieces.partial_fit(stream.features[at], stream.labels[at])
+    assert pieces.digest() == whole.digest() and pieces.predictor().digest() == whole.predictor().digest()
+    np.testing.assert_array_equal(pieces.predict(stream.features), whole.predict(stream.features))
+
+
+@pytest.mark.parametrize('strategy, spec', [('hash', 'iid,batch=5'), ('hash', 'split:3,batch=3'), ('herding', 'split:3,order=random')])
+def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promises(embedder, toy, strategy, spec):
+    images, labels = toy
+    digests = set()
+    for seed in range(3):
+        learner = Scroll(embedder, buffer_size=10, strategy=strategy, adaptation=SHORT)
+        for at in make_schedule(spec, labels, seed).segments():
+            learner.partial_fit(images[at], labels[at])
+        learner.adapt()
+        digests.add((learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(), learner.adapted_.digest()))
+    assert len(digests) == 1
+
+
+def test_learning_by_class_is_as_good_as_learning_at_once():
+    learner = Scroll(buffer_size=0)
+    for c in (2, 0, 1):
+        at = np.isin(Y, c)
+        learner.partial_fit(X[at], Y[at])
+    assert learner.score(*blobs(seed=1)) > 0.9
+
+
+@quick
+@given(streams(min_size=2), st.data())
+def test_merged_shards_are_the_whole(stream, data):
+    first, *rest = (Scroll(strategy='hash', buffer_size=7).fit(stream.features[at], stream.labels[at])
+                    for at in data.draw(cuttings(len(stream.labels))))
+    whole = Scroll(strategy='hash', buffer_size=7).fit(stream.features, stream.labels)
+    for other in rest:
+        before = other.digest(), other.buffer_.content().digest()
+        first.merge(other)
+        assert before == (other.digest(), other.buffer_.content().digest())
+    assert (first.digest(), first.buffer_.content().digest()) == (whole.digest(), whole.buffer_.content().digest())
+
+
+def test_learners_of_different_psi_do_not_merge(embedder, toy):
+    one, two = (Scroll(e).fit(*toy) for e in (embedder, Embedder(tiny_net(7), PREPROCESSING, chunk=8)))
+    three, before = Scroll().fit(X, Y), one.digest()
+    for other in (two, three):
+        with refused('psi'):
+            one.merge(other)
+    with refused('dimensional'):
+        three.merge(Scroll().fit(X[:, :3], Y))
+    assert one.digest() == before and three.digest() == Scroll().fit(X, Y).digest()
+    assert Scroll(embedder).fit(*toy).merge(Scroll(Embedder(tiny_net(), PREPROCESSING, chunk=8)).fit(*toy)).statistics_.total == 48
+
+
+def test_a_learner_without_memory_merges_and_is_merged():
+    one, two = Scroll(buffer_size=0).fit(X[:9], Y[:9]), Scroll().fit(X[9:], Y[9:])
+    assert one.merge(two).digest() == two.merge(Scroll(buffer_size=0).fit(X[:9], Y[:9])).digest() == Scroll().fit(X, Y).digest()
+    assert one.buffer_ is None and len(two.buffer_) == 21
+
+
+@quick
+@given(streams(min_size=2), st.data())
+def test_removed_is_never_seen(stream, data):
+    gone, *rest = data.draw(cuttings(len(stream.labels)))
+    learner = Scroll(buffer_size=50).fit(stream.features, stream.labels).remove(stream.features[gone], stream.labels[gone])
+    if not rest:
+        assert learner.digest() == Statistics(5).digest() and len(learner.buffer_) == 0
+        with refused():
+            learner.predict(stream.features)
+        return
+    rest = np.concatenate(rest)
+    expected = Scroll(buffer_size=50).fit(stream.features[rest], stream.labels[rest])
+    assert learner.digest() == expected.digest() and learner.predictor().digest() == expected.predictor().digest()
+    assert learner.buffer_.content().digest() == expected.buffer_.content().digest()
+
+
+@pytest.fixture
+def adapted(embedder, toy):
+    return Scroll(embedder, adaptation=SHORT).fit(*toy).adapt()
+
+
+@pytest.mark.parametrize('change', [
+    lambda s, X, y: s.partial_fit(X[:1], y[:1]), lambda s, X, y: s.remove(X[:1], y[:1]), lambda s, X, y: s.fit(X, y),
+    lambda s, X, y: s.merge(Scroll(s.embedder).fit(X, y))], ids=['partial_fit', 'remove', 'fit', 'merge'])
+def test_f_star_is_dropped_by_whatever_changes_what_it_was_made_from(adapted, toy, change):
+    assert adapted.adapted_ is not None
+    assert change(adapted, *toy) is adapted
+    assert adapted.adapted_ is None
+    np.testing.assert_array_equal(adapted.decision_function(toy[0]),
+                                  adapted.predictor().decision_function(adapted.embedder(toy[0])[0]))
+
+
+def test_predictions_are_those_of_f_star_once_there_is_one(adapted, toy):
+    expected = adapted.adapted_.decision_function(toy[0])
+    np.testing.assert_array_equal(adapted.decision_function(toy[0]), expected)
+    assert (expected != adapted.predictor().decision_function(adapted.embedder(toy[0])[0])).any()
+    z = np.exp(expected)
+    np.testing.assert_allclose(adapted.predict_proba(toy[0]), z / z.sum(axis=1, keepdims=True), atol=1e-9)
+    before = adapted.adapted_.digest()
+    assert adapted.adapt().adapted_.digest() == before                      # from the pristine psi again
+
+
+def test_a_refused_change_keeps_f_star(adapted, toy):
+    before = adapted.adapted_
+    with refused():
+        adapted.partial_fit(toy[0], toy[1][:3])
+    assert adapted.adapted_ is before
+
+
+def test_mode_none_leaves_f_T_in_use(adapted, toy):
+    plain = Scroll(adapted.embedder, adaptation=Adaptation(mode='none')).fit(*toy)
+    expected = plain.decision_function(toy[0])
+    np.testing.assert_array_equal(plain.adapt().decision_function(toy[0]), expected)
+    adapted.set_params(adaptation=Adaptation(mode='none')).adapt()          # also where there was an f* before
+    np.testing.assert_array_equal(adapted.decision_function(toy[0]), expected)
+
+
+def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
+    def f_star(**params):
+        return Scroll(embedder, **{**dict(adaptation=SHORT), **params}).fit(*toy).adapt().adapted_
+    variants = [f_star(), f_star(seed=1), f_star(adaptation=replace(SHORT, minibatch=5)), f_star(buffer_size=8),
+                f_star(adaptation=replace(SHORT, augmentation=Augmentation(0, False))), f_star(classifier='ncc')]
+    assert len({v.digest() for v in variants}) == len(variants)
+
+
+def test_features_are_adapted_to_by_the_classifier_alone():
+    learner = Scroll(adaptation=Adaptation(iterations=30)).fit(X, Y).adapt()
+    assert learner.adapted_.mode == 'classifier' and learner.score(*blobs(seed=1)) > 0.9
+    np.testing.assert_allclose(learner.predict_proba(X).sum(axis=1), 1)
+
+
+def test_memory_free_learns_and_cannot_adapt():
+    learner, full = Scroll(buffer_size=0).fit(X, Y), Scroll().fit(X, Y)
+    assert learner.buffer_ is None and learner.predictor().digest() == full.predictor().digest()
+    with refused('buffer_size'):
+        learner.adapt()
+    assert learner.set_params(adaptation=Adaptation(mode='none')).adapt().predict(X).shape == (30,)
+
+
+def test_progress_sees_every_update(embedder, toy):
+    seen = []
+    Scroll(embedder, adaptation=SHORT).fit(*toy).adapt(seen.append)
+    assert len(seen) == 2
+
+
+def test_string_labels_give_the_same_learner_by_other_names(embedder, toy):
+    names = np.array(['ant', 'bee', 'cat'])
+    numbers, strings = (Scroll(embedder, adaptation=SHORT).fit(toy[0], y) for y in (toy[1], names[toy[1]]))
+    assert strings.classes_.tolist() == names.tolist()
+    for _ in range(2):                                                      # f_T, then f*
+        np.testing.assert_array_equal(names[numbers.predict(toy[0])], strings.predict(toy[0]))
+        np.testing.assert_array_equal(numbers.decision_function(toy[0]), strings.decision_function(toy[0]))
+        assert strings.score(toy[0], names[toy[1]]) == numbers.score(*toy) > 0.8
+        numbers.adapt(), strings.adapt()
+
+
+def test_grey_images_and_torch_tensors_are_images_too(embedder, toy):
+    grey, labels = toy[0][..., 0], toy[1]
+    one = Scroll(embedder, adaptation=SHORT).fit(grey, labels).adapt()
+    two = Scroll(embedder, adaptation=SHORT).fit(torch.from_numpy(grey), labels).adapt()
+    assert one.adapted_.digest() == two.adapted_.digest() and np.isfinite(one.decision_function(grey)).all()
+
+
+def test_settings_take_effect_where_they_are_next_used():
+    """Whether or not a predictor was asked for before."""
+    for change in (dict(classifier='ncc'), dict(ridge_lambda=9.0), dict(targets='onehot')):
+        asked, not_asked = Scroll().fit(X, Y), Scroll().fit(X, Y)
+        asked.predict(X)
+        np.testing.assert_array_equal(asked.set_params(**change).decision_function(X),
+                                      not_asked.set_params(**change).decision_function(X))
+
+
+def test_learn_takes_what_was_embedded_before(embedder, toy):
+    features, keys = embedder(toy[0])
+    one, two = Scroll(embedder, adaptation=SHORT).learn(toy[0], features, keys, toy[1]), Scroll(embedder, adaptation=SHORT).fit(*toy)
+    assert one.digest() == two.digest() and one.adapt().adapted_.digest() == two.adapt().adapted_.digest()
+
+
+def test_forgotten_is_never_learned():
+    learner = Scroll().fit(X, Y)
+    assert learner.forget() is learner and vars(learner) == vars(Scroll())
+    with refused('partial_fit'):
+        learner.predict(X)
+
+
+def bad(x, value):
+    x = x.copy()
+    x[3, 1] = value
+    return x
+
+
+BAD = {
+    'nan': lambda: (bad(X, np.nan), Y), 'inf': lambda: (bad(X, np.inf), Y), 'wide': lambda: (X[:, [0, 1, 2, 3, 3]], Y),
+    'narrow': lambda: (X[:, :3], Y), 'one sample as a vector': lambda: (X[0], Y[:1]), 'fewer labels': lambda: (X, Y[:-1]),
+    'more labels': lambda: (X[:-1], Y), 'label column': lambda: (X, Y[:, None]), 'float labels': lambda: (X, Y + 0.5),
+    'no labels': lambda: (X, None), 'labels of another type': lambda: (X, Y.astype(str)), 'missing label': lambda: (X, [None] * 30),
+    'images': lambda: toy_images(), 'text': lambda: ('text', Y), 'ragged': lambda: ([[1.0] * 4, [1.0] * 3], [0, 1])}
+
+
+def state(learner) -> tuple:
+    content = learner.buffer_.content()
+    return learner.digest(), content.digest(), len(content.samples), learner.predictor().digest(), vars(learner).keys()
+
+
+@pytest.mark.parametrize('name', [*BAD, 'empty'])
+@pytest.mark.parametrize('method', ['partial_fit', 'fit', 'remove'])
+def test_bad_input_changes_nothing(name, method):
+    learner = Scroll(buffer_size=8).fit(X, Y)
+    before = state(learner)
+    x, y = BAD[name]() if name in BAD else (X[:0], Y[:0])
+    if method == 'fit' and name in ('wide', 'narrow', 'labels of another type') or method == 'remove' and name == 'empty':
+        return                                                              # nothing wrong with it
+    with refused():
+        getattr(learner, method)(x, y)
+    assert state(learner) == before
+    learner.partial_fit(X, Y)                                               # and it goes on
+
+
+def test_labels_of_another_type_do_not_merge():
+    learner, other = Scroll(buffer_size=8).fit(X, Y), Scroll(buffer_size=8).fit(X, Y.astype(str))
+    before = state(learner)
+    with refused():
+        learner.merge(other)
+    assert state(learner) == before
+
+
+@pytest.mark.parametrize('first', [True, False])
+@pytest.mark.parametrize('images', [toy_images(size=12)[0][:, :8], toy_images(size=12)[0][..., :1], np.zeros((24, 12, 12, 3)),
+                                    np.zeros((24, 5))], ids=['smaller', 'grey', 'float', 'features'])
+def test_images_that_do_not_go_with_the_first_change_nothing(embedder, toy, images, first):
+    """A buffer holds images of one shape; with the labels seen or with new ones."""
+    learner = Scroll(embedder, buffer_size=8).fit(*toy)
+    before = state(learner)
+    with refused():
+        learner.partial_fit(images, toy[1] if first else toy[1] + 10)
+    assert state(learner) == before
+    learner.partial_fit(*toy)
+
+
+def test_a_learner_that_learned_nothing_stays_as_new_after_bad_input():
+    learner = Scroll()
+    for x, y in (BAD[name]() for name in ('nan', 'fewer labels', 'text', 'no labels')):
+        with refused():
+            learner.partial_fit(x, y)
+    assert vars(learner) == vars(Scroll())
+
+
+@pytest.mark.parametrize('params', [dict(classifier='svm'), dict(strategy='best'), dict(buffer_size=-1), dict(ridge_lambda=0),
+                                    dict(targets='hinge'), dict(classifier='ncc', ncc_bias='half')], ids=str)
+def test_settings_that_cannot_be_are_refused_where_they_are_used(params):
+    with refused():
+        Scroll(**params).fit(X, Y).predict(X)
+
+
+@quick
+@given(streams())
+def test_probabilities_sum_to_one_and_agree_with_predictions(stream):
+    learner = Scroll(ridge_lambda=1e-3).fit(stream.features, stream.labels)
+    p = learner.predict_proba(stream.features)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert (p >= 0).all()
+    logits = learner.decision_function(stream.features)
+    np.testing.assert_array_equal(learner.classes_[logits.argmax(axis=1)], learner.predict(stream.features))
+    assert learner.score(stream.features, stream.labels) == (learner.predict(stream.features) == stream.labels).mean()

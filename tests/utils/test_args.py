@@ -1,0 +1,290 @@
+"""How a run's arguments are put together, and what is refused."""
+import argparse
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import datasets
+import main
+import models
+import utils.args
+from datasets.seq_digits import SequentialDigits
+from models.sgd import Sgd
+from tests.conftest import quick, refused
+from utils import binary_to_boolean_type, none_or_float
+from utils.args import ArgumentParser, add_rehearsal_args, apply_defaults, real, relax_required, whole
+
+
+class ProbeData(SequentialDigits):
+    """Digits that ask for 3 epochs and have a flag of their own, through the signature."""
+    NAME = 'probe-data'
+
+    def __init__(self, args, shade: float = 0.5, inverted: bool = False, origin: str = None):
+        super().__init__(args)
+
+    @staticmethod
+    def get_epochs():
+        return 3
+
+
+class ProbeModel(Sgd):
+    """SGD with a buffer and defaults that a test sets."""
+    NAME = 'probe-model'
+    wanted = {}
+
+    @staticmethod
+    def get_parser(parser):
+        add_rehearsal_args(parser)
+        parser.set_defaults(**ProbeModel.wanted)
+        parser.add_argument('--strength', type=real(0), default=0.1)
+        return parser
+
+
+@pytest.fixture
+def probe(monkeypatch, tmp_path):
+    """probe(*flags, config=, data_config=, defaults=): arguments under these config files and model defaults."""
+    monkeypatch.setitem(models.PLUGINS.registered, 'probe-model', ProbeModel)
+    monkeypatch.setitem(datasets.PLUGINS.registered, 'probe-data', ProbeData)
+    monkeypatch.setattr(utils.args, 'ROOT', tmp_path)
+
+    def arguments(*flags, config=None, data_config=None, data_name='default', defaults=None, buffer='--buffer_size=7',
+                  dataset='probe-data', lr='--lr=0.5'):
+        for path, text in (('models/config/probe_model.yaml', config),
+                           (f'datasets/configs/probe-data/{data_name}.yaml', data_config)):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).unlink(missing_ok=True)
+            if text is not None:
+                (tmp_path / path).write_text(text)
+        monkeypatch.setattr(ProbeModel, 'wanted', defaults or {})
+        fixed = ['--model', 'probe-model', '--dataset', dataset, '--weights', 'none', buffer, lr]
+        return main.parse_args([word for word in [*fixed, *flags] if word])
+    return arguments
+
+
+@pytest.mark.parametrize('layers', itertools.product((0, 1), repeat=4), ids=lambda layers: ''.join(map(str, layers)))
+def test_the_strongest_source_of_a_value_wins(probe, layers):
+    """Data set's own 3 < its config 4 < the model's set_defaults 5 < model config 6 < command line 7."""
+    data, model, config, line = layers
+    args = probe(*['--n_epochs=7'] * line, config='default: {n_epochs: 6}' if config else None,
+                 data_config='n_epochs: 4' if data else None, defaults=dict(n_epochs=5) if model else None)
+    assert args.n_epochs == max(value for value, on in zip((3, 4, 5, 6, 7), (1, *layers)) if on)
+
+
+def test_below_all_sources_stand_the_defaults_of_the_flags(probe):
+    args = probe()
+    assert (args.optimizer, args.optim_wd, args.seed, args.lr_milestones, args.strength) == ('sgd', 0.0, 0, [], 0.1)
+    assert args.backbone == 'resnet18' and args.width == 64                             # the backbone's own signature
+
+
+def test_flags_of_a_signature_are_typed(probe):
+    args = probe('--shade', '0.25', '--inverted', 'yes')
+    assert (args.shade, args.inverted, args.origin) == (0.25, True, None)
+    with refused('--inverted', 'maybe'):
+        probe('--inverted', 'maybe')
+
+
+def test_options_stored_in_the_weights_are_defaults_of_the_backbone_flags(parse):
+    assert (parse('sgd', '--lr', '1').width, parse('sgd', '--lr', '1').backbone) == (4, 'resnet18')
+    assert parse('sgd', '--lr', '1', '--weights', 'none').width == 64
+    with refused('--backbone resnet34', 'resnet18'):
+        parse('sgd', '--lr', '1', '--backbone', 'resnet34')
+
+
+def test_defaults_of_the_model_reach_flags_it_defines_before_and_after(probe):
+    args = probe(defaults=dict(strength=0.3, minibatch_size=5))                          # --strength comes after, the other before
+    assert (args.strength, args.minibatch_size) == (0.3, 5)
+
+
+def test_what_a_config_gives_is_no_longer_required(probe):
+    with refused('--lr', 'required'):
+        probe(lr='')
+    with refused('--buffer_size', 'required'):
+        probe(buffer='')
+    assert probe(lr='', config='default: {lr: 0.25}').lr == 0.25
+    assert probe(lr='', defaults=dict(lr=0)).lr == 0                                     # zero is a value
+    assert probe(buffer='', data_config='buffer_size: 0').buffer_size == 0
+
+
+RULES = '''
+default: {strength: 1}
+best:
+  - {when: {dataset: probe-data}, set: {strength: 2, optim_wd: 0.5}}
+  - {when: {buffer_size: {max: 100}}, set: {strength: 3}}
+  - {when: {buffer_size: {min: 500, max: 999}}, set: {strength: 4}}
+  - {when: {dataset: probe-data, buffer_size: {min: 2000}}, set: {strength: 5}}
+  - {when: {dataset: other}, set: {strength: 6}}
+'''
+
+
+@pytest.mark.parametrize('buffer, strength', [(100, 3), (101, 2), (499, 2), (500, 4), (999, 4), (1000, 2), (2000, 5)])
+def test_of_the_rules_of_best_the_last_that_holds_wins(probe, buffer, strength):
+    args = probe('--model_config=best', buffer=f'--buffer_size={buffer}', config=RULES)
+    assert (args.strength, args.optim_wd) == (strength, 0.5)
+
+
+def test_rules_count_only_for_best_and_base_takes_nothing(probe):
+    assert probe(config=RULES).strength == 1
+    assert probe('--model_config=base', config=RULES).strength == 0.1
+    assert probe(config=RULES, defaults=dict(model_config='best')).strength == 3
+
+
+def test_a_rule_knows_a_data_set_however_it_is_spelled(probe):
+    args = probe('--model_config=best', config=RULES, buffer='--buffer_size=200', dataset='Probe_Data')
+    assert (args.dataset, args.strength) == ('probe-data', 2)
+
+
+@pytest.mark.parametrize('text, words', [
+    ('strenth: 1', ['strenth', 'did you mean strength']),
+    ('lr: fast', ['lr', 'fast']),
+    ('lr: .nan', ['lr', 'nan']),
+    ('lr: {a: 1}', ['lr']),
+    ('lr: [0.1, 0.2]', ['lr', '[0.1, 0.2]']),
+    ('optimizer: sgdd', ['optimizer', 'sgdd', 'adamw']),
+    ('batch_size: 0', ['batch_size', 'at least 1']),
+    ('batch_size: 2.5', ['batch_size', '2.5']),
+    ('optim_nesterov: 3', ['optim_nesterov', '3']),
+    ('lr_milestones: [5, x]', ['lr_milestones', 'x']),
+    ('lr_milestones: 35', ['lr_milestones', '35']),
+    ('lr: "open', ['YAML']),
+    ('[1, 2]', ['mapping']),
+    ('just words', ['mapping']),
+], ids=str)
+@pytest.mark.parametrize('where', ['model', 'data set'])
+def test_nonsense_in_a_config_file_is_refused_and_the_file_named(probe, where, text, words):
+    if where == 'data set':
+        with refused('datasets/configs/probe-data/odd.yaml', *words):
+            probe('--dataset_config=odd', data_name='odd', data_config=text)
+    else:
+        nested = f'default: {{{text}}}' if ': ' in text and '"' not in text else text
+        with refused('models/config/probe_model.yaml', *words):
+            probe(config=nested)
+
+
+@pytest.mark.parametrize('text', ['default: 3', 'default: [1]'])
+def test_defaults_of_another_shape_are_refused(probe, text):
+    with refused('models/config/probe_model.yaml', 'default'):
+        probe(config=text)
+
+
+@pytest.mark.parametrize('rules', ['best: 3', 'best: [1]', 'best: [{set: {strength: 1}}]', 'best: [{when: {}, set: 3}]',
+                                   'best: [{when: {dataset: {min: 1}}, set: {}}]', 'best: [{when: {lr: {min: low}}, set: {}}]'])
+def test_rules_of_another_shape_are_refused(probe, rules):
+    with refused('models/config/probe_model.yaml', 'when'):
+        probe('--model_config=best', config=rules)
+
+
+@pytest.mark.parametrize('text', ['lr_scheduler: None', 'lr_scheduler: null', 'lr_scheduler: ~', 'lr_scheduler:'])
+def test_none_in_a_config_is_none_and_not_a_word(probe, text):
+    assert probe(data_config=text).lr_scheduler is None
+    assert probe(data_config='lr_scheduler: cosine').lr_scheduler == 'cosine'
+
+
+def test_booleans_and_lists_in_a_config(probe):
+    args = probe(data_config='optim_nesterov: true\ndrop_last: no\nlr_milestones: [35, 45]')
+    assert (args.optim_nesterov, args.drop_last, args.lr_milestones) == (True, False, [35, 45])
+
+
+def test_an_empty_config_file_changes_nothing(probe):
+    assert vars(probe(config='', data_config='')) == vars(probe())
+
+
+def test_an_unknown_data_set_config_lists_those_there_are(probe):
+    with refused('--dataset_config nope', 'it has: default'):
+        probe('--dataset_config=nope', data_config='n_epochs: 4')
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--seed', '1', '--seed', '2'], ['--seed', '2 times']),
+    (['--seed=1', '--seed', '1'], ['--seed', '2 times']),
+    (['--batch-size', '3'], ['--batch-size', 'did you mean --batch_size?']),
+    (['--batch-size=3'], ['--batch-size', 'did you mean --batch_size?']),
+    (['--minibatch', '3'], ['--minibatch', 'did you mean --minibatch_size?']),
+    (['--optim', 'sgd'], ['--optim:']),
+    (['--zzzzzz', '3'], ['--zzzzzz', '--help']),
+    (['stray'], ['stray']),
+    (['--seed'], ['--seed', 'expected one argument']),
+    (['--seed', '1.5'], ['--seed', '1.5', 'whole number']),
+    (['--seed', '-1'], ['--seed', '-1', 'at least 0']),
+    (['--optim_wd', 'nan'], ['--optim_wd', 'nan']),
+    (['--optim_wd', 'inf'], ['--optim_wd', 'inf']),
+    (['--optim_wd', '-0.1'], ['--optim_wd', '-0.1']),
+    (['--n_splits', 'five'], ['--n_splits', 'five']),
+    (['--drop_last', '2'], ['--drop_last', '2']),
+    (['--drop_last'], ['--drop_last']),
+    (['--lr_milestones', '3', 'x'], ['--lr_milestones', 'x']),
+    (['--lr_scheduler', 'step'], ['--lr_scheduler', 'step', 'multisteplr']),
+], ids=' '.join)
+def test_a_command_line_that_cannot_be_meant_is_refused(probe, flags, words):
+    with refused(*words):
+        probe(*flags)
+
+
+@pytest.mark.parametrize('flag', ['--lr=0.1', '--optimizer=adam', '--optim_wd=0', '--drop_last=0', '--eval_epochs=1',
+                                  '--lr_scheduler=cosine', '--optim_mom=0.9', '--optim_nesterov=0'])
+def test_scroll_refuses_flags_without_effect(parse, flag):
+    with refused(flag.split('=')[0], 'scroll', 'SCROLL'):
+        parse('scroll', flag)
+    with refused(flag.split('=')[0]):
+        parse('scroll', *flag.split('='))
+
+
+def test_names_of_what_runs_are_put_in_canonical_form(parse):
+    args = parse('SCROLL', dataset='Seq_Digits')
+    assert (args.model, args.dataset, args.backbone) == ('scroll', 'seq-digits', 'resnet18')
+
+
+@pytest.mark.parametrize('value', ['true', 'TRUE', '1', 't', 'y', 'Yes', True, 1])
+def test_on(value):
+    assert binary_to_boolean_type(value) is True
+
+
+@pytest.mark.parametrize('value', ['false', 'False', '0', 'f', 'N', 'no', False, 0])
+def test_off(value):
+    assert binary_to_boolean_type(value) is False
+
+
+@pytest.mark.parametrize('value', ['', 'maybe', '2', '10', None, 'on'])
+def test_neither_on_nor_off(value):
+    with pytest.raises(argparse.ArgumentTypeError):
+        binary_to_boolean_type(value)
+
+
+def test_none_or_float():
+    assert none_or_float('None') is None and none_or_float('0.5') == 0.5
+    with pytest.raises(ValueError):
+        none_or_float('none of it')
+
+
+@quick
+@given(st.integers(-10 ** 20, 10 ** 20), st.integers(-5, 5))
+def test_whole_numbers_keep_their_value_or_are_refused(value, least):
+    if value >= least:
+        assert whole(least)(str(value)) == value
+    else:
+        with pytest.raises(argparse.ArgumentTypeError):
+            whole(least)(str(value))
+
+
+@quick
+@given(st.floats(), st.booleans())
+def test_numbers_are_finite_and_large_enough(value, positive):
+    fine = abs(value) < float('inf') and (value > 0 if positive else value >= -3)
+    kind = real(positive=True) if positive else real(-3)
+    if fine:
+        assert kind(repr(value)) == value
+    else:
+        with pytest.raises(argparse.ArgumentTypeError):
+            kind(repr(value))
+
+
+def test_relaxing_leaves_flags_without_a_default_required():
+    parser = ArgumentParser()
+    parser.add_argument('--given', required=True)
+    parser.add_argument('--missing', required=True)
+    apply_defaults(parser, dict(given='here'), 'a test')
+    relax_required(parser)
+    with refused('--missing'):
+        parser.parse_args([])
+    assert parser.parse_args(['--missing', 'x']).given == 'here'

@@ -1,0 +1,115 @@
+"""Evaluation: logits known in advance, nothing else touched."""
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from datasets import get_dataset
+from main import initialize
+from utils.evaluate import evaluate
+
+
+class Logits(nn.Module):
+    """The inputs are the logits."""
+    RAW_STREAM = False
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.device = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), torch.device('cpu')
+        self.was_training = []
+
+    def forward(self, x):
+        self.was_training.append(self.net.training)
+        return x
+
+
+class Batches(list):
+    """A loader: batches of (logits, labels)."""
+    dataset = property(lambda self: range(sum(len(y) for _, y in self)))
+
+
+def stream(tasks, c_task, loaders):
+    return SimpleNamespace(c_task=c_task, N_CLASSES=4, test_loaders=loaders, task_classes=lambda t: np.array(tasks[t]),
+                           seen_classes=lambda: np.concatenate(tasks[:c_task + 1]))
+
+
+def batches(rows, labels, size=2):
+    x, y = torch.tensor(rows, dtype=torch.float32), torch.tensor(labels)
+    return Batches(zip(x.split(size), y.split(size)))
+
+
+TASKS = [[0, 3], [1, 2]]                                        # as a permutation of classes makes them
+FIRST = batches([[1, 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]], [0, 3, 3])
+SECOND = batches([[9, 1, 0, 0], [0, 2, 1, 5], [0, 1, 2, 0], [0, 3, 1, 0]], [1, 1, 2, 2])
+
+
+def test_unseen_classes_are_never_predicted():
+    class_il, task_il = evaluate(Logits(), stream(TASKS, 0, [FIRST]))
+    assert class_il == task_il == [pytest.approx(100 * 2 / 3)]          # among {0, 3}: 0 right, 3 right, 0 wrong
+
+
+def test_class_il_chooses_among_all_seen_and_task_il_among_the_classes_of_the_task():
+    class_il, task_il = evaluate(Logits(), stream(TASKS, 1, [FIRST, SECOND]))
+    assert class_il == [0, 25]                                          # first: 1, 1, 1; second: 0, 3, 2, 1
+    assert task_il == [pytest.approx(100 * 2 / 3), 75]                  # second, among {1, 2}: 1, 1, 2, 1
+
+
+def test_last_is_only_the_newest_task():
+    assert evaluate(Logits(), stream(TASKS, 1, [FIRST, SECOND]), last=True) == ([25], [75])
+
+
+def test_before_the_first_task_all_classes_compete():
+    assert evaluate(Logits(), stream(TASKS, -1, []), loaders=[(1, SECOND)]) == ([25], [75])
+
+
+def test_minus_infinity_for_other_classes_is_fine():
+    rows = [[-torch.inf, -torch.inf, -torch.inf, 0.0], [1.0, -torch.inf, -torch.inf, 0.0]]
+    assert evaluate(Logits(), stream(TASKS, 0, [batches(rows, [3, 3])])) == ([50], [50])
+
+
+@pytest.mark.parametrize('training', [True, False])
+def test_the_network_is_in_eval_mode_and_then_as_it_was(training):
+    model = Logits()
+    model.net.train(training)
+    evaluate(model, stream(TASKS, 0, [FIRST]))
+    assert model.was_training and not any(model.was_training)
+    assert model.net.training is model.net[1].training is training
+
+
+def test_a_part_that_a_method_had_frozen_stays_frozen():
+    """Batch norms put into eval mode by hand, the rest in training mode."""
+    model = Logits()
+    model.net.train()
+    model.net[1].eval()
+    evaluate(model, stream(TASKS, 0, [FIRST]))
+    assert model.net.training and not model.net[1].training
+
+
+@pytest.mark.parametrize('method', ['sgd', 'scroll'])
+def test_no_global_random_stream_is_drawn_from(parse, method, tmp_path):
+    """Otherwise how often one evaluates would change what is learned."""
+    flags = ['--lr', '0.1'] if method == 'sgd' else ['--adaptation', 'none', '--feature_cache', '0']
+    args = parse(method, '--n_splits', '5', *flags, base_path=tmp_path)
+    model, dataset, args = initialize(args)
+    loader, _ = dataset.get_data_loaders()
+    model.meta_begin_task(dataset)
+    loader.raw = model.RAW_STREAM
+    model.meta_observe(*next(iter(loader)), epoch=0)
+    model.meta_end_task(dataset)
+    other = get_dataset(args)
+    other.get_data_loaders()
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    first = evaluate(model, dataset)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
+    assert evaluate(model, dataset) == first                    # evaluating changes nothing
+    assert torch.equal(other.train_loader.generator.get_state(), get_fresh(args).train_loader.generator.get_state())
+
+
+def get_fresh(args):
+    dataset = get_dataset(args)
+    dataset.get_data_loaders()
+    return dataset

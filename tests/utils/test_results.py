@@ -1,0 +1,137 @@
+"""Results files: nothing lost, nothing torn, readable by anyone."""
+import os
+import subprocess
+import sys
+import threading
+
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import ROOT, files_below, quick, refused
+from utils import results
+from utils.results import FILE, append_row, check_writable, column_order, read_rows
+
+AWKWARD = dict(task1=1.5, notes='comma, "quote"\nnew line; \u00fcml\u00e4ut \u6f22 \U0001f600 \r tab\t', forgetting=None, empty='')
+
+
+def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
+    path = append_row(tmp_path / 'made' / 'on the way', AWKWARD)
+    assert path == tmp_path / 'made' / 'on the way' / FILE
+    assert read_rows(path) == [{'task1': '1.5', 'notes': AWKWARD['notes'], 'forgetting': '', 'empty': ''}]
+
+
+def test_pandas_reads_it(tmp_path):
+    for tasks in (2, 1):
+        path = append_row(tmp_path, {**AWKWARD, **{f'task{i + 1}': 10.0 * i for i in range(tasks)}, 'final': 0.25})
+    table = pandas.read_csv(path)
+    assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['final'].tolist() == [0.25] * 2
+    assert table['task2'].isna().tolist() == [False, True] and table['forgetting'].isna().all()
+
+
+def test_text_that_utf8_cannot_hold_does_not_cost_the_row(tmp_path):
+    """`--notes $'caf\\xe9'` in a latin-1 terminal reaches Python as a lone surrogate."""
+    path = append_row(tmp_path, dict(task1=1, notes='caf\udce9'))
+    assert read_rows(path)[0]['task1'] == '1' and read_rows(path)[0]['notes'].startswith('caf')
+
+
+def test_columns_are_tasks_by_number_then_the_historic_three_then_as_they_came():
+    names = ['model', 'task10', 'forgetting', 'task2', 'seed', 'backward_transfer', 'task1', 'forward_transfer', 'taskless']
+    assert column_order(names) == ['task1', 'task2', 'task10', 'forward_transfer', 'backward_transfer', 'forgetting',
+                                   'model', 'seed', 'taskless']
+
+
+def test_rows_with_other_tasks_and_columns_widen_the_file(tmp_path):
+    append_row(tmp_path, dict(task1=1, task2=2, forgetting=None, model='a'))
+    append_row(tmp_path, dict(task1=3, forgetting=0.5, seed=7))
+    path = append_row(tmp_path, dict(task1=4, task2=5, task3=6, model='c'))
+    assert path.read_text().splitlines()[0] == 'task1,task2,task3,forgetting,model,seed'
+    assert [list(row.values()) for row in read_rows(path)] == [
+        ['1', '2', '', '', 'a', ''], ['3', '', '', '0.5', '', '7'], ['4', '5', '6', '', 'c', '']]
+
+
+@quick
+@given(st.lists(st.dictionaries(st.sampled_from(['task1', 'task2', 'task11', 'forgetting', 'a', 'b']),
+                                st.none() | st.integers() | st.text(st.characters(exclude_categories=['Cs']), max_size=5),
+                                min_size=1), min_size=1, max_size=4))
+def test_any_rows_come_back(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp('rows')
+    for row in rows:
+        path = append_row(folder, row)
+    expected = [{k: '' if v is None else str(v) for k, v in row.items()} for row in rows]
+    assert [{k: row[k] for k in asked} for row, asked in zip(read_rows(path), expected)] == expected
+    assert all(not row[k] for row, asked in zip(read_rows(path), expected) for k in row if k not in asked)
+    assert len(read_rows(path)) == len(rows)
+
+
+WRITER = '''
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from utils.results import append_row
+for i in range(20):
+    me = f'{sys.argv[3]}-{i}'
+    append_row(Path(sys.argv[2]), {'id': me, 'check': me * 50, **{f'task{t + 1}': t for t in range(int(sys.argv[3]) % 3 + 1)}})
+'''
+
+
+@pytest.mark.slow
+def test_eight_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_path):
+    writers = [subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(8)]
+    torn, done, reads = [], threading.Event(), 0
+
+    def watch():
+        nonlocal reads
+        while not done.wait(0.01):
+            if (tmp_path / FILE).exists():
+                reads += 1
+                torn.extend(row for row in read_rows(tmp_path / FILE) if row['check'] != row['id'] * 50)
+
+    reader = threading.Thread(target=watch)
+    reader.start()
+    codes = [writer.wait(120) for writer in writers]
+    done.set()
+    reader.join()
+    assert codes == [0] * 8 and reads > 0 and not torn
+    ids = [row['id'] for row in read_rows(tmp_path / FILE)]
+    assert sorted(ids) == sorted(f'{n}-{i}' for n in range(8) for i in range(20))
+    for n in range(8):                                          # each writer's rows are in its order
+        assert [i for i in ids if i.startswith(f'{n}-')] == [f'{n}-{i}' for i in range(20)]
+    assert not list(tmp_path.glob('*.part'))
+
+
+def test_what_a_killed_writer_left_does_not_matter(tmp_path):
+    append_row(tmp_path, dict(task1=1))
+    (tmp_path / f'mean_accs.{os.getpid()}.part').write_text('task1\n99')
+    (tmp_path / 'mean_accs.1.part').write_text('half a r')
+    (tmp_path / f'{FILE}.lock').touch()
+    path = append_row(tmp_path, dict(task1=2))
+    assert [row['task1'] for row in read_rows(path)] == ['1', '2']
+
+
+@pytest.mark.parametrize('step', ['fsync', 'replace'])
+def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch, step):
+    before = append_row(tmp_path, dict(task1=1)).read_bytes()
+
+    def full(*_):
+        raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(results.os, step, full)
+    with refused(str(tmp_path / FILE), 'No space left'):
+        append_row(tmp_path, dict(task1=2))
+    monkeypatch.undo()
+    assert (tmp_path / FILE).read_bytes() == before
+    assert {p.name for p in files_below(tmp_path)} <= {FILE, f'{FILE}.lock'}
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path):
+    (tmp_path / 'file').write_text('in the way')
+    for act in (check_writable, lambda folder: append_row(folder, dict(task1=1))):
+        with refused(str(tmp_path / 'file' / 'below')):
+            act(tmp_path / 'file' / 'below')
+    assert (tmp_path / 'file').read_text() == 'in the way'
+
+
+def test_checking_leaves_nothing_behind(tmp_path):
+    check_writable(tmp_path / 'new')
+    assert (tmp_path / 'new').is_dir() and not files_below(tmp_path)
