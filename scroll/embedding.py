@@ -164,7 +164,8 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place; the rest is left as it is.
 
     Which follows which is seen in one forward pass of `example`; should the outputs then differ by more than rounding (a
-    convolution also read by something else), the network is restored.
+    convolution also read by something else), the network is restored. A folded convolution has the norm's factor (C,) as
+    its buffer `gain`.
     """
     made_by, pairs, hooks = {}, [], []
     names = {module: name for name, module in net.named_modules()}
@@ -172,7 +173,7 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     def note(module, inputs, output):
         if isinstance(module, nn.Conv2d):
             made_by[id(output)] = (module, output)          # the tensor is kept so that its id stays its own
-        elif id(inputs[0]) in made_by:
+        elif id(inputs[0]) in made_by and module.affine and module.running_var is not None:
             pairs.append((made_by[id(inputs[0])][0], module))
 
     for module in net.modules():
@@ -184,14 +185,16 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
         hook.remove()
     originals = []
     for conv, norm in pairs:
-        for module, new in ((norm, nn.Identity()), (conv, nn.utils.fuse_conv_bn_eval(conv, norm))):
+        fused = nn.utils.fuse_conv_bn_eval(conv, norm)
+        fused.register_buffer('gain', norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps), persistent=False)
+        for module, new in ((norm, nn.Identity()), (conv, fused)):
             parent, _, leaf = names[module].rpartition('.')
             originals.append((net.get_submodule(parent), leaf, module))
             setattr(net.get_submodule(parent), leaf, new)
     with torch.no_grad():
         after = net.features(example)
     if not torch.allclose(before, after, rtol=1e-3, atol=1e-4 * float(before.abs().max() + 1e-6)):
-        for parent, leaf, module in originals:
+        for parent, leaf, module in reversed(originals):
             setattr(parent, leaf, module)
 
 

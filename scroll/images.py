@@ -4,6 +4,7 @@ Resampling is two small matrix products (rows, columns) with Lanczos-3 weights, 
 `LANCZOS` without its two roundings to 8 bits. The weights are multiples of 2^-15, so that on 8-bit images in float64 every
 product and sum is exact: the result has the same bits on any device, for any batch.
 """
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -73,7 +74,9 @@ class Preprocessing:
 
 def check_images(images, name: str = 'X') -> torch.Tensor:
     """uint8 array or tensor (N, H, W, C) or (N, H, W) as a CPU tensor; anything else is an InputError."""
-    images = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'The given NumPy array is not writable')      # it is only read
+        images = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
     if images.dtype != torch.uint8 or images.dim() not in (3, 4) or (images.dim() == 4 and images.shape[3] not in (1, 3)):
         raise InputError(f'{name} has dtype {images.dtype} and shape {tuple(images.shape)}: '
                          'images must be uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W)')

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 import main
@@ -15,6 +16,12 @@ from utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))       # the machine may be busy
+
+
+@pytest.fixture(scope='session', autouse=True)
+def one_thread():
+    """Tiny networks gain nothing from two threads, and on a busy machine two wait for each other."""
+    torch.set_num_threads(1)
 
 
 @contextmanager
@@ -41,9 +48,9 @@ def tiny_weights(tmp_path_factory) -> str:
 
 @pytest.fixture(scope='session')
 def parse(tiny_weights):
-    """Arguments of a run on the digits: parse('sgd', '--lr', '0.1')."""
-    def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path='/nonexistent'):
-        fixed = dict(model=model, dataset=dataset, weights=tiny_weights, base_path=base_path, non_verbose=1, disable_log=1)
+    """Arguments of a run on the digits: parse('sgd', '--lr', '0.1', seed=3); flags override keywords."""
+    def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path='/nonexistent', **more):
+        fixed = dict(model=model, dataset=dataset, weights=tiny_weights, base_path=base_path, non_verbose=1, disable_log=1, **more)
         given = {flag[2:] for flag in map(str, flags) if flag.startswith('--')}
         fixed = [word for name, value in fixed.items() if name not in given for word in (f'--{name}', str(value))]
         return main.parse_args([*fixed, *map(str, flags)])

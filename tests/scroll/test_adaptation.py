@@ -183,8 +183,8 @@ def test_the_digest_covers_network_classifier_and_scale(run):
     assert len({v.digest() for v in variants}) == len(variants)
 
 
-@pytest.mark.parametrize('mode, learn_scale, learned', [('adapters', None, True), ('full', None, False), ('adapters', False, False),
-                                                        ('full', True, True)])
+@pytest.mark.parametrize('mode, learn_scale, learned', [
+    ('adapters', None, True), ('full', None, False), ('adapters', False, False), ('full', True, True)])
 def test_the_scale_is_learned_with_adapters_and_fixed_with_full_tuning(run, mode, learn_scale, learned):
     f_star = run(mode=mode, learn_scale=learn_scale, scale=3.0, calibrate=False)
     assert (f_star.scale != 3.0) == learned and f_star.initial_scale == 3.0
@@ -306,9 +306,9 @@ def test_a_buffer_of_one_sample_adapts_or_is_refused(run, buffer, settings):
 
 
 @pytest.mark.parametrize('settings', [
-    dict(mode='some'), dict(mode=None), dict(iterations=-1), dict(threshold=-1), dict(minibatch=0), dict(lr=-0.1), dict(lr=np.nan),
-    dict(classifier_lr=np.inf), dict(scale_lr=-1), dict(scale=0), dict(scale=-1), dict(scale=np.nan), dict(scale=np.inf),
-    dict(adapter_scale=np.nan), dict(adapter_scale=np.inf)], ids=str)
+    dict(mode='some'), dict(mode=None), dict(iterations=-1), dict(threshold=-1), dict(minibatch=0), dict(lr=-0.1),
+    dict(lr=np.nan), dict(classifier_lr=np.inf), dict(scale_lr=-1), dict(scale=0), dict(scale=-1), dict(scale=np.nan),
+    dict(scale=np.inf), dict(adapter_scale=np.nan), dict(adapter_scale=np.inf)], ids=str)
 def test_settings_that_cannot_be_are_refused(settings):
     with refused():
         Adaptation(**settings)

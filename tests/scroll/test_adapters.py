@@ -7,6 +7,7 @@ from torch import nn
 
 from backbone.resnet18 import ResNet18
 from scroll.adapters import ParallelAdapter, attach, fold
+from scroll.embedding import fold_batch_norm
 from tests.scroll.conftest import refused, tiny_net
 
 X = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -116,3 +117,39 @@ def test_a_network_without_such_convolutions_is_refused_and_left_alone(make):
         attach(net)
     assert [n for n, _ in net.named_modules()] == [n for n, _ in before.named_modules()]
     assert all(p.requires_grad for p in net.parameters())
+
+
+class _TwoBranches(nn.Module):
+    """The textbook form: two convolutions, their outputs added, then the batch norm."""
+
+    def __init__(self, conv, alpha):
+        super().__init__()
+        self.conv, self.alpha = conv, nn.Parameter(alpha)
+
+    def forward(self, x):
+        return self.conv(x) + nn.functional.conv2d(x, self.alpha, stride=self.conv.stride)
+
+
+def test_output_and_gradients_are_those_of_two_branches_before_the_batch_norm():
+    x = X.double()
+    ours, textbook = tiny_net().double(), tiny_net().double().requires_grad_(False)
+    fold_batch_norm(ours, x[:1])                                            # adapters then carry the norm's gain
+    parameters, branches = attach(ours), []
+    for p, name in zip(parameters, [n for n, m in ours.named_modules() if isinstance(m, ParallelAdapter)]):
+        p.data = 0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(len(branches)), dtype=p.dtype)
+        parent, _, leaf = name.rpartition('.')
+        branches.append(_TwoBranches(textbook.get_submodule(name), p.detach().clone()))
+        setattr(textbook.get_submodule(parent), leaf, branches[-1])
+    outputs = [net.features(x) for net in (ours, textbook)]
+    torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-12)
+    for out in outputs:
+        (out * torch.arange(out.numel(), dtype=out.dtype).view_as(out)).sum().backward()
+    for p, branch in zip(parameters, branches):
+        torch.testing.assert_close(p.grad, branch.alpha.grad, rtol=1e-8, atol=1e-10)
+
+
+def test_the_gradient_of_an_adapter_is_the_numerical_one():
+    adapter = ParallelAdapter(nn.Conv2d(2, 3, 3, 2, 1).double().requires_grad_(False), 0.3)
+    x = X[:2, :2, :5, :5].double().requires_grad_(True)
+    assert torch.autograd.gradcheck(lambda x, alpha: torch.func.functional_call(adapter, {'alpha': alpha}, x),
+                                    (x, adapter.alpha.detach().clone().requires_grad_(True)))

@@ -109,9 +109,10 @@ def test_predicting_changes_nothing(new):
 
 @every
 def test_before_the_first_sample_everything_asks_for_partial_fit(new):
-    for call in (lambda e: e.predict(X), lambda e: e.predict_proba(X), lambda e: e.decision_function(X), lambda e: e.score(X, Y),
-                 lambda e: e.predictor(), lambda e: e.adapt(), lambda e: e.remove(X, Y), lambda e: e.digest(), lambda e: e.classes_,
-                 lambda e: e.merge(new().fit(X, Y)), lambda e: new().fit(X, Y).merge(e)):
+    for call in (lambda e: e.predict(X), lambda e: e.predict_proba(X), lambda e: e.decision_function(X),
+                 lambda e: e.score(X, Y), lambda e: e.predictor(), lambda e: e.adapt(), lambda e: e.remove(X, Y),
+                 lambda e: e.digest(), lambda e: e.classes_, lambda e: e.merge(new().fit(X, Y)),
+                 lambda e: new().fit(X, Y).merge(e)):
         with refused('partial_fit'):
             call(new())
 
@@ -154,20 +155,24 @@ def test_little_data_will_do(new, x, y):
         estimator.adapt()
 
 
+FORMS = {'fortran': np.asfortranarray, 'strided': lambda x: np.repeat(x, 2, axis=1)[:, ::2], 'reversed': lambda x: x[::-1][::-1],
+         'lists': lambda x: x.tolist(), 'float64': lambda x: x.astype(np.float64), 'list of arrays': lambda x: [*x]}
+
+
 @every
-@pytest.mark.parametrize('form', [lambda x: np.asfortranarray(x), lambda x: np.repeat(x, 2, axis=1)[:, ::2], lambda x: x[::-1][::-1],
-                                  lambda x: x.tolist(), lambda x: x.astype(np.float64), lambda x: [*x]],
-                         ids=['fortran', 'strided', 'reversed', 'lists', 'float64', 'list of arrays'])
+@pytest.mark.parametrize('form', FORMS.values(), ids=FORMS)
 def test_the_same_numbers_in_another_form_are_the_same_data(new, form):
     x = X.astype(np.float32)
     assert fingerprint(new().fit(form(x), Y)) == fingerprint(new().fit(x, Y))
 
 
+UNUSABLE = {'1-D': X[0], '3-D': X[:, :, None], 'no features': X[:, :0], 'inf': np.where(X > 3, np.inf, X),
+            'nan': np.where(X > 3, np.nan, X), 'objects': X.astype(object), 'strings': X.astype(str), 'complex': X + 1j,
+            'bool': X > 0, 'None': None, 'text': 'text', 'number': 3.0, 'dict': {}, 'ragged': [[1, 2, 3, 4], [3]]}
+
+
 @every
-@pytest.mark.parametrize('x', [X[0], X[:0], X[:, :0], X[:, :, None], np.where(X > 3, np.inf, X), np.where(X > 3, np.nan, X),
-                               X.astype(object), X.astype(str), X + 1j, X > 0, None, 'text', 3.0, {}, [[1, 2], [3]]],
-                         ids=['1-D', 'empty', 'no features', '3-D', 'inf', 'nan', 'objects', 'strings', 'complex', 'bool', 'None', 'text',
-                              'number', 'dict', 'ragged'])
+@pytest.mark.parametrize('x', [*UNUSABLE.values(), X[:0]], ids=[*UNUSABLE, 'empty'])
 def test_what_cannot_be_learned_is_refused(new, x):
     estimator = new()
     with refused():
@@ -176,7 +181,7 @@ def test_what_cannot_be_learned_is_refused(new, x):
 
 
 @every
-@pytest.mark.parametrize('x', [X[0], X[:, :3], np.where(X > 3, np.nan, X), X.astype(str), None], ids=['1-D', 'narrow', 'nan', 'strings', 'None'])
+@pytest.mark.parametrize('x', [*UNUSABLE.values(), X[:, :3]], ids=[*UNUSABLE, 'narrow'])
 def test_what_cannot_be_predicted_is_refused(new, x):
     estimator = new().fit(X, Y)
     for _ in range(2):                                                      # f_T, then f*
@@ -186,19 +191,23 @@ def test_what_cannot_be_predicted_is_refused(new, x):
         estimator.adapt()
 
 
+LABELS = {'int': Y, 'uint8': Y.astype(np.uint8), 'negative': Y - 7, 'large': Y * 2 ** 40, 'str': np.array(['x', 'yy', 'z'])[Y],
+          'bool': Y > 1, 'list': Y.tolist(), 'list of str': ['a'] * 12 + ['b'] * 12}
+
+
 @every
-@pytest.mark.parametrize('y', [Y, Y.astype(np.uint8), Y - 7, Y * 2 ** 40, np.array(['x', 'yy', 'z'])[Y], Y > 1, Y.tolist(),
-                               ['a'] * 12 + ['b'] * 12], ids=['int', 'uint8', 'negative', 'large', 'str', 'bool', 'list', 'list of str'])
+@pytest.mark.parametrize('y', LABELS.values(), ids=LABELS)
 def test_shapes_and_dtypes_of_what_comes_out(new, y):
-    estimator, k = new().fit(X, y), len(set(np.asarray(y).tolist()))
+    estimator, names = new().fit(X, y), sorted(set(np.asarray(y).tolist()))
+    kind = 'U' if isinstance(names[0], str) else 'i'
     assert estimator.n_features_in_ == 4
     for _ in range(2):                                                      # f_T, then f*
-        assert estimator.classes_.tolist() == sorted(set(np.asarray(y).tolist()))
-        assert estimator.classes_.dtype.kind == estimator.predict(X).dtype.kind == ('U' if isinstance(estimator.classes_[0], str) else 'i')
+        assert estimator.classes_.tolist() == names
+        assert estimator.classes_.dtype.kind == estimator.predict(X).dtype.kind == kind
         assert estimator.predict(X).shape == (24,)
         for method in ('decision_function', 'predict_proba'):
             out = getattr(estimator, method)(X)
-            assert out.shape == (24, k) and out.dtype == np.float64
+            assert out.shape == (24, len(names)) and out.dtype == np.float64
         assert isinstance(estimator.score(X, y), float)
         assert estimator.predict(X[:0]).shape == (0,)
         estimator.adapt()
@@ -241,6 +250,7 @@ def test_importing_the_package_imports_no_torch():
 
 @pytest.mark.parametrize('path', sorted(Path(scroll.__path__[0]).glob('*.py')), ids=lambda p: p.name)
 def test_the_library_needs_torch_numpy_and_scipy_only(path):
-    imported = {name.split('.')[0] for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))
-                for name in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])}
-    assert imported <= {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll'}
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = [a.name for node in nodes if isinstance(node, ast.Import) for a in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    assert {name.split('.')[0] for name in names} <= {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll'}

@@ -48,7 +48,7 @@ def test_quantise_leaves_its_input_alone_and_reads_any_number():
 def test_a_value_that_is_not_finite_is_refused_and_its_sample_named(value):
     x = np.ones((9, 3))
     x[7, 2] = x[8, 0] = value
-    with refused('sample 7 '):
+    with refused(r'sample 7\b'):
         quantise(x)
 
 
@@ -73,10 +73,10 @@ def test_a_feature_depends_on_neither_neighbours_nor_order_nor_batch_size_nor_th
     embedder = Embedder(net, PREPROCESSING, dtype, chunk=8)
     expected = embedder.features(IMAGES)
     order = np.random.default_rng(0).permutation(len(IMAGES))
-    for count in (1, 2):
+    for count, sizes in ((1, (1, 3, 8, 11)), (2, (5,))):
         with threads(count):
             np.testing.assert_array_equal(embedder.features(IMAGES[order]), expected[order])
-            for size in (1, 3, 8, 11):
+            for size in sizes:
                 parts = [embedder.features(IMAGES[i:i + size]) for i in range(0, len(IMAGES), size)]
                 np.testing.assert_array_equal(np.concatenate(parts), expected)
 
@@ -172,8 +172,9 @@ def test_the_digest_tells_apart_all_that_determines_a_feature(net):
         other.bn1.running_mean[0] += 1e-3
     variants = [Embedder(net, PREPROCESSING, chunk=8), Embedder(other, PREPROCESSING, chunk=8),
                 Embedder(tiny_net(5), PREPROCESSING, chunk=8), Embedder(net, Preprocessing(17), chunk=8),
-                Embedder(net, Preprocessing(16, mean=(0.5, 0.5, 0.4)), chunk=8), Embedder(net, PREPROCESSING, 'bfloat16', chunk=8),
-                Embedder(net, PREPROCESSING, chunk=9), Embedder(net, PREPROCESSING, chunk=8, channels_last=False)]
+                Embedder(net, Preprocessing(16, mean=(0.5, 0.5, 0.4)), chunk=8),
+                Embedder(net, PREPROCESSING, 'bfloat16', chunk=8), Embedder(net, PREPROCESSING, chunk=9),
+                Embedder(net, PREPROCESSING, chunk=8, channels_last=False)]
     assert len({e.digest for e in variants}) == len(variants)
     assert variants[0].digest == Embedder(tiny_net(), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
 
@@ -204,7 +205,7 @@ class _Moody(nn.Module):
 def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
     images = IMAGES.copy()
     images[11] = 255
-    with refused('sample 11 '):
+    with refused(r'sample 11\b'):
         Embedder(_Moody(), PREPROCESSING, chunk=4)(images)
 
 

@@ -48,7 +48,8 @@ def test_a_quota_never_grows_unless_all_of_its_class_is_stored(arrivals, capacit
 
 @pytest.mark.parametrize('counts, capacity, expected', [
     ([9, 9, 9], 10, [4, 3, 3]), ([2, 9, 9], 10, [2, 4, 4]), ([3, 9, 9], 10, [3, 4, 3]), ([9, 9, 3], 10, [4, 3, 3]),
-    ([5, 5, 5, 5], 2, [1, 1, 0, 0]), ([0, 4, 0], 3, [0, 3, 0]), ([1, 2, 3], 6, [1, 2, 3]), ([1, 2, 3], 99, [1, 2, 3]), ([], 5, [])])
+    ([5, 5, 5, 5], 2, [1, 1, 0, 0]), ([0, 4, 0], 3, [0, 3, 0]), ([1, 2, 3], 6, [1, 2, 3]),
+    ([1, 2, 3], 99, [1, 2, 3]), ([], 5, [])])
 def test_quotas_by_hand(counts, capacity, expected):
     assert quotas(counts, capacity).tolist() == expected
 
@@ -133,7 +134,8 @@ def fill(buffer: ExemplarBuffer, stream: Stream, pieces) -> Statistics:
 
 def check_content(content, stream: Stream):
     """Canonical order, nothing twice, and each row belongs together as it did in the stream."""
-    assert list(zip(content.labels.tolist(), content.keys.tolist())) == sorted(set(zip(content.labels.tolist(), content.keys.tolist())))
+    pairs = list(zip(content.labels.tolist(), content.keys.tolist()))
+    assert pairs == sorted(set(pairs))
     row = {key: i for i, key in enumerate(stream.keys.tolist())}
     at = [row[key] for key in content.keys.tolist()]
     np.testing.assert_array_equal(content.features, stream.features[at])
@@ -164,7 +166,9 @@ def test_the_buffer_is_always_as_full_as_can_be_and_divided_by_the_quotas(strate
 def test_whole_classes_in_any_order_give_the_same_buffer(strategy, stream, classes, random, capacity, together):
     """Also with some classes in one segment, and whatever the order of the samples in a segment."""
     groups = [[c] for c in classes[together:]] + [classes[:together]]
-    pieces = [random.sample(list(np.flatnonzero(np.isin(stream.labels, g))), int(np.isin(stream.labels, g).sum())) for g in groups]
+    pieces = [np.flatnonzero(np.isin(stream.labels, group)).tolist() for group in groups]
+    for piece in pieces:
+        random.shuffle(piece)
     one, two = ExemplarBuffer(capacity, strategy), ExemplarBuffer(capacity, strategy)
     fill(one, stream, pieces)
     fill(two, stream, [np.arange(len(stream.labels))])

@@ -68,6 +68,14 @@ def test_resize_of_8_bit_images_equals_integer_arithmetic(height, width, size, s
                                   images if (height, width) == (size, size) else rows @ images @ columns.T)
 
 
+def test_preprocessing_rounds_nothing_but_its_result():
+    images = pictures(size=11)
+    weights = np.rint(resize_matrix(11, 16) * 2 ** 15).astype(np.int64)
+    exact = weights @ images.astype(np.int64).transpose(0, 3, 1, 2) @ weights.T / 2 ** 30
+    np.testing.assert_array_equal(Preprocessing(16).to_unit_range(torch.from_numpy(images)).numpy(),
+                                  (exact / 255).clip(0, 1).astype(np.float32))
+
+
 @quick
 @given(st.permutations(range(9)), st.integers(1, 9), st.sampled_from([5, 13, 24]))
 def test_resize_has_the_same_bits_whatever_the_batch(order, batch, size):

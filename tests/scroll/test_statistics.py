@@ -41,6 +41,8 @@ def test_the_digest_depends_on_neither_order_nor_batching_nor_sharding(stream, d
     one_by_one, shards = Statistics(5), []
     for at in pieces:
         one_by_one.add(*stream.part(at)[:2])
+        if data.draw(st.booleans()):
+            one_by_one.digest()                             # looking on the way changes nothing
         shards.append(of(stream.part(at)))
     merged = Statistics(5)
     for shard in shards[::-1]:
@@ -106,7 +108,8 @@ def test_relabel_to_names_that_cannot_be_is_refused(mapping):
 
 
 @quick
-@given(st.lists(st.text(st.characters(codec='utf-8', exclude_characters='\0'), max_size=4) | st.sampled_from(['a', 'bb']), max_size=20))
+@given(st.lists(st.sampled_from(['a', 'bb']) | st.text(st.characters(codec='utf-8', exclude_characters='\0'), max_size=4),
+                max_size=20))
 def test_string_labels_are_counted(labels):
     stream = make_stream(labels)
     s = Statistics(5).add(stream.features, np.array(labels, str))
@@ -137,7 +140,7 @@ def test_a_truncated_file_is_refused(saved):
             Statistics.load(saved)
 
 
-@pytest.mark.parametrize('flip', [0xFF, 0x01, 0x08])
+@pytest.mark.parametrize('flip', [0xFF, 0x01])
 def test_a_flipped_byte_is_refused_or_without_effect(saved, flip):
     content, digest, wrong = saved.read_bytes(), Statistics.load(saved).digest(), {}
     for at in range(0, len(content), 3):
@@ -249,7 +252,10 @@ def test_nothing_added_is_nothing_changed():
 
 
 def test_statistics_do_not_share_memory_with_what_they_came_from():
-    one = of(make_stream([0, 1]))
+    stream = make_stream([0, 1])
+    one, expected = of(stream), of(make_stream([0, 1])).digest()
+    stream.features[:] = 0
+    assert one.digest() == expected
     two = Statistics(5).merge(one)
     renamed = one.relabel({0: 0, 1: 1})
     before = one.digest()

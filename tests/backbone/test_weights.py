@@ -1,0 +1,127 @@
+"""Weights files: complete, self-describing, refused when damaged."""
+import hashlib
+import json
+
+import pytest
+import safetensors.torch
+import torch
+
+from backbone import weights
+from backbone.resnet18 import ResNet18
+from tests.conftest import files_below, refused, save_tiny
+from tests.scroll.conftest import tiny_net
+
+
+@pytest.fixture
+def path(tmp_path):
+    weights.save(tmp_path / 'w.safetensors', tiny_net(), 'resnet18', dict(width=4, stem_padding=2), 16, (0.1, 0.2, 0.3),
+                 (1, 2, 4), dict(classes=['n1', 'n2'], accuracy=12.5))
+    return tmp_path / 'w.safetensors'
+
+
+def rewrite(path, change=None, about=None):
+    """Change the tensors (a dict, in place) or replace the metadata of a weights file."""
+    with safetensors.safe_open(path, 'pt') as file:
+        metadata = file.metadata()
+    tensors = safetensors.torch.load_file(path)
+    if change:
+        change(tensors)
+    safetensors.torch.save_file(tensors, path, metadata if about is None else dict(about=about))
+
+
+def test_a_file_says_all_about_itself(path):
+    loaded = weights.load(path)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(width=4, stem_padding=2), 16)
+    assert (loaded.mean, loaded.std) == ((0.1, 0.2, 0.3), (1, 2, 4))
+    assert loaded.info == dict(classes=['n1', 'n2'], accuracy=12.5)
+    assert loaded.name == str(path) and loaded.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert weights.load(path, tensors=False).tensors == {}
+    assert weights.load(path, tensors=False).digest == loaded.digest
+
+
+def test_tensors_come_back_in_half_precision_and_the_head_stays(path):
+    source, net = tiny_net(), ResNet18(9, width=4)
+    head = net.classifier.weight.clone()
+    weights.load(path).load_into(net)
+    assert torch.equal(net.classifier.weight, head)
+    state, expected = net.state_dict(), source.state_dict()
+    for name, tensor in state.items():
+        if not name.startswith('classifier.') and not name.endswith('num_batches_tracked'):
+            assert torch.equal(tensor, expected[name].half().float()) and tensor.dtype == torch.float32, name
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(net.eval().features(x), source.features(x), rtol=2e-2, atol=2e-2)
+
+
+def test_the_same_network_gives_the_same_bytes(path, tmp_path):
+    for name in ('a', 'b'):
+        save_tiny(tmp_path / name)
+    assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes() != path.read_bytes()
+
+
+@pytest.mark.parametrize('change, words', [
+    (lambda t: t.pop('layer2.0.conv1.weight'), ['layer2.0.conv1.weight']),
+    (lambda t: t.update({'layer9.weight': torch.ones(2)}), ['layer9.weight']),
+    (lambda t: t.update({'bn1.weight': torch.ones(5)}), ['bn1.weight (5,) for (4,)']),
+    (lambda t: [t.pop(f'layer{i}.0.bn1.weight') for i in (1, 2, 3, 4)], ['layer1.0.bn1.weight', 'and 1 more']),
+], ids=['missing', 'extra', 'misshaped', 'many'])
+def test_every_tensor_is_accounted_for(path, change, words):
+    rewrite(path, change)
+    net = tiny_net()
+    before = net.get_params().clone()
+    with refused(f'--weights {path}', 'resnet18', *words):
+        weights.load(path).load_into(net)
+    assert torch.equal(net.get_params(), before)                # nothing is half loaded
+
+
+def test_weights_of_another_width_do_not_fit(path):
+    with refused('do not fit', 'for (8, 3, 5, 5)'):
+        weights.load(path).load_into(ResNet18(3, width=8))
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_a_tensor_that_is_not_finite_is_refused(path, value):
+    rewrite(path, lambda t: t['layer1.0.bn1.bias'].__setitem__(2, value))
+    with refused('layer1.0.bn1.bias', 'not finite'):
+        weights.load(path)
+
+
+@pytest.mark.parametrize('value', [float('nan'), 1e6])          # half precision ends at 65,504
+def test_what_is_not_finite_in_half_precision_is_not_saved(tmp_path, value):
+    net = tiny_net()
+    net.bn1.weight.data[1] = value
+    with pytest.raises(ValueError, match='bn1.weight'):
+        weights.save(tmp_path / 'w', net, 'resnet18', {}, 16, (0,) * 3, (1,) * 3, {})
+    assert not files_below(tmp_path)
+
+
+@pytest.mark.parametrize('tensors', [True, False])
+@pytest.mark.parametrize('damage', [
+    lambda path: path.write_bytes(path.read_bytes()[:-1000]),
+    lambda path: path.write_bytes(path.read_bytes()[:50]),
+    lambda path: path.write_bytes(b''),
+    lambda path: path.write_text('these are not weights\n'),
+    lambda path: path.write_bytes(b'\xff' * 500),
+    lambda path: rewrite(path, about='{"format": "another"}'),
+    lambda path: rewrite(path, about='{"format": '),
+    lambda path: rewrite(path, about='[1, 2]'),
+    lambda path: rewrite(path, about=json.dumps(dict(format='scroll-bench-weights-1', backbone='resnet18'))),
+    lambda path: safetensors.torch.save_file({'a': torch.ones(1)}, path),
+], ids=['truncated', 'header only', 'empty', 'text', 'binary', 'other format', 'broken metadata', 'list', 'incomplete', 'no metadata'])
+def test_a_damaged_file_is_refused(path, damage, tensors):
+    damage(path)
+    with refused(f'--weights {path}'):
+        weights.load(path, tensors)
+
+
+def test_shipped_names_come_first_and_unknown_ones_get_the_nearest(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, 'SHIPPED', tmp_path)
+    assert weights.names() == ['w'] and weights.find('w') == path and weights.load('w').name == 'w'
+    save_tiny(tmp_path / 'compact.safetensors')
+    with refused('--weights compct', 'did you mean compact?', "'none'"):
+        weights.find('compct')
+    with refused('--weights zzz', 'shipped: compact, w'):
+        weights.find('zzz')
+    with refused(f'--weights {tmp_path}'):
+        weights.load(str(tmp_path))                             # a folder

@@ -1,0 +1,205 @@
+"""The digits as a stream: which classes and samples come when, under any number of splits and any schedule."""
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import datasets
+from datasets import get_dataset
+from datasets.utils import readers
+from datasets.utils.continual_dataset import ContinualDataset
+from tests.conftest import refused
+
+
+@pytest.fixture
+def digits(parse):
+    return lambda *flags: get_dataset(parse('sgd', '--lr', '1', *flags))
+
+
+def walk(dataset):
+    """Yield (train loader, test loader) of every task."""
+    for _ in range(dataset.N_TASKS):
+        yield dataset.get_data_loaders()
+
+
+def names(images) -> list:
+    """What tells images apart: their bytes."""
+    return [image.tobytes() for image in images]
+
+
+SIZES = {1: [10], 2: [5, 5], 3: [4, 3, 3], 4: [3, 3, 2, 2], 5: [2] * 5, 6: [2] * 4 + [1] * 2, 7: [2] * 3 + [1] * 4,
+         8: [2] * 2 + [1] * 6, 9: [2] + [1] * 8, 10: [1] * 10}
+
+
+@pytest.mark.parametrize('splits', SIZES)
+def test_each_task_brings_its_classes_and_every_sample_comes_once(digits, splits):
+    dataset = digits('--n_splits', splits)
+    sizes = SIZES[splits]
+    assert splits == dataset.N_TASKS
+    assert (sizes[0] if len(set(sizes)) == 1 else sizes) == dataset.N_CLASSES_PER_TASK
+    trained, tested, ends = [], [], np.cumsum([0, *sizes])
+    for t, (train, test) in enumerate(walk(dataset)):
+        classes = list(range(ends[t], ends[t + 1]))
+        assert dataset.c_task == dataset.current_task == t and dataset.train_loader is train
+        assert len(dataset.test_loaders) == t + 1 and dataset.test_loaders[-1] is test
+        assert dataset.get_offsets() == dataset.get_offsets(t) == (ends[t], ends[t + 1])
+        assert dataset.task_classes(t).tolist() == classes and dataset.seen_classes().tolist() == list(range(ends[t + 1]))
+        for loader in (train, test):
+            assert sorted(set(loader.dataset.targets.tolist())) == classes
+        trained += names(train.dataset.data)
+        tested += names(test.dataset.data)
+    images = readers.digits()
+    assert sorted(trained) == sorted(names(images.train)) and sorted(tested) == sorted(names(images.test))
+
+
+def test_five_splits_by_default(digits):
+    assert digits().N_TASKS == digits('--n_splits', '5').N_TASKS == 5
+    assert digits().schedule.digest() == digits('--schedule', 'split:5').schedule.digest()
+
+
+def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(digits):
+    dataset = digits('--n_splits', '2', '--batch_size', '50')
+    table = dict(zip(names(dataset.images.train), dataset.images.train_labels.tolist()))
+    train, test = dataset.get_data_loaders()
+    for inputs, labels, plain in train:
+        assert inputs.shape[1:] == (3, 16, 16) and plain.shape[1:] == (3, 8, 8)                 # weights for 16 pixels
+        assert inputs.dtype == plain.dtype == torch.float32 and labels.dtype == torch.int64
+        raw = (plain * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+        assert [table[name] for name in names(raw)] == labels.tolist()
+    inputs, labels = next(iter(test))
+    assert inputs.shape[1:] == (3, 16, 16) and len(inputs) == len(labels)
+
+
+def test_size_and_normalisation_come_from_the_weights_or_without_them_from_the_data(digits):
+    assert digits().preprocessing.input_size == 16
+    assert digits('--weights', 'none').preprocessing.input_size == 8
+    assert digits('--input_size', '20').preprocessing.input_size == 20
+    x = torch.full((1, 3, 4, 4), 0.75)
+    assert torch.equal(digits().get_normalization_transform()(x), torch.full_like(x, 0.5))
+
+
+@pytest.mark.parametrize('splits', [1, 3, 5])
+def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
+    plain, renamed = digits('--n_splits', splits), digits('--n_splits', splits, '--permute_classes', '1')
+    order = renamed.class_order
+    assert sorted(order) == list(range(10)) and order.tolist() != list(range(10))
+    np.testing.assert_array_equal(plain.class_order, np.arange(10))
+    back = np.argsort(order)
+    for part in ('train_labels', 'test_labels'):
+        np.testing.assert_array_equal(getattr(renamed, part), order[getattr(plain, part)])
+        np.testing.assert_array_equal(back[getattr(renamed, part)], getattr(plain, part))
+    assert renamed.get_class_names() == [str(back[label]) for label in range(10)]
+    assert [plain.get_class_names()[y] for y in plain.test_labels] == [renamed.get_class_names()[y] for y in renamed.test_labels]
+    table = dict(zip(names(plain.images.train), plain.train_labels.tolist()))
+    train, _ = renamed.get_data_loaders()
+    assert [order[table[name]] for name in names(train.dataset.data)] == train.dataset.targets.tolist()
+
+
+def test_the_permutation_is_drawn_from_the_seed(digits):
+    orders = {digits('--permute_classes', '1', '--seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)}
+    assert len(orders) == 3
+
+
+def content(dataset) -> list:
+    return [(labels.tolist(), inputs.numpy().tobytes()) for train, _ in walk(dataset) for inputs, labels, _ in train]
+
+
+@pytest.mark.parametrize('flags', [[], ['--permute_classes', '1'], ['--schedule', 'split:5,order=random,batch=30']])
+def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flags):
+    """LUCIR and HAL build the data set again in the middle of a run."""
+    args = parse('sgd', '--lr', '1', '--batch_size', '64', *flags)
+    before = dict(vars(args)), torch.get_rng_state(), np.random.get_state()[1].tolist()
+    first = get_dataset(args)
+    whole = content(first)
+    second = get_dataset(args)
+    assert second.c_task == -1 and not second.test_loaders and first.c_task == 4
+    assert content(second) == whole
+    assert vars(args) == before[0] and torch.equal(torch.get_rng_state(), before[1])
+    assert np.random.get_state()[1].tolist() == before[2]
+    assert first.images is second.images                        # the pixels are not read twice
+
+
+def test_another_seed_is_another_stream(parse):
+    one, other = (content(get_dataset(parse('sgd', '--lr', '1', '--seed', seed))) for seed in '01')
+    assert one != other
+
+
+def test_the_shared_pixels_cannot_be_written_to(digits):
+    images = digits().images
+    for array in images[:4]:
+        with pytest.raises(ValueError, match='read-only'):
+            array[0] = 0
+
+
+def test_segments_of_the_schedule_bound_the_batches(digits):
+    dataset = digits('--schedule', 'split:2,batch=100', '--batch_size', '30')
+    train, _ = dataset.get_data_loaders()
+    order, ends = dataset.schedule.task(0)
+    assert ends[:2].tolist() == [100, 200] and ends[-1] == len(order)
+    batches = [len(labels) for _, labels, _ in train]
+    assert batches[:8] == [30, 30, 30, 10] * 2 and len(batches) == len(train)
+    train.shuffle = False
+    train.raw = True
+    assert names(torch.cat([x for x, _, _ in train]).numpy()) == names(dataset.images.train[order])
+
+
+def test_an_iid_stream_is_one_task_of_all_classes(digits):
+    dataset = digits('--schedule', 'iid,batch=50')
+    train, _ = dataset.get_data_loaders()
+    assert dataset.N_TASKS == 1 and dataset.N_CLASSES_PER_TASK == 10
+    assert len(set(train.dataset.targets[:50].tolist())) > 5    # mixed from the first segment on
+
+
+def test_a_listed_order_of_classes(digits):
+    dataset = digits('--schedule', 'split:3,order=9-8-7-6-5-4-3-2-1-0')
+    assert [dataset.task_classes(t).tolist() for t in range(3)] == [[6, 7, 8, 9], [3, 4, 5], [0, 1, 2]]
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--n_splits', '11'], ['--n_splits 11', 'seq-digits has 10 classes', '1..10']),
+    (['--schedule', 'split:11'], ['--schedule', '11', '1..10']),
+    (['--schedule', 'split:0'], ['--schedule', 'split:0', 'positive whole number']),
+    (['--schedule', 'split'], ['--schedule', 'split']),
+    (['--schedule', 'blurry:3'], ['--schedule', 'blurry:3', 'split:50']),
+    (['--schedule', 'split:5,order=0-1'], ['order', '10 classes']),
+    (['--schedule', 'split:5,batch=0'], ['batch', 'positive whole number']),
+    (['--schedule', 'split:5,colour=red'], ['colour']),
+    (['--schedule', 'iid:5'], ['iid:5']),
+    (['--schedule', ''], ['--schedule']),
+    (['--schedule', 'iid', '--n_splits', '5'], ['--schedule', '--n_splits']),
+], ids=' '.join)
+def test_schedules_that_cannot_be(digits, flags, words):
+    with refused(*words):
+        digits(*flags)
+
+
+def test_the_smallest_contract_fails_clearly():
+    with pytest.raises(NotImplementedError, match='ContinualDataset'):
+        ContinualDataset(None).get_data_loaders()
+
+
+def test_all_data_sets_fulfil_the_contract():
+    for name in datasets.get_dataset_names():
+        kind = datasets.get_dataset_class(name)
+        assert name == kind.NAME and kind.SETTING == 'class-il' and len(kind.SIZE) == 2
+        assert isinstance(kind.get_epochs(), int) and isinstance(kind.get_batch_size(), int)
+        assert 1 <= kind.DEFAULT_SPLITS <= (kind.N_CLASSES or 5)
+        loss = kind.get_loss(kind)                              # accepts reduction=, as BiC calls it
+        assert loss(torch.zeros(2, 3), torch.tensor([0, 1]), reduction='none').shape == (2,)
+
+
+def test_a_users_folder_is_a_stream_whose_classes_are_known_once_it_is_read(parse, tmp_path):
+    for part in ('train', 'test'):
+        for i, name in enumerate(('ant', 'bee', 'cat')):
+            (tmp_path / part / name).mkdir(parents=True)
+            Image.new('RGB', (20, 20), (50 * i, 0, 0)).save(tmp_path / part / name / 'x.png')
+
+    def stream(*flags):
+        return get_dataset(parse('sgd', '--lr', '1', *flags, dataset='seq-folder'))
+    dataset = stream('--data_dir', tmp_path)
+    assert (dataset.N_TASKS, dataset.N_CLASSES, dataset.get_class_names()) == (3, 3, ['ant', 'bee', 'cat'])
+    assert stream('--data_dir', tmp_path, '--n_splits', '2').N_CLASSES_PER_TASK == [2, 1]
+    with refused('--n_splits 4', 'seq-folder has 3 classes'):
+        stream('--data_dir', tmp_path, '--n_splits', '4')
+    with refused('--data_dir is missing'):
+        stream()

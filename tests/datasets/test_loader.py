@@ -1,0 +1,131 @@
+"""Batches: every sample once, never across a segment's end, the same images raw or not."""
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets.utils.loader import ImageLoader, InMemoryDataset
+from tests.conftest import quick
+
+
+def numbered(count: int, transform=None, train: bool = True) -> InMemoryDataset:
+    """Sample i: label i, an image whose values are i % 256 and up."""
+    data = (np.arange(count)[:, None, None, None] + np.arange(12).reshape(2, 2, 3)).astype(np.uint8)
+    return InMemoryDataset(data, torch.arange(count), transform or (lambda x: x * 2), train)
+
+
+def labels_of(loader) -> list:
+    return [batch[1].tolist() for batch in loader]
+
+
+@st.composite
+def loaders(draw):
+    """(loader, segment lengths)"""
+    lengths = draw(st.lists(st.integers(1, 12), min_size=1, max_size=5))
+    ends = None if len(lengths) == 1 and draw(st.booleans()) else np.cumsum(lengths)
+    loader = ImageLoader(numbered(sum(lengths)), draw(st.integers(1, 15)), draw(st.booleans()), ends, draw(st.booleans()),
+                         seed=draw(st.integers(0, 5)))
+    loader.raw = draw(st.booleans())
+    return loader, lengths
+
+
+@quick
+@given(loaders())
+def test_batches_are_as_many_as_promised_and_stay_within_segments(loader_and_lengths):
+    loader, lengths = loader_and_lengths
+    batches = labels_of(loader)
+    assert len(batches) == len(loader)
+    segment = np.repeat(np.arange(len(lengths)), lengths)
+    assert all(len(set(segment[batch].tolist())) == 1 for batch in batches)
+    assert [segment[batch[0]] for batch in batches] == sorted(segment[batch[0]] for batch in batches)
+    seen = [i for batch in batches for i in batch]
+    assert len(seen) == len(set(seen))
+    size = loader.batch_size
+    if loader.drop_last:
+        assert all(len(batch) == size for batch in batches) and len(seen) == sum(n // size * size for n in lengths)
+    else:
+        assert len(seen) == sum(lengths) and all(len(batch) <= size for batch in batches)
+        assert len(loader) == sum(-(-n // size) for n in lengths)
+    if not loader.shuffle and not loader.drop_last:
+        assert seen == list(range(sum(lengths)))
+
+
+@quick
+@given(loaders())
+def test_raw_batches_are_the_same_images_in_the_same_order(loader_and_lengths):
+    loader, _ = loader_and_lengths
+    twin = copy.deepcopy(loader)
+    loader.raw, twin.raw = False, True
+    for (inputs, labels, plain), (raw, raw_labels, again) in zip(loader, twin, strict=True):
+        assert torch.equal(labels, raw_labels) and raw is again and raw.dtype == torch.uint8
+        assert torch.equal(raw.permute(0, 3, 1, 2).float() / 255, plain)
+        assert torch.equal(inputs, plain * 2)
+        assert raw[:, 0, 0, 0].tolist() == [y % 256 for y in labels.tolist()]
+
+
+def test_every_pass_is_shuffled_anew_and_the_seed_decides():
+    first, twin, other = (ImageLoader(numbered(50), 8, shuffle=True, seed=s) for s in (1, 1, 2))
+    a, b = labels_of(first), labels_of(first)
+    assert a != b and [a, b] == [labels_of(twin), labels_of(twin)] and a != labels_of(other)
+
+
+def test_iterating_draws_from_no_global_stream():
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    list(ImageLoader(numbered(9), 2, shuffle=True))
+    assert torch.equal(before[0], torch.get_rng_state()) and before[1] == np.random.get_state()[1].tolist()
+
+
+def test_an_item_is_a_batch_of_one_without_its_first_dimension():
+    train, test = numbered(5), numbered(5, transform=lambda raw: raw.float(), train=False)
+    image, label, plain = train[3]
+    assert label == 3 and plain.shape == (3, 2, 2) and torch.equal(image, plain * 2)
+    assert torch.equal(plain, train.batch([3])[2][0]) and plain[1, 0, 0] == pytest.approx(4 / 255)
+    image, label = test[3]
+    assert label == 3 and image[0, 0].tolist() == [3, 4, 5]
+
+
+def test_test_batches_are_pairs_raw_or_not():
+    loader = ImageLoader(numbered(5, transform=lambda raw: raw.float(), train=False), 2)
+    assert [tuple(len(x) for x in batch) for batch in loader] == [(2, 2), (2, 2), (1, 1)]
+    normal = torch.cat([x for x, _ in loader])
+    loader.raw = True
+    raw = [x for x, _ in loader]
+    assert torch.equal(torch.cat(raw).float(), normal) and raw[0].dtype == torch.uint8
+    assert raw[0].data_ptr() == next(iter(loader))[0].data_ptr()                        # the same memory each time
+
+
+@pytest.mark.parametrize('kind', [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize('count', [3, 7, 10, 25])
+def test_replaced_data_of_another_length_are_iterated(kind, count):
+    """As iCaRL and GEM do: `.data` and `.targets` of the loader's data set are assigned anew."""
+    loader = ImageLoader(numbered(10), 4, shuffle=True, segment_ends=[4, 10])
+    assert sum(map(len, labels_of(loader))) == 10
+    images = np.full((count, 2, 2, 3), 51, np.uint8)
+    loader.dataset.data, loader.dataset.targets = kind(images), torch.arange(100, 100 + count)
+    for raw in (False, True):
+        loader.raw = raw
+        batches = list(loader)
+        assert len(batches) == len(loader)
+        assert sorted(i for batch in batches for i in batch[1].tolist()) == list(range(100, 100 + count))
+        plain = torch.cat([batch[2] for batch in batches]).float()
+        assert torch.allclose(plain, torch.full_like(plain, 51 if raw else 0.2))
+    assert len(loader.dataset) == count and float(loader.dataset[count - 1][2].mean()) == pytest.approx(0.2)
+
+
+def test_a_copied_data_set_with_other_data_works_in_torchs_own_loader():
+    """BiC's validation set: deepcopy, reassign, DataLoader."""
+    other = copy.deepcopy(numbered(10))
+    other.data, other.targets = other.data[[1, 4, 5]], other.targets[[1, 4, 5]]
+    batches = list(torch.utils.data.DataLoader(other, batch_size=2))
+    assert [batch[1].tolist() for batch in batches] == [[1, 4], [5]] and batches[0][2].shape == (2, 3, 2, 2)
+
+
+def test_an_earlier_loader_stays_usable():
+    loader = ImageLoader(numbered(6), 2)
+    iterator = iter(loader)
+    next(iterator)
+    assert sum(map(len, labels_of(loader))) == 6                # a second pass while the first is under way
+    assert sum(len(batch[1]) for batch in iterator) == 4

@@ -1,0 +1,315 @@
+"""Official files -> arrays: tiny imitations of each layout, whole and damaged."""
+import copy
+import csv
+import hashlib
+import io
+import tarfile
+import urllib.request
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets.utils import readers
+from tests.conftest import files_below, refused
+from tests.datasets.test_safe_pickle import dump
+
+# -- CIFAR -------------------------------------------------------------------------------------------------------------
+
+
+def md5(path) -> str:
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(params=['CIFAR10', 'CIFAR100'])
+def cifar_home(request, tmp_path, monkeypatch):
+    """<base>/<name> with a tiny data set in the official layout; the table of MD5 sums is that of its files.
+
+    Sample i's pixel (channel, row, column) is (i + channel * 7 + row * 3 + column) % 256.
+    """
+    name = request.param
+    facts = copy.deepcopy(readers._CIFAR[name])
+    folder = tmp_path / name / facts['folder']
+    folder.mkdir(parents=True)
+    channel, row, column = np.ogrid[:3, :32, :32]
+    pattern = channel * 7 + row * 3 + column
+    count = 0
+    for part in ('train', 'test'):
+        files = []
+        for file, _ in facts[part]:
+            ids = np.arange(count, count + 4)
+            count += 4
+            data = ((ids[:, None, None, None] + pattern) % 256).astype(np.uint8).reshape(4, 3072)
+            dump(folder / file, {facts['label']: (ids % 10).tolist(), 'data': data}, python2=True)
+            files.append((file, md5(folder / file)))
+        facts[part] = tuple(files)
+    dump(folder / facts['meta'][0], {facts['names']: [f'class {i}' for i in range(10)]}, python2=True)
+    facts['meta'] = facts['meta'][0], md5(folder / facts['meta'][0])
+    monkeypatch.setitem(readers._CIFAR, name, facts)
+    monkeypatch.setattr(readers, '_CIFAR_URL', (tmp_path / 'nowhere').as_uri() + '/')
+    return tmp_path / name
+
+
+def check_cifar(images, name):
+    files = 5 if name == 'CIFAR10' else 1
+    assert images.train.shape == (4 * files, 32, 32, 3) and images.test.shape == (4, 32, 32, 3)
+    assert images.train.dtype == np.uint8 and images.train_labels.dtype == np.int64
+    ids = np.arange(4 * files + 4)
+    np.testing.assert_array_equal(np.concatenate([images.train_labels, images.test_labels]), ids % 10)
+    every = np.concatenate([images.train, images.test])
+    row, column, channel = np.ogrid[:32, :32, :3]
+    np.testing.assert_array_equal(every, (ids[:, None, None, None] + channel * 7 + row * 3 + column) % 256)
+    assert images.class_names == [f'class {i}' for i in range(10)]
+
+
+def test_cifar_files_are_read_in_order_with_colours_last(cifar_home):
+    check_cifar(readers.cifar(cifar_home.parent, cifar_home.name), cifar_home.name)
+
+
+@pytest.mark.parametrize('which', ['train', 'test', 'meta'])
+def test_a_damaged_cifar_file_is_named(cifar_home, which):
+    facts = readers._CIFAR[cifar_home.name]
+    file = cifar_home / facts['folder'] / (facts['meta'][0] if which == 'meta' else facts[which][-1][0])
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with refused(str(file), 'MD5', f'delete {file.parent}'):
+        readers.cifar(cifar_home.parent, cifar_home.name)
+    file.unlink()
+    with refused(str(file), 'missing'):
+        readers.cifar(cifar_home.parent, cifar_home.name)
+
+
+@pytest.fixture
+def served(cifar_home, tmp_path, monkeypatch):
+    """The tiny data set moved into an archive at a file:// address; its members' paths try to escape."""
+    facts = readers._CIFAR[cifar_home.name]
+    remote = tmp_path / 'remote'
+    remote.mkdir()
+    archive = remote / facts['archive']
+    with tarfile.open(archive, 'w:gz') as tar:
+        def add(name, data=b'harm', kind=tarfile.REGTYPE, target=''):
+            member = tarfile.TarInfo(name)
+            member.size, member.type, member.linkname = len(data) if kind == tarfile.REGTYPE else 0, kind, target
+            tar.addfile(member, io.BytesIO(data) if kind == tarfile.REGTYPE else None)
+        add('../../evil.txt')
+        add(str(tmp_path / 'evil.txt'))
+        add('evil.txt')
+        for file in sorted((cifar_home / facts['folder']).iterdir()):
+            add(f'../../../{file.name}' if file.name.startswith(('train', 'data_batch_1')) else f'{facts["folder"]}/{file.name}',
+                file.read_bytes())
+            add(f'{facts["folder"]}/{file.name}', kind=tarfile.SYMTYPE, target='/etc/passwd')
+            file.unlink()
+    (cifar_home / facts['folder']).rmdir()
+    cifar_home.rmdir()
+    facts['md5'] = md5(archive)
+    monkeypatch.setattr(readers, '_CIFAR_URL', remote.as_uri() + '/')
+    return cifar_home
+
+
+def test_an_absent_cifar_is_fetched_and_unpacked_into_its_folder_only(served, tmp_path):
+    name, facts = served.name, readers._CIFAR[served.name]
+    check_cifar(readers.cifar(tmp_path, name), name)
+    wanted = {f for f, _ in (*facts['train'], *facts['test'], facts['meta'])}
+    below = {p.relative_to(tmp_path).as_posix() for p in files_below(tmp_path)}
+    assert below == {f'remote/{facts["archive"]}', f'{name}/{facts["archive"]}',
+                     *(f'{name}/{facts["folder"]}/{file}' for file in wanted)}
+    assert not [p for p in tmp_path.rglob('*') if p.is_symlink()]
+
+
+def test_an_archive_put_there_by_hand_is_unpacked_without_a_network(served, tmp_path, monkeypatch):
+    served.mkdir()
+    archive = readers._CIFAR[served.name]['archive']
+    (tmp_path / 'remote' / archive).rename(served / archive)
+    monkeypatch.setattr(urllib.request, 'urlopen', None)
+    check_cifar(readers.cifar(tmp_path, served.name), served.name)
+
+
+def test_a_damaged_archive_is_not_unpacked(served, tmp_path):
+    facts = readers._CIFAR[served.name]
+    facts['md5'] = '0' * 32
+    with refused(str(served / facts['archive']), 'MD5', 'delete it'):
+        readers.cifar(tmp_path, served.name)
+    assert not (served / facts['folder']).exists()
+
+
+def test_without_a_network_the_message_says_what_to_put_where(served, tmp_path, monkeypatch):
+    facts = readers._CIFAR[served.name]
+    monkeypatch.setattr(readers, '_CIFAR_URL', (tmp_path / 'nowhere').as_uri() + '/')
+    with refused(str(served / facts['folder']), facts['archive'], f'into {served}'):
+        readers.cifar(tmp_path, served.name)
+    assert not files_below(served)
+
+
+def test_a_broken_connection_leaves_nothing_half_written(served, tmp_path, monkeypatch):
+    class Broken(io.BytesIO):
+        def read(self, size=-1):
+            if self.tell():
+                raise ConnectionResetError('connection reset')
+            return super().read(10)
+    monkeypatch.setattr(urllib.request, 'urlopen', lambda *_, **__: Broken(b'x' * 100))
+    with refused('connection reset', f'into {served}'):
+        readers.cifar(tmp_path, served.name)
+    assert not files_below(served)
+
+
+# -- miniImageNet ------------------------------------------------------------------------------------------------------
+
+WNIDS = ['n03', 'n01', 'n02']                                   # not sorted, as in the official dict
+SIZES = [103, 101, 102]
+
+
+def flat(values) -> np.ndarray:
+    """Images of one grey value each."""
+    return np.broadcast_to(np.asarray(values, np.uint8)[:, None, None, None], (len(values), 84, 84, 3))
+
+
+@pytest.fixture
+def mini_home(tmp_path):
+    """The pickle layout: the samples of a class are spread over the file; a sample's value is its rank in its class."""
+    owner = np.random.default_rng(0).permutation(np.repeat(np.arange(3), SIZES))
+    values = np.zeros(len(owner), np.uint8)
+    rows = {}
+    for i, wnid in enumerate(WNIDS):
+        rows[wnid] = np.flatnonzero(owner == i).tolist()
+        values[rows[wnid]] = np.arange(len(rows[wnid])) + 10 * i
+    home = tmp_path / 'MINIIMAGENET'
+    home.mkdir()
+    dump(home / 'mini-imagenet-cache-test.pkl', {'image_data': np.ascontiguousarray(flat(values)), 'class_dict': rows})
+    return home
+
+
+def test_the_first_hundred_of_a_class_test_and_the_rest_train(mini_home):
+    images = readers.mini_imagenet(mini_home.parent)
+    assert images.class_names == ['n01', 'n02', 'n03']
+    np.testing.assert_array_equal(images.test_labels, np.repeat([0, 1, 2], 100))
+    np.testing.assert_array_equal(images.train_labels, [0, 1, 1, 2, 2, 2])
+    np.testing.assert_array_equal(images.test, flat(np.concatenate([np.arange(100) + base for base in (10, 20, 0)])))
+    np.testing.assert_array_equal(images.train, flat([110, 120, 121, 100, 101, 102]))
+    assert images.train.dtype == np.uint8
+
+
+def write_csv(home, split, lines, columns=('filename', 'label')):
+    """The table, and an 84x84 picture of one grey value for each line (label, file name, value)."""
+    (home / 'images').mkdir(parents=True, exist_ok=True)
+    with open(home / f'{split}.csv', 'w', newline='') as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for label, name, value in lines:
+            writer.writerow((name, label))
+            Image.fromarray(flat([value])[0]).save(home / 'images' / name)
+
+
+def test_the_table_with_a_folder_of_images_gives_the_same_as_the_pickle(tmp_path):
+    lines = [('n02', 'b.png', 5), ('n01', 'z.png', 1), ('n02', 'a.png', 6), ('n01', 'y.png', 2)]
+    for base in ('csv', 'pkl'):
+        (tmp_path / base / 'MINIIMAGENET').mkdir(parents=True)
+    write_csv(tmp_path / 'csv' / 'MINIIMAGENET', 'train', lines)
+    dump(tmp_path / 'pkl' / 'MINIIMAGENET' / 'mini-imagenet-cache-train.pkl',
+         {'image_data': np.ascontiguousarray(flat([5, 1, 6, 2])), 'class_dict': {'n02': [0, 2], 'n01': [1, 3]}})
+    for base in ('csv', 'pkl'):
+        images, labels, wnids = readers.mini_split(tmp_path / base, 'train')
+        assert wnids == ['n01', 'n02'] and labels.tolist() == [0, 0, 1, 1]
+        np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
+
+
+def test_no_mini_imagenet(tmp_path):
+    with refused('mini-imagenet-cache-test.pkl', 'test.csv', str(tmp_path / 'MINIIMAGENET')):
+        readers.mini_imagenet(tmp_path)
+
+
+@pytest.mark.parametrize('content', [[1, 2], {}, {'image_data': 3, 'class_dict': {'a': [0]}},
+                                     {'image_data': np.zeros((1, 84, 84, 3), np.uint8), 'class_dict': {'a': [7]}},
+                                     {'image_data': np.zeros((1, 84, 84, 3), np.uint8), 'class_dict': {}},
+                                     {'image_data': np.zeros((1, 5), np.uint8), 'class_dict': {'a': [0]}}], ids=range(6))
+def test_a_pickle_of_something_else_is_named(tmp_path, content):
+    (tmp_path / 'MINIIMAGENET').mkdir()
+    path = dump(tmp_path / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl', content)
+    with refused(str(path)):
+        readers.mini_imagenet(tmp_path)
+
+
+def test_a_table_with_other_columns_or_no_lines_is_named(tmp_path):
+    home = tmp_path / 'MINIIMAGENET'
+    for lines, columns in (([('n01', 'a.png', 1)], ('file', 'class')), ([], ('filename', 'label'))):
+        write_csv(home, 'test', lines, columns)
+        with refused(str(home / 'test.csv')):
+            readers.mini_imagenet(tmp_path)
+
+
+def test_an_image_missing_from_the_folder_is_named(tmp_path):
+    home = tmp_path / 'MINIIMAGENET'
+    write_csv(home, 'test', [('n01', 'a.png', 1), ('n01', 'b.png', 2)])
+    (home / 'images' / 'b.png').unlink()
+    with refused(str(home / 'images' / 'b.png')):
+        readers.mini_imagenet(tmp_path)
+
+
+# -- digits ------------------------------------------------------------------------------------------------------------
+
+
+def test_digits():
+    from sklearn.datasets import load_digits
+    images = readers.digits()
+    assert len(images.train) + len(images.test) == 1797 and images.train.shape[1:] == (8, 8, 3)
+    for y in range(10):
+        total = (images.train_labels == y).sum() + (images.test_labels == y).sum()
+        assert (images.test_labels == y).sum() == total // 5
+    every = np.concatenate([images.train, images.test])
+    assert every.min() == 0 and every.max() == 255 and (every == every[..., :1]).all()
+    original = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
+    assert sorted(image[..., 0].tobytes() for image in every) == sorted(image.tobytes() for image in original)
+
+
+# -- a user's folder ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path):
+    """train and test of two classes, in four kinds of images."""
+    colours = {'b/1.png': ('RGB', (10, 20, 30)), 'b/2.png': ('L', 77), 'a/3.png': ('RGBA', (1, 2, 3, 128)),
+               'a/4.gif': ('P', 0), 'a/5.bmp': ('1', 1)}
+    for part in ('train', 'test'):
+        for name, (mode, colour) in colours.items():
+            path = tmp_path / 'own' / part / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new(mode, (84, 84), colour).save(path)
+        (tmp_path / 'own' / part / 'a' / '.hidden').write_text('not an image')
+    return tmp_path / 'own'
+
+
+def test_a_folder_of_grey_and_coloured_images(home):
+    images = readers.folder(home, 84)
+    assert images.class_names == ['a', 'b']
+    assert images.train_labels.tolist() == images.test_labels.tolist() == [0, 0, 0, 1, 1]
+    assert images.train.shape == (5, 84, 84, 3) and images.train.dtype == np.uint8
+    assert [image[40, 40].tolist() for image in images.train] == [[1, 2, 3], [0, 0, 0], [255] * 3, [10, 20, 30], [77] * 3]
+
+
+def test_images_of_a_folder_are_resized(home):
+    picture = np.zeros((30, 50, 3), np.uint8)
+    picture[:, 25:] = 200
+    Image.fromarray(picture).save(home / 'train' / 'b' / '0.png')
+    image = readers.folder(home, 16).train[3]
+    assert image.shape == (16, 16, 3) and image[:, :6].max() < 20 and image[:, 10:].min() > 180
+
+
+@pytest.mark.parametrize('damage, words', [
+    (lambda home: (home / 'train' / 'b' / '1.png').write_text('no image'), ['train/b/1.png', 'not a readable image']),
+    (lambda home: (home / 'test' / 'b' / '1.png').write_bytes((home / 'test' / 'b' / '1.png').read_bytes()[:60]),
+     ['test/b/1.png', 'not a readable image']),
+    (lambda home: (home / 'test' / 'b').rename(home / 'test' / 'c'), ['test/c', 'no such class in train/']),
+    (lambda home: [p.unlink() for p in (home / 'test' / 'b').iterdir()], ['test/b', 'no images']),
+    (lambda home: (home / 'train' / 'empty').mkdir(), ['train/empty', 'no images']),
+    (lambda home: (home / 'test').rename(home / 'tests'), ['test', 'no images']),
+    (lambda home: (home / 'train').rename(home / 'training'), ['train/<class>/', '--data_dir']),
+], ids=['text', 'truncated', 'unknown class', 'empty in test', 'empty in train', 'no test', 'no train'])
+def test_what_is_wrong_with_a_folder_is_named(home, damage, words):
+    damage(home)
+    with refused(*words):
+        readers.folder(home, 84)
+
+
+def test_no_folder_at_all(tmp_path):
+    with refused(str(tmp_path / 'none'), 'train/<class>/'):
+        readers.folder(tmp_path / 'none', 84)

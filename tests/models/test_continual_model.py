@@ -1,0 +1,153 @@
+"""Mammoth's contract of a method, and the plainest method under it."""
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from backbone import get_backbone
+from datasets import get_dataset
+from main import initialize
+from models.utils.continual_model import ContinualModel
+from tests.scroll.conftest import tiny_net
+from utils.training import train
+
+
+class Noting(ContinualModel):
+    """Notes what observe is given."""
+    NAME = 'noting'
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
+        self.given = dict(inputs=inputs, labels=labels, not_aug_inputs=not_aug_inputs, epoch=epoch, logits=logits)
+        return 0.25
+
+
+@pytest.fixture
+def build(parse):
+    """build(*flags, kind=): a model on its data set."""
+    def model(*flags, kind=Noting, backbone=None):
+        args = parse('sgd', '--lr', '0.5', *flags)
+        dataset = get_dataset(args)
+        args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
+        return kind(backbone or get_backbone(args), dataset.get_loss(), args, dataset.get_transform(), dataset)
+    return model
+
+
+def test_attributes_are_ready_after_the_constructor(build):
+    model = build('--n_splits', '3')
+    assert isinstance(model.net, torch.nn.Module) and model.args.lr == 0.5 and callable(model.loss)
+    assert model.transform is model.original_transform and model.transform(torch.rand(3, 8, 8)).shape == (3, 16, 16)
+    assert model.normalization_transform(torch.rand(2, 3, 8, 8)).shape == (2, 3, 8, 8)
+    assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks, model.SETTING) == (10, 10, 3, 3, 'class-il')
+    assert model.cpt == model.classes_per_task == [4, 3, 3] and build('--n_splits', '5').cpt == 2
+    assert (model.current_task, model.task_iteration, model.epoch_iteration) == (0, 0, 0)
+    assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == (-1,) * 4
+    assert model.device == model.net.device == torch.device('cpu') and isinstance(model.opt, torch.optim.SGD)
+    assert model.get_offsets(1) == (4, 7)
+
+
+def test_the_base_owns_no_parameters_but_those_of_the_network(build):
+    """GEM and A-GEM size their gradient vectors from `self.parameters()`."""
+    model = build()
+    assert [id(p) for p in model.parameters()] == [id(p) for p in model.net.parameters()]
+    assert set(model.state_dict()) == {f'net.{name}' for name in model.net.state_dict()}
+
+
+def test_counters_before_and_after_tasks(build):
+    model = build('--n_splits', '3')
+    dataset = model.dataset
+    for task, counts in enumerate([(4, 0, 4, 6), (7, 4, 3, 3), (10, 7, 3, 0)]):
+        dataset.get_data_loaders()
+        old = model.opt
+        model.task_iteration = 99
+        model.meta_begin_task(dataset)
+        assert model.opt is not old and model.current_task == task and model.task_iteration == 0
+        assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == counts
+        model.meta_begin_epoch(0, dataset)
+        assert model.epoch_iteration == 0
+        model.meta_observe(1, 2, 3)
+        model.meta_observe(1, 2, 3)
+        assert (model.task_iteration, model.epoch_iteration) == (2, 2)
+        model.meta_begin_epoch(1, dataset)
+        assert (model.task_iteration, model.epoch_iteration) == (2, 0)
+        model.meta_end_task(dataset)
+        assert model.current_task == task + 1
+
+
+def test_the_task_is_counted_after_end_task_and_begun_after_the_counters(build):
+    class Order(Noting):
+        def begin_task(self, dataset):
+            self.seen_at_begin = self.n_seen_classes
+
+        def end_task(self, dataset):
+            self.at_end = self.current_task
+    model = build('--n_splits', '5', kind=Order)
+    model.dataset.get_data_loaders()
+    model.meta_begin_task(model.dataset)
+    model.meta_end_task(model.dataset)
+    assert (model.seen_at_begin, model.at_end, model.current_task) == (2, 0, 1)
+
+
+def test_observe_gets_the_extras_it_names_and_no_others(build):
+    model = build()
+    assert model.meta_observe('x', 'y', 'z', epoch=3, logits='l', true_labels='t', more=1) == 0.25
+    assert model.given == dict(inputs='x', labels='y', not_aug_inputs='z', epoch=3, logits='l')
+
+
+def test_observe_with_kwargs_gets_all(build):
+    class Greedy(Noting):
+        def observe(self, inputs, labels, not_aug_inputs, epoch=None, **kwargs):
+            self.given = kwargs
+            return {'loss': 0.5}
+    model = build(kind=Greedy)
+    assert model.meta_observe(1, 2, 3, epoch=0, logits=4, other=5) == {'loss': 0.5}
+    assert model.given == dict(logits=4, other=5)
+
+
+@pytest.mark.parametrize('flags, kind, expected', [
+    ([], torch.optim.SGD, dict(lr=0.5, momentum=0, nesterov=False, weight_decay=0)),
+    (['--optim_mom', '0.9', '--optim_nesterov', '1', '--optim_wd', '0.01'], torch.optim.SGD,
+     dict(lr=0.5, momentum=0.9, nesterov=True, weight_decay=0.01)),
+    (['--optimizer', 'adam', '--optim_wd', '0.1'], torch.optim.Adam, dict(lr=0.5, weight_decay=0.1)),
+    (['--optimizer', 'adamw'], torch.optim.AdamW, dict(lr=0.5, weight_decay=0)),
+], ids=lambda value: ' '.join(value) if isinstance(value, list) else '')
+def test_optimisers(build, flags, kind, expected):
+    model = build(*flags)
+    made = model.get_optimizer()
+    assert type(made) is kind and {k: made.param_groups[0][k] for k in expected} == expected
+    assert sum(p.numel() for p in made.param_groups[0]['params']) == len(model.net.get_params())
+
+
+def test_an_optimiser_of_some_parameters_at_another_rate(build):
+    model = build()
+    made = model.get_optimizer(iter([model.net.classifier.weight]), lr=0.125)
+    assert made.param_groups[0]['params'] == [model.net.classifier.weight] and made.param_groups[0]['lr'] == 0.125
+    assert model.get_optimizer([], lr=1) is None
+
+
+def test_methods_that_are_missing_say_so(build):
+    with pytest.raises(NotImplementedError, match='ContinualModel has no observe'):
+        build(kind=ContinualModel).observe(1, 2, 3)
+
+
+def test_a_model_without_a_data_set():
+    args = SimpleNamespace(lr=1, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False, device='cpu')
+    model = Noting(tiny_net(), None, args, None)
+    assert model.dataset is None and model(torch.zeros(1, 3, 16, 16)).shape == (1, 3)
+
+
+def run(args) -> dict:
+    model, dataset, args = initialize(args)
+    return train(model, dataset, args)
+
+
+@pytest.mark.slow
+def test_sgd_learns_a_task_and_forgets_it_under_splits(parse):
+    flags = ['--lr', '0.03', '--optim_mom', '0.9', '--n_epochs', '4', '--drop_last', '1', '--enable_other_metrics', '1', '--n_splits']
+    whole = run(parse('sgd', *flags, '1'))
+    assert whole['final_accuracy'] > 50                         # chance is 10
+    split = run(parse('sgd', *flags, '5'))
+    last = json.loads(split['accuracy_per_task'])
+    assert split['task1'] > 80 and last[-1] > 80                # each task is learned when it comes
+    assert sum(last[:3]) / 3 < 15 and split['forgetting'] > 60
+    assert split['final_accuracy'] < whole['final_accuracy'] - 20

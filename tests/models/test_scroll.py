@@ -1,0 +1,230 @@
+"""SCROLL under the contract: the same predictor whatever the schedule, and accuracies that others can recompute.
+
+Digests are compared between whole runs on the digits, with a tiny psi and three updates of adaptation.
+"""
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from main import initialize
+from scroll.embedding import Embedder
+from scroll.learner import Scroll
+from scroll.statistics import GRID
+from tests.conftest import files_below, refused
+from utils.results import read_rows
+from utils.training import train
+
+DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
+FEW = {'model_config': 'base', 'iterations': 3, 'minibatch_size': 20, 'buffer_size': 40}
+
+
+@pytest.fixture(scope='module')
+def base(tmp_path_factory):
+    return tmp_path_factory.mktemp('scroll')
+
+
+@pytest.fixture(scope='module')
+def ready(parse, base):
+    """ready(*flags): model, data set and arguments of a run; features are shared through the cache."""
+    return lambda *flags: initialize(parse('scroll', *flags, base_path=base, **FEW))
+
+
+@pytest.fixture(scope='module')
+def row(ready):
+    """row(*flags): results row of a run, once for each set of flags."""
+    known = {}
+
+    def run(*flags):
+        if flags not in known:
+            known[flags] = train(*ready(*flags))
+        return known[flags]
+    return run
+
+
+def digests(row: dict, *names) -> dict:
+    return {name: row[name] for name in names or DIGESTS}
+
+
+@pytest.mark.parametrize('flags', [
+    ['--n_splits', '1'], ['--n_splits', '2'], ['--n_splits', '3'], ['--n_splits', '10'],
+    ['--schedule', 'split:5,order=random'], ['--schedule', 'iid'],
+    ['--permute_classes', '1'], ['--batch_size', '1'], ['--batch_size', '1000'], ['--adapt_every_task', '1'],
+    ['--permute_classes', '1', '--n_splits', '10', '--batch_size', '7']], ids=' '.join)
+def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags):
+    reference = row('--n_splits', '5')
+    assert all(len(digest) == 64 for digest in digests(reference).values())
+    assert digests(row(*flags)) == digests(reference)
+    assert row(*flags)['final_accuracy'] == reference['final_accuracy']
+
+
+@pytest.mark.parametrize('schedule', ['split:5,batch=7', 'iid,batch=100'])
+def test_classes_in_pieces_leave_the_statistics_and_the_online_predictor_the_same(row, schedule):
+    names = ('statistics_digest', 'online_digest', 'online_accuracy')
+    pieces = row('--schedule', schedule)
+    assert digests(pieces, *names) == digests(row('--n_splits', '5'), *names)
+    assert pieces['buffered'] == 40
+
+
+@pytest.mark.parametrize('schedule', ['split:5,batch=7', 'iid,batch=100'])
+def test_a_hash_buffer_is_the_same_under_every_schedule_and_so_is_what_is_adapted(row, schedule):
+    hashed = row('--n_splits', '5', '--buffer_strategy', 'hash')
+    assert digests(row('--schedule', schedule, '--buffer_strategy', 'hash')) == digests(hashed)
+    assert hashed['buffer_digest'] != row('--n_splits', '5')['buffer_digest']
+
+
+def test_digests_do_change_with_what_they_stand_for(row):
+    """Else equal digests would mean nothing."""
+    reference = row('--n_splits', '5')
+    seeded, shrunk, ncc = row('--seed', '1'), row('--ridge_lambda', '3'), row('--predictor', 'ncc')
+    assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])            # nothing there is random
+    assert seeded['adapted_digest'] != reference['adapted_digest']
+    for other in (shrunk, ncc):
+        assert other['statistics_digest'] == reference['statistics_digest']
+        assert other['online_digest'] != reference['online_digest']
+    assert row('--embed_dtype', 'bfloat16')['statistics_digest'] != reference['statistics_digest']
+
+
+def test_a_run_again_reads_its_features_and_gives_the_same(ready, row, base, monkeypatch):
+    reference = row('--n_splits', '5')
+    assert [p for p in files_below(base / 'cache' / 'features') if p.suffix == '.npy']
+    computed, original = [], Embedder.features
+    monkeypatch.setattr(Embedder, 'features', lambda self, x: computed.append(len(x)) or original(self, x))
+    again = train(*ready('--n_splits', '5', '--adaptation', 'none'))
+    assert computed == [1]                                      # the constructor's look at the number of features
+    assert digests(again, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])
+
+
+def test_without_the_cache_the_same_and_nothing_on_disk(parse, row, tmp_path):
+    plain = train(*initialize(parse('scroll', '--feature_cache', '0', base_path=tmp_path, **FEW)))
+    assert digests(plain) == digests(row('--n_splits', '5'))
+    assert not list(tmp_path.iterdir())
+
+
+def expected_online(model, dataset) -> np.ndarray:
+    """Predicted labels of the test images: scikit-learn's ridge on [u; 1], targets +-1."""
+    def inputs(images):
+        return np.hstack([model.embedder(images)[0] / GRID, np.ones((len(images), 1))])
+    labels = dataset.images.train_labels
+    targets = np.where(labels[:, None] == np.arange(10), 1.0, -1.0)
+    ridge = Ridge(alpha=0.1, fit_intercept=False, solver='cholesky').fit(inputs(dataset.images.train), targets)
+    return ridge.predict(inputs(dataset.images.test)).argmax(1)
+
+
+def test_the_online_accuracy_is_that_of_scikit_learns_ridge_on_all_the_data(row, ready):
+    model, dataset, _ = ready()
+    accuracy = 100 * (expected_online(model, dataset) == dataset.images.test_labels).mean()
+    assert accuracy > 40                                        # even a random psi beats chance, 10
+    assert row('--n_splits', '5')['online_accuracy'] == pytest.approx(accuracy, abs=1e-3)
+    unadapted = row('--adaptation', 'none')
+    assert unadapted['final_accuracy'] == unadapted['online_accuracy'] == pytest.approx(accuracy, abs=1e-3)
+    assert unadapted['adapted_accuracy'] is unadapted['adapted_digest'] is unadapted['adapted_mode'] is None
+    assert unadapted['buffered'] == 40
+
+
+def test_columns_of_the_adapted_predictor(row):
+    one = row('--n_splits', '5')
+    assert one['adapted_accuracy'] == one['final_accuracy'] and one['adapted_mode'] == 'adapters'
+    assert one['buffered'] == 40 and one['initial_scale'] > 0 and one['final_scale'] != one['initial_scale']
+    assert row('--adaptation_threshold', '39')['adapted_mode'] == 'full'
+    for stage in ('embedding', 'statistics', 'adaptation', 'stream', 'evaluation', 'total'):
+        assert one[f'seconds_{stage}'] >= 0
+    assert {'psi_digest', 'schedule_digest', 'git_commit', 'run', 'images_per_second'} <= set(one)
+    assert one['schedule_digest'] != row('--n_splits', '2')['schedule_digest']
+
+
+def test_without_memory_there_is_the_online_predictor_alone(row):
+    bare = row('--buffer_size', '0')
+    names = ('statistics_digest', 'online_digest', 'online_accuracy')
+    assert digests(bare, *names) == digests(row('--n_splits', '5'), *names)
+    assert bare['buffered'] == 0 and bare['buffer_digest'] is bare['adapted_digest'] is None
+    assert bare['final_accuracy'] == bare['online_accuracy']
+
+
+def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_psi(ready, row, monkeypatch):
+    calls, original = [], Scroll.adapt
+    monkeypatch.setattr(Scroll, 'adapt', lambda self, **kw: calls.append(len(self.classes_)) or original(self, **kw))
+    every = train(*ready('--adapt_every_task', '1', '--classifier_lr', '1'))
+    assert calls == [2, 4, 6, 8, 10]
+    monkeypatch.undo()
+    once = row('--classifier_lr', '1')
+    assert every['adapted_digest'] == once['adapted_digest'] and every['task5'] == once['task5']
+    assert [every[f'task{t}'] for t in (2, 3, 4)] != [once[f'task{t}'] for t in (2, 3, 4)]
+
+
+def test_a_run_leaves_psi_and_its_network_as_they_were(ready):
+    model, dataset, args = ready('--adapt_every_task', '1', '--n_splits', '2', '--adaptation', 'full')
+    before = {name: t.clone() for name, t in model.net.state_dict().items()}
+    digest = model.embedder.digest
+    train(model, dataset, args)
+    assert all(torch.equal(t, before[name]) for name, t in model.net.state_dict().items())
+    assert model.embedder.digest == digest and model.opt is None
+    assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
+
+
+def test_a_worse_adapted_predictor_is_warned_about(ready, capsys):
+    train(*ready('--classifier_lr', '10000', '--adapt_lr', '0'))
+    out = capsys.readouterr().out
+    assert 'warning: f* does worse than f_T here' in out
+    train(*ready('--iterations', '0'))                          # f* is f_T
+    assert 'warning' not in capsys.readouterr().out
+
+
+def test_metrics_of_transfer_can_be_asked_for(row):
+    one = row('--enable_other_metrics', '1')
+    assert one['forgetting'] >= 0 and isinstance(one['backward_transfer'], float)
+    assert one['online_digest'] == row('--n_splits', '5')['online_digest']
+
+
+def test_images_as_mammoth_hands_them_out_give_the_same_statistics(ready):
+    """Float (B, 3, H, W) in [0, 1] in place of the raw bytes."""
+    found = []
+    for raw in (True, False):
+        model, dataset, _ = ready('--n_splits', '2', '--adaptation', 'none')
+        for _ in range(2):
+            loader, _ = dataset.get_data_loaders()
+            loader.raw = raw
+            model.meta_begin_task(dataset)
+            for batch in loader:
+                assert model.meta_observe(*batch, epoch=0) == 0
+            model.meta_end_task(dataset)
+        found.append((model.learner.digest(), model.learner.buffer_.content().digest()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize('permute', [0, 1])
+def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_classes(ready, permute):
+    model, dataset, _ = ready('--permute_classes', str(permute), '--n_splits', '2', '--adaptation', 'none')
+    loader, _ = dataset.get_data_loaders()
+    loader.raw = True
+    model.meta_begin_task(dataset)
+    for batch in loader:
+        model.meta_observe(*batch, epoch=0)
+    model.meta_end_task(dataset)
+    images = torch.from_numpy(dataset.images.test[:60].copy())
+    logits = model(images)
+    assert logits.shape == (60, 10) and torch.isfinite(logits[:, :5]).all() and (logits[:, 5:] == -torch.inf).all()
+    seen = dataset.test_labels[:60] < 5
+    assert (logits.argmax(1).numpy()[seen] == dataset.test_labels[:60][seen]).mean() > 0.5
+    torch.testing.assert_close(model(dataset.preprocessing(images))[:, :5], logits[:, :5], atol=1e-3, rtol=0)
+
+
+def test_the_written_rows_are_those_of_the_run(parse, tmp_path):
+    written = train(*initialize(parse('scroll', '--n_splits', '2', '--disable_log', '0', base_path=tmp_path, **FEW)))
+    rows = {s: read_rows(tmp_path / 'results' / s / 'seq-digits' / 'scroll' / 'mean_accs.csv') for s in ('class-il', 'task-il')}
+    assert rows['class-il'] == [{k: '' if v is None else str(v) for k, v in written.items()}]
+    assert 'online_digest' not in rows['task-il'][0]            # once per run is enough
+    assert len(json.loads(written['accuracy_per_task'])) == 2
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--n_epochs', '2'], ['--n_epochs 2', 'once']),
+    (['--n_epochs', '0'], ['--n_epochs 0']),
+    (['--buffer_size', '0', '--adaptation', 'adapters'], ['--adaptation adapters', '--buffer_size is 0']),
+    (['--buffer_size', '0', '--adaptation', 'full'], ['--adaptation full', '--buffer_size is 0']),
+], ids=' '.join)
+def test_settings_that_make_no_sense_together(ready, flags, words):
+    with refused(*words):
+        ready(*flags)

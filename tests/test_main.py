@@ -1,0 +1,179 @@
+"""The command line: exit codes, one line for whatever a user got wrong, nothing half-written."""
+import shutil
+
+import pandas
+import pytest
+import safetensors.torch
+
+import main
+from datasets.utils import readers
+from tests.conftest import ROOT, files_below, python, refused, save_tiny
+
+FEW = ['--model_config', 'base', '--iterations', '2', '--buffer_size', '20']
+
+
+@pytest.fixture
+def fails(command_line, tiny_weights, tmp_path):
+    """fails(*flags): the one line on stderr of a SCROLL run on the digits that must end with exit code 2 and leave no file."""
+    def run(*flags, base=tmp_path / 'base'):
+        given = {word.split('=')[0] for word in map(str, flags)}
+        fixed = {'--model': 'scroll', '--dataset': 'seq-digits', '--weights': tiny_weights, '--base_path': base}
+        code, out, err = command_line(*(word for flag, value in fixed.items() if flag not in given for word in (flag, value)), *flags)
+        assert code == 2 and out == '', (code, out, err)
+        assert len(err.splitlines()) == 1 and err.startswith('main.py: error: ') and err.endswith('\n'), err
+        assert not files_below(tmp_path / 'base')
+        return err
+    return run
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--model', 'scrol'], ['--model scrol', 'did you mean scroll?']),
+    (['--model', 'zzz'], ['--model zzz', 'known:', 'sgd']),
+    (['--model', '__init__'], ['--model __init__']),
+    (['--model', '../scroll'], ['--model ../scroll']),
+    (['--dataset', 'seq-digit'], ['--dataset seq-digit', 'did you mean seq-digits']),
+    (['--backbone', 'vit'], ['--backbone vit', 'resnet18']),
+    (['--bufer_size', '3'], ['--bufer_size', 'did you mean --buffer_size?']),
+    (['--buffer-size', '3'], ['--buffer-size', 'did you mean --buffer_size?']),
+    (['--seed', '1', '--seed', '2'], ['--seed is given 2 times']),
+    (['--n_splits', '0'], ['--n_splits', 'at least 1']),
+    (['--n_splits', '11'], ['--n_splits 11', '10 classes', '1..10']),
+    (['--n_splits', 'many'], ['--n_splits', 'many', 'whole number']),
+    (['--n_splits', '2.5'], ['--n_splits', '2.5']),
+    (['--buffer_size', '-1'], ['--buffer_size', '-1', 'at least 0']),
+    (['--iterations', '-1'], ['--iterations', 'at least 0']),
+    (['--ridge_lambda', '0'], ['--ridge_lambda', 'above 0']),
+    (['--ridge_lambda', '1e-30'], ['ridge', 'use a larger one']),
+    (['--predictor', 'svm'], ['--predictor', 'ridge', 'ncc']),
+    (['--schedule', 'gauss'], ['--schedule', 'gauss', 'split:50']),
+    (['--schedule', 'split:5\nbatch=3'], ['--schedule']),
+    (['--schedule', 'iid', '--n_splits', '3'], ['--n_splits and --schedule']),
+    (['--weights', 'no-such'], ['--weights no-such', "'none'"]),
+    (['--weights', 'none', '--stem_padding', '3'], ['stem_padding', '3']),
+    (['--weights', 'none', '--width', '0'], ['width', '0']),
+    (['--dataset_config', 'nope'], ['--dataset_config nope']),
+    (['--device', '99'], ['--device 99', 'use cpu']),
+    (['--dataset', 'seq-folder'], ['--data_dir is missing']),
+    (['--dataset', 'seq-folder', '--data_dir', '/nonexistent'], ['/nonexistent', 'train/<class>/']),
+    (['--dataset', 'seq-miniimg'], ['MINIIMAGENET', 'mini-imagenet-cache-test.pkl']),
+    (['--lr', '0.1'], ['--lr', 'SCROLL']),
+    (['--n_epochs', '5'], ['--n_epochs 5']),
+    (['--seed', '9' * 25], ['--seed']),
+    (['--model', 'sgd'], ['--lr', 'required']),
+    (['--model', 'sgd', '--lr', '0.1', '--optim_nesterov', '1'], ['optim_nesterov', 'optim_mom']),
+    (['--model', 'sgd', '--lr', '0.1', '--buffer_size', '5'], ['--buffer_size', 'no such flag']),
+], ids=lambda value: ' '.join(value).replace('\n', ' ') if value and value[0].startswith('--') else '')
+def test_what_a_user_gets_wrong_is_one_line(fails, flags, words):
+    line = fails(*flags)
+    assert not [word for word in words if word not in line], line
+
+
+@pytest.mark.parametrize('words, expected', [([], '--model is missing; models: '), (['--model', 'sgd'], '--dataset is missing; datasets: '),
+                                             (['--dataset', 'seq-digits'], '--model is missing; models: ')])
+def test_without_model_or_data_set_those_there_are_get_listed(command_line, words, expected):
+    code, out, err = command_line(*words)
+    assert (code, out, len(err.splitlines())) == (2, '', 1) and expected in err
+    assert 'scroll' in err or 'seq-digits' in err
+
+
+@pytest.mark.parametrize('damage', ['truncated', 'text', 'empty', 'other width', 'no tensors', 'not finite'])
+def test_weights_that_cannot_be_used(fails, tmp_path, tiny_weights, damage):
+    path = tmp_path / 'w.safetensors'
+    shutil.copy(tiny_weights, path)
+    flags = []
+    if damage == 'truncated':
+        path.write_bytes(path.read_bytes()[:-100])
+    elif damage in ('text', 'empty'):
+        path.write_text('nothing of the kind\n' if damage == 'text' else '')
+    elif damage == 'other width':
+        save_tiny(path, width=8)
+        flags = ['--width', '4']
+    else:
+        with safetensors.safe_open(path, 'pt') as file:
+            metadata = file.metadata()
+        tensors = {} if damage == 'no tensors' else safetensors.torch.load_file(path)
+        if tensors:
+            tensors['conv1.weight'][0, 0, 0, 0] = float('nan')
+        safetensors.torch.save_file(tensors, path, metadata)
+    assert f'--weights {path}' in fails('--weights', path, *flags)
+
+
+def test_a_results_folder_that_cannot_be_is_told_before_the_data_are_read(fails, tmp_path, monkeypatch):
+    (tmp_path / 'file').write_text('in the way')
+    monkeypatch.setattr(readers, 'digits', None)                # nobody may come that far
+    line = fails(base=tmp_path / 'file' / 'below')
+    assert str(tmp_path / 'file' / 'below') in line and '--disable_log 1' in line
+    assert (tmp_path / 'file').read_text() == 'in the way'
+
+
+@pytest.mark.parametrize('name, folder', [('seq-cifar10', 'CIFAR10'), ('seq-cifar100', 'CIFAR100')])
+def test_without_data_and_network_the_line_says_what_to_put_where(fails, tmp_path, monkeypatch, name, folder):
+    monkeypatch.setattr(readers, '_CIFAR_URL', (tmp_path / 'nowhere').as_uri() + '/')
+    line = fails('--dataset', name)
+    assert f'into {tmp_path / "base" / folder}' in line and '-python.tar.gz' in line
+
+
+def test_a_cache_that_cannot_be_written_ends_in_one_line(command_line, tiny_weights, tmp_path):
+    (tmp_path / 'cache').write_text('in the way')
+    code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path,
+                                '--adaptation', 'none')
+    assert code == 2 and len(err.splitlines()) == 1 and str(tmp_path / 'cache') in err
+    assert not [p for p in files_below(tmp_path) if p.suffix == '.csv']
+
+
+def test_interrupting_writes_no_row(command_line, tiny_weights, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+    monkeypatch.setattr('models.scroll.ScrollModel.end_task', interrupt)
+    code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, *FEW)
+    assert code == 130 and 'interrupted' in err and len(err.splitlines()) == 1
+    assert not [p for p in files_below(tmp_path) if p.suffix in ('.csv', '.part', '.png')]
+
+
+@pytest.mark.parametrize('words', [['--help'], ['-h'], ['--model', 'scroll', '--dataset', 'seq-digits', '--help']])
+def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, capsys, words):
+    weights = ['--weights', tiny_weights] if '--model' in words else []
+    with pytest.raises(SystemExit) as end:
+        main.parse_args([*words, *weights])
+    out = capsys.readouterr().out
+    assert end.value.code in (0, None) and '--permute_classes' in out
+    assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(weights)
+
+
+def test_parsing_takes_the_command_line_by_default(monkeypatch, tiny_weights):
+    monkeypatch.setattr(main.sys, 'argv', ['main.py', '--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--lr', '3'])
+    assert main.parse_args().lr == 3
+    with refused('--lr'):
+        main.parse_args(main.sys.argv[1:-2])
+
+
+@pytest.mark.slow
+def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
+    """As a user does it: a fresh process, a working directory elsewhere, relative paths; and once more."""
+    for _ in range(2):
+        result = python(ROOT / 'main.py', '--model', 'scroll', '--dataset', 'seq_digits', '--n_splits', '3', '--weights', tiny_weights,
+                        '--base_path', 'here', '--notes', 'a, "b"\n\u00fc', *FEW, cwd=tmp_path)
+        assert (result.returncode, result.stderr) == (0, '')
+    assert result.stdout.count('Accuracy for') == 3 and 'Summary' in result.stdout
+    home = tmp_path / 'here' / 'results'
+    for setting in ('class-il', 'task-il'):
+        table = pandas.read_csv(home / setting / 'seq-digits' / 'scroll' / 'mean_accs.csv')
+        assert len(table) == 2 and table.columns[:3].tolist() == ['task1', 'task2', 'task3']
+        assert table['notes'].tolist() == ['a, "b"\n\u00fc'] * 2 and table['task3'].nunique() == 1
+        assert str(home / setting / 'seq-digits' / 'scroll' / 'mean_accs.csv').removeprefix(f'{tmp_path}/') in result.stdout
+    table = pandas.read_csv(home / 'class-il' / 'seq-digits' / 'scroll' / 'mean_accs.csv')
+    for name in ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest', 'schedule_digest'):
+        assert table[name].nunique() == 1 and table[name].str.len().eq(64).all()
+    assert table['run'].nunique() == 2
+    assert len(list((home / 'class-il' / 'seq-digits' / 'scroll' / 'plots').glob('*.png'))) == 2
+    assert {p.name for p in tmp_path.iterdir()} == {'here'}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('flags', [['--n_splits', '11'], ['--bufer_size', '3']])
+def test_a_failing_process_ends_with_2_and_one_line(tiny_weights, tmp_path, flags):
+    result = python(ROOT / 'main.py', '--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights,
+                    '--base_path', tmp_path, *flags, cwd=tmp_path)
+    assert result.returncode == 2 and result.stdout == ''
+    assert len(result.stderr.splitlines()) == 1 and flags[0] in result.stderr
+    assert not files_below(tmp_path)
