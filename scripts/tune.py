@@ -25,8 +25,8 @@ from utils.results import read_rows  # noqa: E402
 
 LAMBDAS = (.001, .003, .01, .03, .1, .3, 1., 3., 10., 30.)
 GRID = dict(                # (learning rate of adapters or network, of the classifier), numbers of updates looked at
-    adapters=(((.02, .01), (.05, .01), (.05, .05)), (50, 100, 200, 300, 400)),
-    full=(((.01, .01), (.02, .01), (.05, .01)), (100, 200, 400, 600)))
+    adapters=(((.01, .01), (.02, .01), (.05, .01)), (0, 50, 100, 200, 300)),
+    full=(((.01, .01), (.03, .01)), (0, 100, 200, 400)))
 CONFIG = Path(cli.ROOT) / 'models' / 'config' / 'scroll.yaml'
 
 
@@ -92,7 +92,8 @@ def tune_adaptation(learner, images, labels, held, size, trials, psi) -> dict:
                      classifier_lr=classifier_lr)
         stops = [n for n in GRID[mode][1] if not trials.find(**known, iterations=n)]
         settings = type(learner.adaptation)(**{**vars(learner.adaptation), 'lr': lr, 'classifier_lr': classifier_lr})
-        for n, f_star in zip(stops, adaptation_path(learner.embedder, f_T, exemplars, settings, 0, stops) if stops else ()):
+        path = adaptation_path(learner.embedder, f_T, exemplars, settings, 0, stops, left_out=learner.left_out(exemplars))
+        for n, f_star in zip(stops, path):
             trials.add(**known, iterations=n, initial_scale=f_star.initial_scale, final_scale=f_star.scale,
                        accuracy=percent(f_star.decision_function(images[sample]), f_star.classes, labels[sample]))
     best = max(trials.find(psi=psi, what='adaptation', ridge_lambda=learner.ridge_lambda, buffer_size=size),

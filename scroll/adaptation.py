@@ -7,8 +7,10 @@ The network starts from the pristine psi and the classifier from f_T; cross-entr
 
 logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. Before the first step the scale is set to
 the one of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a scale far off the first
-updates undo f_T before they improve it. The buffer comes in canonical order and the random stream is this stage's own, so
-the same f_T and M_T give the same f*, bit for bit, whatever the schedule was.
+updates undo f_T before they improve it. (The logits are those of leaving each sample out, exact from the statistics: f_T
+has learned from these very samples, and where it separates them no scale would be large enough.) The buffer comes in
+canonical order and the random stream is this stage's own, so the same f_T and M_T give the same f*, bit for bit, whatever
+the schedule was.
 """
 import copy
 import hashlib
@@ -123,7 +125,7 @@ def calibrated_scale(logits: np.ndarray, targets: np.ndarray) -> float:
 
 
 def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, settings: Adaptation, seed: int = 0,
-          progress=None) -> AdaptedPredictor:
+          progress=None, left_out=None) -> AdaptedPredictor:
     """f* from psi, f_T and the buffer; none of them is changed.
 
     Args:
@@ -131,11 +133,14 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
         predictor: f_T. exemplars: M_T, in canonical order; samples uint8 images (or features).
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
+        left_out: float (m, K), f_T's logits on the exemplars as if it had not learned from them, to calibrate the scale on;
+            default: its logits as they are.
     """
-    return next(adaptation_path(embedder, predictor, exemplars, settings, seed, [settings.iterations], progress))
+    stops = [settings.iterations]
+    return next(adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out))
 
 
-def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress=None):
+def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress=None, left_out=None):
     """Yield f* after each of the numbers of updates in `stops` (increasing); arguments as `adapt`.
 
     There is no schedule of rates, so f* after n updates on the way is f* of `iterations=n`.
@@ -146,7 +151,7 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
     targets = torch.from_numpy(np.searchsorted(predictor.classes, exemplars.labels))
     scale = settings.scale
     if settings.calibrate:
-        scale = calibrated_scale(predictor.decision_function(exemplars.features), targets)
+        scale = calibrated_scale(predictor.decision_function(exemplars.features) if left_out is None else left_out, targets)
     device = torch.device('cpu') if embedder is None else embedder.device
     trained = _Trainee(embedder, predictor, mode, scale, settings, device)
     samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)

@@ -16,8 +16,8 @@ import numpy as np
 from scroll.adaptation import Adaptation, adapt
 from scroll.embedding import Embedder, quantise, sample_keys
 from scroll.errors import InputError
-from scroll.exemplars import ExemplarBuffer
-from scroll.predictors import LinearPredictor, ncc, random, ridge
+from scroll.exemplars import ExemplarBuffer, Exemplars
+from scroll.predictors import LinearPredictor, ncc, ncc_left_out, random, ridge, ridge_left_out
 from scroll.statistics import Statistics, check_labels
 
 CLASSIFIERS = ('ridge', 'ncc', 'random')
@@ -154,8 +154,17 @@ class Scroll:
         if settings.mode != 'none':
             if self.buffer_ is None:
                 raise InputError('adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode none')
-            self.adapted_ = adapt(self.embedder, online, self.buffer_.content(), settings, self.seed, progress)
+            exemplars = self.buffer_.content()
+            self.adapted_ = adapt(self.embedder, online, exemplars, settings, self.seed, progress, self.left_out(exemplars))
         return self
+
+    def left_out(self, exemplars: Exemplars) -> np.ndarray:
+        """Logits float64 (m, K) on samples that were learned, as if each had not been: what f_T is worth on new ones."""
+        if self.classifier == 'ridge':
+            return ridge_left_out(self.statistics_, self.ridge_lambda, self.targets, exemplars.features, exemplars.labels)
+        if self.classifier == 'ncc':
+            return ncc_left_out(self.statistics_, self.ncc_bias, exemplars.features, exemplars.labels)
+        return self.predictor().decision_function(exemplars.features)
 
     @property
     def classes_(self) -> np.ndarray:

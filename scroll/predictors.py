@@ -15,7 +15,8 @@ from scroll.errors import InputError
 from scroll.randomness import numpy_stream
 from scroll.statistics import GRID, Statistics
 
-NCC_BIASES = ('exact', 'paper', 'zero')
+_NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
+NCC_BIASES = tuple(_NCC_FACTOR)
 TARGETS = ('pm1', 'onehot')
 
 
@@ -53,11 +54,10 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     paper's appendix, which lacks the factor; `zero` has no bias. Centroids of unit features are shorter than one.
     """
     _check_seen(statistics)
-    factors = dict(exact=-0.5, paper=-1.0, zero=0.0)
-    if bias not in factors:
+    if bias not in _NCC_FACTOR:
         raise InputError(f'ncc bias {bias!r}: expected one of {", ".join(NCC_BIASES)}')
     centroids = statistics.sums[:, :-1] / (statistics.counts[:, None] * float(GRID))
-    return LinearPredictor(statistics.classes, centroids, factors[bias] * (centroids * centroids).sum(axis=1))
+    return LinearPredictor(statistics.classes, centroids, _NCC_FACTOR[bias] * (centroids * centroids).sum(axis=1))
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:
@@ -71,23 +71,64 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
         InputError: nothing seen, or alpha too small for a positive definite system.
     """
     _check_seen(statistics)
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise InputError(f'ridge lambda {alpha}: expected a positive number')
-    gram = torch.from_numpy(statistics.gram / float(GRID) ** 2)                 # (d + 1, d + 1)
+    system = _ridge_system(statistics, alpha)
     sums = torch.from_numpy(statistics.sums / float(GRID)).T                    # (d + 1, K)
     if targets == 'pm1':
-        sums = 2 * sums - gram[:, -1:]                                          # the last column of A is sum_y S_y
+        sums = 2 * sums - torch.from_numpy(statistics.gram[:, -1:] / float(GRID) ** 2)      # that column is sum_y S_y
     elif targets != 'onehot':
         raise InputError(f'targets {targets!r}: expected one of {", ".join(TARGETS)}')
-    gram.diagonal().add_(alpha)
     with _one_thread():
-        factor, failed = torch.linalg.cholesky_ex(gram)
-        if failed:
-            raise InputError(f'ridge lambda {alpha}: the system is not positive definite; use a larger one')
+        factor = _cholesky(system, alpha)
         solution = torch.cholesky_solve(sums, factor)
-        solution += torch.cholesky_solve(sums - gram @ solution, factor)
+        solution += torch.cholesky_solve(sums - system @ solution, factor)
     weights = solution.T.contiguous().numpy()                                   # (K, d + 1)
     return LinearPredictor(statistics.classes, weights[:, :-1].copy(), weights[:, -1].copy())
+
+
+def _ridge_system(statistics: Statistics, alpha: float) -> torch.Tensor:
+    """A + alpha I, float64 (d + 1, d + 1)."""
+    if not (np.isfinite(alpha) and alpha > 0):
+        raise InputError(f'ridge lambda {alpha}: expected a positive number')
+    gram = torch.from_numpy(statistics.gram / float(GRID) ** 2)
+    gram.diagonal().add_(alpha)
+    return gram
+
+
+def _cholesky(system: torch.Tensor, alpha: float) -> torch.Tensor:
+    factor, failed = torch.linalg.cholesky_ex(system)
+    if failed:
+        raise InputError(f'ridge lambda {alpha}: the system is not positive definite; use a larger one')
+    return factor
+
+
+def ridge_left_out(statistics: Statistics, alpha: float, targets: str, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Logits float64 (N, K) that ridge would give to samples it has learned from, had it not seen each.
+
+    Exact, from the statistics: with h = x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
+    (f - h t) / (1 - h). features: (N, d), quantised. labels: (N,).
+    """
+    online = ridge(statistics, alpha, targets)
+    x = np.concatenate([np.asarray(features, np.float64) / GRID, np.ones((len(features), 1))], axis=1)
+    with _one_thread():
+        solved = torch.cholesky_solve(torch.from_numpy(x).T, _cholesky(_ridge_system(statistics, alpha), alpha)).T.numpy()
+    leverage = (x * solved).sum(axis=1, keepdims=True)                          # (N, 1)
+    own = np.asarray(labels)[:, None] == online.classes
+    target = np.where(own, 1.0, -1.0 if targets == 'pm1' else 0.0)
+    return (online.decision_function(features) - leverage * target) / (1 - leverage)
+
+
+def ncc_left_out(statistics: Statistics, bias: str, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Logits float64 (N, K) that NCC would give to samples it has learned from, had it not seen each.
+
+    Only the own class's centroid changes; that of a class with one sample stays.
+    """
+    online = ncc(statistics, bias)
+    logits, u = online.decision_function(features), np.asarray(features, np.float64)
+    rows = np.searchsorted(online.classes, labels)
+    count = statistics.counts[rows][:, None]
+    centroids = (statistics.sums[rows, :-1] - np.where(count > 1, u, 0)) / (np.maximum(count - 1, 1) * float(GRID))
+    logits[np.arange(len(u)), rows] = (u / GRID * centroids).sum(axis=1) + _NCC_FACTOR[bias] * (centroids ** 2).sum(axis=1)
+    return logits
 
 
 def random(statistics: Statistics, seed: int = 0) -> LinearPredictor:

@@ -148,6 +148,6 @@ def test_sgd_learns_a_task_and_forgets_it_under_splits(parse):
     assert whole['final_accuracy'] > 50                         # chance is 10
     split = run(parse('sgd', *flags, '5'))
     last = json.loads(split['accuracy_per_task'])
-    assert split['task1'] > 80 and last[-1] > 80                # each task is learned when it comes
-    assert sum(last[:3]) / 3 < 15 and split['forgetting'] > 60
+    assert split['task1'] > 80 and sum(last[:3]) / 3 < 15       # learned when it came, lost at the end
+    assert split['forgetting'] > 40 and split['backward_transfer'] < -40
     assert split['final_accuracy'] < whole['final_accuracy'] - 20

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll import Adaptation, Embedder, Scroll, make_schedule
+from scroll.adaptation import calibrated_scale
 from scroll.images import Augmentation
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, cuttings, quick, refused, streams, tiny_net, toy_images
@@ -77,7 +78,7 @@ def test_learners_of_different_psi_do_not_merge(embedder, toy):
     for other in (two, three):
         with refused('psi'):
             one.merge(other)
-    with refused('dimensional'):
+    with refused():
         three.merge(Scroll().fit(X[:, :3], Y))
     assert one.digest() == before and three.digest() == Scroll().fit(X, Y).digest()
     equal = Scroll(Embedder(tiny_net(), PREPROCESSING, chunk=8)).fit(*toy)
@@ -271,6 +272,14 @@ def test_images_that_do_not_go_with_the_first_change_nothing(embedder, toy, imag
     learner.partial_fit(*toy)
 
 
+def test_learners_of_images_of_other_sizes_do_not_merge(embedder, toy):
+    learner, other = Scroll(embedder, buffer_size=8).fit(*toy), Scroll(embedder, buffer_size=8).fit(*toy_images(size=10))
+    before = state(learner)
+    with refused():
+        learner.merge(other)
+    assert state(learner) == before
+
+
 def test_a_learner_that_learned_nothing_stays_as_new_after_bad_input():
     learner = Scroll()
     for x, y in (BAD[name]() for name in ('nan', 'fewer labels', 'text', 'no labels')):
@@ -296,3 +305,13 @@ def test_probabilities_sum_to_one_and_agree_with_predictions(stream):
     logits = learner.decision_function(stream.features)
     np.testing.assert_array_equal(learner.classes_[logits.argmax(axis=1)], learner.predict(stream.features))
     assert learner.score(stream.features, stream.labels) == (learner.predict(stream.features) == stream.labels).mean()
+
+
+def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
+    """Twenty samples in thirty dimensions: f_T separates what it saw, so its own logits would ask for the largest scale."""
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(20, 30)), np.arange(20) % 2
+    learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0)).fit(X, y)
+    content = learner.buffer_.content()
+    own = calibrated_scale(learner.predictor().decision_function(content.features), content.labels)
+    assert own > 900 and learner.adapt().adapted_.initial_scale < 20

@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
 from scroll.embedding import quantise
-from scroll.predictors import ncc, random, ridge
+from scroll.predictors import NCC_BIASES, TARGETS, ncc, ncc_left_out, random, ridge, ridge_left_out
 from scroll.statistics import GRID, Statistics
 from tests.scroll.conftest import make_stream, quick, refused, streams, threads
 
@@ -82,6 +82,7 @@ def test_a_tiny_alpha_solves_the_system_or_is_refused(stream, alpha):
     assert np.linalg.norm(w @ gram - r) < 1e-8 * np.linalg.norm(r)
 
 
+@pytest.mark.filterwarnings('ignore:invalid value:RuntimeWarning:sklearn')         # its variances, one sample a class
 @quick
 @given(streams())
 def test_exact_ncc_equals_scikit_learns(stream):
@@ -157,3 +158,23 @@ def test_string_labels_come_back(make):
 def test_what_cannot_be_is_refused(call):
     with refused():
         call(of(STREAM.features, STREAM.labels))
+
+
+@pytest.mark.parametrize('targets', TARGETS)
+def test_ridge_left_out_is_ridge_without_the_sample(targets):
+    features, labels = quantise(np.random.default_rng(0).normal(size=(30, 5))), np.arange(30) % 3
+    logits = ridge_left_out(Statistics(5).add(features, labels), 0.1, targets, features, labels)
+    for i in range(30):
+        without = Statistics(5).add(np.delete(features, i, 0), np.delete(labels, i))
+        np.testing.assert_allclose(logits[i], ridge(without, 0.1, targets).decision_function(features[i:i + 1])[0], atol=1e-12)
+
+
+@pytest.mark.parametrize('bias', NCC_BIASES)
+def test_ncc_left_out_is_ncc_without_the_sample(bias):
+    features, labels = quantise(np.random.default_rng(1).normal(size=(10, 5))), np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 3])
+    logits = ncc_left_out(Statistics(5).add(features, labels), bias, features, labels)
+    for i in range(9):
+        without = Statistics(5).add(np.delete(features, i, 0), np.delete(labels, i))
+        np.testing.assert_allclose(logits[i], ncc(without, bias).decision_function(features[i:i + 1])[0], atol=1e-12)
+    alone = ncc(Statistics(5).add(features, labels), bias).decision_function(features[9:])[0]
+    np.testing.assert_allclose(logits[9], alone, atol=1e-12)                # its class would have no centroid without it

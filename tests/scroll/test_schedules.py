@@ -137,16 +137,14 @@ def test_a_schedule_that_is_none_is_refused(order, cuts, tasks):
     'iid,order=label', 'iid,speed=3', 'split:2,order', 'split:2,order=', 'split:2,order=alphabet', 'split:2,order=0-1',
     'split:2,order=0-1-2-3-4-4', 'split:2,order=0-1-2-3-4-5-6', 'split:2,order=5,order=label', 'split:2;batch=3', 'iid\nbatch=2',
     'split:2,order=0-1-2-junk-3-4-5', 'split:2,order=0-1-2-3-4-5-', 'split:2,order=0--1-2-3-4-5', 'split:²', None, 3,
-    f'split:{"9" * 5000}', f'iid,batch={"9" * 5000}'])
+    *(f'{name}{"9" * digits}' for name in ('split:', 'iid,batch=', 'split:2,order=') for digits in (25, 5000))])
 def test_a_malformed_spec_is_refused_in_one_line(spec):
     with refused():
         make_schedule(spec, LABELS)
 
 
-@pytest.mark.parametrize('digits', [18, 25, 100])
-def test_a_batch_larger_than_any_task_cuts_nothing(digits):
-    huge, whole = make_schedule(f'split:2,batch={"9" * digits}', LABELS), make_schedule('split:2', LABELS)
-    assert huge.cuts.dtype == np.int64 and huge.digest() == whole.digest()
+def test_a_batch_larger_than_any_task_cuts_nothing():
+    assert make_schedule('split:2,batch=999999999999999999', LABELS).digest() == make_schedule('split:2', LABELS).digest()
 
 
 def test_no_labels_is_refused():

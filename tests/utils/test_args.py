@@ -38,7 +38,7 @@ class ProbeModel(Sgd):
     def get_parser(parser):
         add_rehearsal_args(parser)
         parser.set_defaults(**ProbeModel.wanted)
-        parser.add_argument('--strength', type=real(0), default=0.1)
+        parser.add_argument('--strength', type=real(0), default=0.1, help='how strongly')
         return parser
 
 
@@ -63,7 +63,7 @@ def probe(monkeypatch, tmp_path):
     return arguments
 
 
-@pytest.mark.parametrize('layers', itertools.product((0, 1), repeat=4), ids=lambda layers: ''.join(map(str, layers)))
+@pytest.mark.parametrize('layers', list(itertools.product((0, 1), repeat=4)), ids=lambda layers: ''.join(map(str, layers)))
 def test_the_strongest_source_of_a_value_wins(probe, layers):
     """Data set's own 3 < its config 4 < the model's set_defaults 5 < model config 6 < command line 7."""
     data, model, config, line = layers
@@ -95,6 +95,11 @@ def test_options_stored_in_the_weights_are_defaults_of_the_backbone_flags(parse)
 def test_defaults_of_the_model_reach_flags_it_defines_before_and_after(probe):
     args = probe(defaults=dict(strength=0.3, minibatch_size=5))                          # --strength comes after, the other before
     assert (args.strength, args.minibatch_size) == (0.3, 5)
+
+
+def test_the_minibatch_is_as_large_as_the_batch_unless_said_otherwise(probe):
+    assert probe('--batch_size', '16').minibatch_size == 16
+    assert probe('--batch_size', '16', '--minibatch_size', '4').minibatch_size == 4
 
 
 def test_what_a_config_gives_is_no_longer_required(probe):
@@ -152,14 +157,17 @@ def test_a_rule_knows_a_data_set_however_it_is_spelled(probe):
     ('just words', ['mapping']),
 ], ids=str)
 @pytest.mark.parametrize('where', ['model', 'data set'])
-def test_nonsense_in_a_config_file_is_refused_and_the_file_named(probe, where, text, words):
-    if where == 'data set':
-        with refused('datasets/configs/probe-data/odd.yaml', *words):
-            probe('--dataset_config=odd', data_name='odd', data_config=text)
-    else:
-        nested = f'default: {{{text}}}' if ': ' in text and '"' not in text else text
-        with refused('models/config/probe_model.yaml', *words):
-            probe(config=nested)
+def test_nonsense_in_a_config_file_is_refused(probe, where, text, words):
+    with refused(*words):
+        probe(**{'config': f'default: {{{text}}}' if text.count(': ') and '"' not in text else text} if where == 'model' else
+              {'data_config': text})
+
+
+def test_the_config_file_in_which_a_flag_is_wrong_is_named(probe):
+    with refused('models/config/probe_model.yaml', 'fast'):
+        probe(config='default: {lr: fast}')
+    with refused('datasets/configs/probe-data/odd.yaml', 'strenth'):
+        probe('--dataset_config=odd', data_name='odd', data_config='strenth: 1')
 
 
 @pytest.mark.parametrize('text', ['default: 3', 'default: [1]'])
@@ -184,6 +192,12 @@ def test_none_in_a_config_is_none_and_not_a_word(probe, text):
 def test_booleans_and_lists_in_a_config(probe):
     args = probe(data_config='optim_nesterov: true\ndrop_last: no\nlr_milestones: [35, 45]')
     assert (args.optim_nesterov, args.drop_last, args.lr_milestones) == (True, False, [35, 45])
+
+
+def test_help_shows_what_configs_leave_as_defaults(probe, capsys):
+    with pytest.raises(SystemExit):
+        probe('--help', config='default: {strength: 0.125}', lr='')
+    assert '0.125' in capsys.readouterr().out
 
 
 def test_an_empty_config_file_changes_nothing(probe):
