@@ -63,7 +63,7 @@ class ScrollModel(ContinualModel):
         flag('--scale', type=real(positive=True), default=1.0, help='initial logit scale, where it is not calibrated')
         flag('--calibrate_scale', type=binary_to_boolean_type, default=True, help='set the scale by cross-entropy first')
         flag('--learn_scale', choices=('auto', '0', '1'), default='auto', help='auto: with adapters only')
-        flag('--adapt_padding', type=real(0), default=6 / 84, help='largest shift of the random crop, as a share of the size')
+        flag('--adapt_padding', type=real(0), help='largest shift of a crop, as a share of the size (default: as the data set says)')
         flag('--adapt_flip', type=binary_to_boolean_type, help='mirror half of the images (default: as the data set says)')
         flag('--adapt_jitter', type=real(0), default=0.0, help='colour jitter')
         parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=500, minibatch_size=50, model_config='best')
@@ -80,6 +80,7 @@ class ScrollModel(ContinualModel):
         self.embedder = Embedder(self.net, preprocessing, args.embed_dtype, self.device, args.embed_chunk, args.channels_last,
                                  Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None)
         flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip
+        padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84) if args.adapt_padding is None else args.adapt_padding
         self.learner = Scroll(
             self.embedder, args.predictor, args.ridge_lambda, args.ridge_targets, args.ncc_bias, args.buffer_size,
             args.buffer_strategy, seed=args.seed,
@@ -87,7 +88,7 @@ class ScrollModel(ContinualModel):
                 mode=args.adaptation, threshold=args.adaptation_threshold, iterations=args.iterations, lr=args.adapt_lr,
                 classifier_lr=args.classifier_lr, scale_lr=args.scale_lr, scale=args.scale, calibrate=args.calibrate_scale,
                 learn_scale=None if args.learn_scale == 'auto' else args.learn_scale == '1', minibatch=args.minibatch_size,
-                augmentation=Augmentation(args.adapt_padding, flip, args.adapt_jitter)))
+                augmentation=Augmentation(padding, flip, args.adapt_jitter)))
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)

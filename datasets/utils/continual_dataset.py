@@ -116,6 +116,7 @@ class ScheduledDataset(ContinualDataset):
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
     PADDING, FLIP = 4, True
+    ADAPT_PADDING = 6 / 84              # SCROLL's crop when it adapts, as a share of the image; filled with grey
 
     @staticmethod
     def get_parser(parser):

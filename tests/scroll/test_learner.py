@@ -314,4 +314,4 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0)).fit(X, y)
     content = learner.buffer_.content()
     own = calibrated_scale(learner.predictor().decision_function(content.features), content.labels)
-    assert own > 900 and learner.adapt().adapted_.initial_scale < 20
+    assert own > 5 * learner.adapt().adapted_.initial_scale
