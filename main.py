@@ -10,18 +10,18 @@ from pathlib import Path
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))     # `datasets` is ours, whatever else is installed
 
 from utils.args import (  # noqa: E402
+    HELP,
     apply_defaults,
     base_parser,
     binary_to_boolean_type,
     check_repeated,
     dataset_config,
     model_config,
+    parse_known,
     relax_required,
 )
 from utils.errors import UserError  # noqa: E402
 from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
-
-_HELP = ('-h', '--help')
 
 
 def parse_args(cmd=None):
@@ -34,7 +34,7 @@ def parse_args(cmd=None):
     check_repeated(cmd)
     chosen = _peek(cmd)
     parser = base_parser()
-    if set(_HELP) & set(cmd) and not (chosen.model and chosen.dataset):
+    if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
         parser.parse_args(cmd)                                      # prints and exits
     import datasets
@@ -54,12 +54,12 @@ def parse_args(cmd=None):
                                 weights=chosen.weights), 'defaults of the data set')
     if about is not None:
         apply_defaults(parser, about.options, f'--weights {chosen.weights}')
-    apply_defaults(parser, dataset_config(normalise(chosen.dataset), chosen.dataset_config), 'data-set config')
+    apply_defaults(parser, *dataset_config(normalise(chosen.dataset), chosen.dataset_config))
     apply_defaults(parser, from_model, f'defaults of {chosen.model}')
+    known = parse_known(parser, cmd)
+    known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
+    apply_defaults(parser, *model_config(known['model'], known['model_config'] or 'default', known))
     relax_required(parser)
-    known = vars(parser.parse_args([item for item in cmd if item not in _HELP]))
-    apply_defaults(parser, model_config(normalise(chosen.model), known['model_config'] or 'default', known),
-                   f'models/config/{chosen.model}.yaml')
     args = parser.parse_args(cmd)
     if getattr(args, 'minibatch_size', 0) is None:
         args.minibatch_size = args.batch_size
@@ -75,8 +75,8 @@ def _peek(cmd):
     parser = base_parser(add_help=False)
     for action in parser._actions:
         action.required = False
-    chosen = parser.parse_known_args([item for item in cmd if item not in _HELP])[0]
-    if not set(_HELP) & set(cmd):
+    chosen = parser.parse_known_args([item for item in cmd if item not in HELP])[0]
+    if not set(HELP) & set(cmd):
         for flag in ('model', 'dataset'):
             if not getattr(chosen, flag):
                 raise UserError(f'--{flag} is missing; {_names().splitlines()[flag == "dataset"]}')

@@ -7,6 +7,7 @@ of its signature (beyond `num_classes`) become command-line flags.
 import torch
 from torch import nn
 
+from utils.errors import UserError
 from utils.plugins import PluginFolder, keyword_flags
 
 PLUGINS = PluginFolder('backbone', 'backbone')
@@ -80,7 +81,10 @@ def get_backbone(args) -> nn.Module:
     """A fresh network as `args` describes it: `args.backbone`, `args.num_classes` and the flags of its signature."""
     build = get_backbone_class(args.backbone)
     given = {name: getattr(args, name) for name in keyword_flags(build) if hasattr(args, name)}
-    return build(num_classes=args.num_classes, **given)
+    try:
+        return build(num_classes=args.num_classes, **given)
+    except ValueError as error:
+        raise UserError(f'--backbone {args.backbone}: {error}') from error
 
 
 ReturnTypes = ('out', 'features', 'both', 'full')

@@ -107,7 +107,8 @@ def load(name: str, tensors: bool = True) -> Weights:
             values = {key: file.get_tensor(key).float() for key in names} if tensors else {}
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f'--weights {name}: {path} is damaged or not a safetensors file ({error})') from error
-    if about.get('format') != _FORMAT:
+    wanted = {'backbone', 'options', 'input_size', 'mean', 'std', 'info'}
+    if not isinstance(about, dict) or about.get('format') != _FORMAT or not wanted <= set(about):
         raise UserError(f"--weights {name}: {path} does not say what it is; expected the metadata that pretrain.py writes")
     bad = [key for key, t in values.items() if not torch.isfinite(t).all()]
     if bad:

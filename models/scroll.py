@@ -63,8 +63,8 @@ class ScrollModel(ContinualModel):
         flag('--scale', type=real(positive=True), default=1.0, help='initial logit scale, where it is not calibrated')
         flag('--calibrate_scale', type=binary_to_boolean_type, default=True, help='set the scale by cross-entropy first')
         flag('--learn_scale', choices=('auto', '0', '1'), default='auto', help='auto: with adapters only')
-        flag('--adapt_padding', type=real(0), help='largest shift of a crop, as a share of the size (default: as the data set says)')
-        flag('--adapt_flip', type=binary_to_boolean_type, help='mirror half of the images (default: as the data set says)')
+        flag('--adapt_padding', type=real(0), help='largest shift of a crop, as a share of the size (default: the data set says)')
+        flag('--adapt_flip', type=binary_to_boolean_type, help='mirror half of the images (default: the data set says)')
         flag('--adapt_jitter', type=real(0), default=0.0, help='colour jitter')
         parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=500, minibatch_size=50, model_config='best')
         return parser

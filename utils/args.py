@@ -14,6 +14,7 @@ from utils import binary_to_boolean_type
 from utils.errors import UserError
 from utils.plugins import ROOT, nearest
 
+HELP = ('-h', '--help')
 OPTIMISERS = ('sgd', 'adam', 'adamw')
 
 
@@ -51,8 +52,8 @@ class ArgumentParser(argparse.ArgumentParser):
         return parsed
 
 
-def whole(least: int = 0):
-    """Command-line type: a whole number of at least `least`."""
+def whole(least: int = 0, most: int = None):
+    """Command-line type: a whole number of at least `least`, and at most `most`."""
     def number(text):
         try:
             value = int(str(text))
@@ -60,6 +61,8 @@ def whole(least: int = 0):
             raise argparse.ArgumentTypeError(f'{text!r} is not a whole number') from None
         if value < least:
             raise argparse.ArgumentTypeError(f'{value} is too small: expected at least {least}')
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f'{value} is too large: expected at most {most}')
         return value
     return number
 
@@ -111,7 +114,7 @@ def add_experiment_args(parser) -> None:
 def add_management_args(parser) -> None:
     """Seeds, folders, device, what is written and shown."""
     group = parser.add_argument_group('management')
-    group.add_argument('--seed', type=whole(0), default=0, help='every random stream derives from it')
+    group.add_argument('--seed', type=whole(0, 2 ** 63 - 1), default=0, help='every random stream derives from it')
     group.add_argument('--permute_classes', type=binary_to_boolean_type, default=False, help='rename the classes at random')
     group.add_argument('--base_path', default='./data/', help='data sets, results and caches')
     group.add_argument('--results_path', default='results/', help='below base_path')
@@ -161,9 +164,12 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
             raise UserError(f'{source}: {name} is not a flag of this run; {nearest(name, actions)}')
         action = actions[name]
         value = None if value == 'None' else value
+        if value is not None and isinstance(value, list) != (action.nargs is not None):
+            raise UserError(f"{source}: {name}: {value!r}: expected {'a list' if action.nargs else 'one value'}")
         try:
-            if action.type is not None and value is not None and not isinstance(value, list):
-                value = action.type(value if not isinstance(value, bool) else int(value))
+            if action.type is not None and value is not None:
+                items = [action.type(int(v) if isinstance(v, bool) else v) for v in (value if action.nargs else [value])]
+                value = items if action.nargs else items[0]
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
             raise UserError(f'{source}: {name}: {error}') from error
         if action.choices and value is not None and value not in action.choices:
@@ -171,10 +177,21 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
         parser.set_defaults(**{name: value})
 
 
+def parse_known(parser: ArgumentParser, cmd) -> dict:
+    """What the command line and the defaults so far say; required flags may be missing."""
+    required = [action for action in parser._actions if action.required]
+    for action in required:
+        action.required = False
+    known = vars(parser.parse_args([item for item in cmd if item not in HELP]))
+    for action in required:
+        action.required = True
+    return known
+
+
 def relax_required(parser: ArgumentParser) -> None:
     """A required flag that has got a default is no longer required."""
     for action in parser._actions:
-        if action.required and (action.default is not None or parser.get_default(action.dest) is not None):
+        if action.required and parser.get_default(action.dest) is not None:
             action.required = False
 
 
@@ -190,8 +207,8 @@ def read_yaml(path: Path) -> dict:
     return content
 
 
-def model_config(model: str, which: str, known: dict) -> dict:
-    """The values of `models/config/<model>.yaml` for a run of which `known` arguments are given.
+def model_config(model: str, which: str, known: dict) -> tuple:
+    """The values of `models/config/<model>.yaml` for a run of which `known` arguments are given, and the file's name.
 
     The file holds `default:` (always taken) and `best:`, a list of rules `{when: {...}, set: {...}}`; of these, for
     `which='best'`, each whose conditions hold is applied, later ones over earlier ones. A condition is a value, or
@@ -200,17 +217,20 @@ def model_config(model: str, which: str, known: dict) -> dict:
     path = next((p for p in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
                  if p.stem.replace('_', '-') == model.replace('_', '-')), None)
     if path is None or which == 'base':
-        return {}
-    content = read_yaml(path)
-    values = dict(content.get('default') or {})
+        return {}, ''
+    content, source = read_yaml(path), str(path.relative_to(ROOT))
+    values = content.get('default') or {}
+    if not isinstance(values, dict):
+        raise UserError(f'{source}: default: expected a mapping of flags, found {values!r}')
+    values = dict(values)
     if which == 'best':
         try:
             for rule in content.get('best') or []:
                 if all(_holds(condition, known.get(name)) for name, condition in rule['when'].items()):
                     values.update(rule['set'])
         except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f'{path}: best must be a list of {{when: ..., set: ...}} ({error!r})') from error
-    return values
+            raise UserError(f'{source}: best must be a list of {{when: ..., set: ...}} ({error!r})') from error
+    return values, source
 
 
 def _holds(condition, value) -> bool:
@@ -219,13 +239,13 @@ def _holds(condition, value) -> bool:
     return condition == value
 
 
-def dataset_config(dataset: str, which) -> dict:
-    """The values of `datasets/configs/<dataset>/<which>.yaml`; without a name, of `default.yaml` if there is one."""
+def dataset_config(dataset: str, which) -> tuple:
+    """The values, and the file's name, of `datasets/configs/<dataset>/<which>.yaml`; `which` None: `default.yaml`, if any."""
     folder = ROOT / 'datasets' / 'configs' / dataset
     path = folder / f"{which or 'default'}.yaml"
     if not path.is_file():
         if which is None:
-            return {}
+            return {}, ''
         have = ', '.join(sorted(p.stem for p in folder.glob('*.yaml'))) or 'none'
         raise UserError(f'--dataset_config {which}: {dataset} has no such config; it has: {have}')
-    return read_yaml(path)
+    return read_yaml(path), str(path.relative_to(ROOT))

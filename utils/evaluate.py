@@ -18,7 +18,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None):
     if loaders is None:
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
     seen = torch.as_tensor(dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)).to(model.device)
-    was_training = model.net is not None and model.net.training
+    modes = {} if model.net is None else {module: module.training for module in model.net.modules()}
     if model.net is not None:
         model.net.eval()
     class_il, task_il = [], []
@@ -32,6 +32,6 @@ def evaluate(model, dataset, last: bool = False, loaders=None):
                 hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
         for accuracies, hit in zip((class_il, task_il), hits.tolist()):
             accuracies.append(100 * hit / max(1, len(loader.dataset)))
-    if was_training:
-        model.net.train()
+    for module, training in modes.items():
+        module.training = training
     return class_il, task_il

@@ -42,7 +42,7 @@ class PluginFolder:
     def __init__(self, package: str, kind: str):
         self.package, self.kind = package, kind
         self.registered = {}        # name -> object, filled by register() when a file is imported
-        self._files = None
+        self._files, self._twice = None, {}
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`. A name taken twice is a ValueError."""
@@ -65,7 +65,10 @@ class PluginFolder:
             for path in sorted((ROOT / self.package).glob('*.py')):
                 if not path.stem.startswith('_'):
                     for name, attribute in _offers(path, f'register_{self.kind}'):
-                        self._files[normalise(name)] = (f'{self.package}.{path.stem}', attribute)
+                        offer, first = (f'{self.package}.{path.stem}', attribute), self._files.get(normalise(name))
+                        if first and first != offer:
+                            self._twice[normalise(name)] = ' and '.join(f"{m.replace('.', '/')}.py" for m, _ in (first, offer))
+                        self._files[normalise(name)] = offer
         return self._files
 
     def names(self) -> list:
@@ -87,11 +90,16 @@ class PluginFolder:
         if key in self.registered:
             return self.registered[key]
         self.check(key)
+        if key in self._twice:
+            raise UserError(f'--{self.kind} {name}: declared in both {self._twice[key]}: rename one of them')
         module, attribute = self.files()[key]
         try:
             return getattr(importlib.import_module(module), attribute)
-        except ImportError as error:
-            raise UserError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: {error}") from error
+        except UserError:
+            raise
+        except Exception as error:      # whatever the file does when it is imported
+            raise UserError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
+                            f"{type(error).__name__}: {error}") from error
 
 
 def _offers(path: Path, decorator: str):

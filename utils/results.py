@@ -64,7 +64,7 @@ def _write(path: Path, rows: list) -> None:
     writer.writerows(rows)
     side = path.with_suffix(f'.{os.getpid()}.part')
     try:
-        with open(side, 'w', newline='', encoding='utf-8') as file:
+        with open(side, 'w', newline='', encoding='utf-8', errors='backslashreplace') as file:
             file.write(text.getvalue())
             file.flush()
             os.fsync(file.fileno())

@@ -151,9 +151,11 @@ class ScheduledDataset(ContinualDataset):
         self.SIZE = self.images.train.shape[1:3]
 
     def _spec(self) -> str:
-        if self.args.schedule and self.args.n_splits:
+        if self.args.schedule is not None and self.args.n_splits:
             raise UserError('--n_splits and --schedule both say how the stream is cut: give one of them')
-        return self.args.schedule or f'split:{self.args.n_splits or min(self.DEFAULT_SPLITS, self.N_CLASSES)}'
+        if self.args.schedule is not None:
+            return self.args.schedule
+        return f'split:{self.args.n_splits or min(self.DEFAULT_SPLITS, self.N_CLASSES)}'
 
     def _check_splits(self, n_classes) -> None:
         if n_classes and self.args.n_splits and self.args.n_splits > n_classes:

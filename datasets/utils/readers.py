@@ -5,6 +5,7 @@ what is missing or damaged and where it belongs.
 """
 import csv
 import hashlib
+import http.client
 import os
 import tarfile
 import urllib.request
@@ -65,15 +66,16 @@ def _checked_pickle(path: Path, md5: str):
 def _download_cifar(home: Path, facts: dict) -> None:
     """Fetch and unpack the official archive below `home`, whole or not at all."""
     archive = home / facts['archive']
+    side = archive.with_suffix('.part')
     try:
         home.mkdir(parents=True, exist_ok=True)
         if not archive.is_file():
-            side = archive.with_suffix('.part')
             with urllib.request.urlopen(_CIFAR_URL + facts['archive'], timeout=30) as source, open(side, 'wb') as target:
                 while block := source.read(1 << 20):
                     target.write(block)
             os.replace(side, archive)
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
+        side.unlink(missing_ok=True)
         raise UserError(f"{home / facts['folder']} is missing and cannot be downloaded ({error}): unpack "
                         f"{facts['archive']} from {_CIFAR_URL} into {home}") from error
     if hashlib.md5(archive.read_bytes()).hexdigest() != facts['md5']:
@@ -101,12 +103,17 @@ def mini_split(base_path, split: str):
             wnids = sorted(rows)
             order = np.concatenate([np.asarray(rows[w], np.int64) for w in wnids])
             labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
-            return np.ascontiguousarray(images[order].astype(np.uint8, copy=False)), labels, wnids
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+            if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+                raise ValueError(f'image_data has dtype {images.dtype} and shape {images.shape}')
+            return np.ascontiguousarray(images[order]), labels, wnids
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
             raise UserError(f"{cache}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
     if table.is_file():
-        with open(table, newline='') as file:
-            lines = [(row['label'], home / 'images' / row['filename']) for row in csv.DictReader(file)]
+        with open(table, newline='', encoding='utf-8', errors='replace') as file:
+            lines = [(row.get('label'), row.get('filename')) for row in csv.DictReader(file)]
+        if not lines or not all(label and name for label, name in lines):
+            raise UserError(f'{table}: expected lines with the columns filename and label')
+        lines = [(label, home / 'images' / name) for label, name in lines]
         wnids = sorted({label for label, _ in lines})
         lines.sort(key=lambda line: line[0])
         images = np.stack([read_image(path, 84) for _, path in lines])

@@ -1,42 +1,84 @@
 """Read pickles of plain data (dicts, lists, strings, numbers, numpy arrays) without ever running code from them.
 
-The official CIFAR and miniImageNet files are pickles. `pickle.load` would call whatever a file names; here only the four
-names that rebuild an array are known, and any other ends the reading.
+The official CIFAR and miniImageNet files are pickles. `pickle.load` would call whatever a file names, numpy's own
+builders among it, some of which reach any memory. Here a file's few known names stand for shells of our own that only
+take down what they are given; arrays are made from that afterwards, checked, by copying bytes.
 """
-import codecs
 import pickle
+import re
 
 import numpy as np
 
 from utils.errors import UserError
 
-_reconstruct = np.zeros(0).__reduce__()[0]      # numpy's array builder, wherever this version keeps it
+
+class _Name:
+    """A name that may occur in a pickle but is never called."""
+
+    def __init__(self, *args):
+        raise pickle.UnpicklingError('an array that is not made by its builder')
+
+
+class _Dtype:
+    """Stands for `numpy.dtype`: numbers and fixed-length strings only."""
+
+    def __init__(self, name, align=False, copy=False):
+        if not re.fullmatch(r'[biufcSUa]\d{1,6}', _text(name)):
+            raise pickle.UnpicklingError(f'dtype {name!r}')
+        self.dtype = np.dtype(_text(name))
+
+    def __setstate__(self, state):
+        order, parts = _text(state[1]), state[2:5]
+        if order not in '<>|=' or any(part is not None for part in parts):
+            raise pickle.UnpicklingError('a dtype with parts')
+        self.dtype = self.dtype.newbyteorder(order)
+
+
+class _Array:
+    """Stands for an array: filled by the pickle's state, made by `_plain`."""
+    array = None
+
+    def __setstate__(self, state):
+        _, shape, dtype, columns_first, content = state
+        self.array = _filled(content, dtype, shape, 'F' if columns_first else 'C')
+
+
+def _text(value) -> str:
+    return value.decode('latin1') if isinstance(value, bytes) else str(value)
+
+
+def _filled(content, dtype, shape, order) -> np.ndarray:
+    """An array from raw bytes (Python 2 pickles bring them as latin-1 text)."""
+    content = content.encode('latin1') if isinstance(content, str) else content
+    if not isinstance(dtype, _Dtype) or not isinstance(content, (bytes, bytearray)) or order not in ('C', 'F', 'A'):
+        raise pickle.UnpicklingError('an array of objects')
+    return np.frombuffer(bytes(content), dtype.dtype).reshape(shape, order='C' if order == 'A' else order).copy()
+
+
+def _reconstruct(subtype, shape, kind):
+    if subtype is not _Name:
+        raise pickle.UnpicklingError('a subclass of arrays')
+    if kind not in (b'b', 'b'):
+        raise pickle.UnpicklingError('an array builder with other arguments')
+    return _Array()
+
+
+def _from_buffer(content, dtype, shape, order):
+    made = _Array()
+    made.array = _filled(content, dtype, shape, order)
+    return made
 
 
 def _latin1(text: str, encoding: str) -> bytes:
     """`_codecs.encode` for the one use that array pickles make of it."""
     if encoding not in ('latin1', 'latin-1'):
         raise pickle.UnpicklingError(f'encoding {encoding!r}')
-    return codecs.latin_1_encode(text)[0]
+    return text.encode('latin1')
 
 
-def _plain_array(subtype, shape, kind):
-    """`numpy._reconstruct`, for plain arrays only."""
-    if subtype is not np.ndarray:
-        raise pickle.UnpicklingError('array subclass')
-    return _reconstruct(subtype, shape, kind)
-
-
-def _plain_dtype(name, align=False, copy=False):
-    """`numpy.dtype`, without dtypes that hold Python objects."""
-    dtype = np.dtype(name, align, copy)
-    if dtype.hasobject:
-        raise pickle.UnpicklingError('array of objects')
-    return dtype
-
-
-_KNOWN = {(f'numpy.{core}.multiarray', '_reconstruct'): _plain_array for core in ('core', '_core')}
-_KNOWN |= {('numpy', 'ndarray'): np.ndarray, ('numpy', 'dtype'): _plain_dtype, ('_codecs', 'encode'): _latin1}
+_KNOWN = {(f'numpy.{core}.multiarray', '_reconstruct'): _reconstruct for core in ('core', '_core')}
+_KNOWN |= {(f'numpy.{core}.numeric', '_frombuffer'): _from_buffer for core in ('core', '_core')}
+_KNOWN |= {('numpy', 'ndarray'): _Name, ('numpy', 'dtype'): _Dtype, ('_codecs', 'encode'): _latin1}
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -47,6 +89,19 @@ class _PlainUnpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f'it names {module}.{name}, which is not plain data') from None
 
 
+def _plain(value):
+    """The data with arrays in place of what stood for them."""
+    if isinstance(value, _Array) and value.array is not None:
+        return value.array
+    if isinstance(value, dict):
+        return {_plain(k): _plain(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_plain(v) for v in value)
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, bytearray)):
+        return value
+    raise pickle.UnpicklingError(f'a {type(value).__name__.strip("_")} where data was expected')
+
+
 def load(path, encoding: str = 'latin1'):
     """The plain data in the pickle at `path`.
 
@@ -55,8 +110,9 @@ def load(path, encoding: str = 'latin1'):
     """
     try:
         with open(path, 'rb') as file:
-            return _PlainUnpickler(file, encoding=encoding).load()
+            return _plain(_PlainUnpickler(file, encoding=encoding).load())
     except OSError as error:
         raise UserError(f'{path}: {error.strerror}') from error
     except Exception as error:      # damaged pickles raise almost anything
-        raise UserError(f'{path}: not a pickle of plain arrays ({error}); fetch the file again') from error
+        reason = ' '.join(str(error).split())
+        raise UserError(f'{path}: not a pickle of plain arrays ({reason}); fetch the file again') from error

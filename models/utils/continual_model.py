@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from utils.conf import get_device
+from utils.errors import UserError
 
 
 class ContinualModel(nn.Module):
@@ -84,6 +85,8 @@ class ContinualModel(nn.Module):
         if not params:
             return None
         lr, wd = self.args.lr if lr is None else lr, self.args.optim_wd
+        if self.args.optim_nesterov and not self.args.optim_mom:
+            raise UserError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
         if self.args.optimizer == 'sgd':
             return torch.optim.SGD(params, lr=lr, weight_decay=wd, momentum=self.args.optim_mom,
                                    nesterov=self.args.optim_nesterov)

@@ -41,9 +41,9 @@ def test_tuning_writes_rules_from_training_data_alone_and_goes_on_where_it_was(c
     assert call(tune, *words) == ''                                         # every trial has its row
     monkeypatch.setattr('utils.args.ROOT', tmp_path)
     best = max(rows[2:4], key=lambda r: float(r['accuracy']))
-    values = model_config('scroll', 'best', dict(weights=tiny_weights, dataset='seq-digits', buffer_size=15))
+    values, _ = model_config('scroll', 'best', dict(weights=tiny_weights, dataset='seq-digits', buffer_size=15))
     assert values['iterations'] == int(best['iterations']) and values['ridge_lambda'] in (0.1, 1.0)
-    assert model_config('scroll', 'best', dict(weights='other', dataset='seq-digits', buffer_size=9)) == dict(scale=2.0)
+    assert model_config('scroll', 'best', dict(weights='other', dataset='seq-digits', buffer_size=9))[0] == dict(scale=2.0)
 
 
 def _without_test_images():
