@@ -158,12 +158,14 @@ class ScrollModel(ContinualModel):
 
         x: uint8 images (B, H, W, C), or network inputs (B, 3, S, S).
         """
+        out = torch.full((len(x), self.N_CLASSES), -torch.inf, dtype=torch.float64)
+        if not hasattr(self.learner, 'statistics_'):
+            return out.to(x.device)
         adapted = None if self._force_online else self.learner.adapted_
         if adapted is None:
             logits = self.learner.predictor().decision_function(self._features_of(x))
         else:
             logits = adapted.decision_function(x.cpu())
-        out = torch.full((len(x), self.N_CLASSES), -torch.inf, dtype=torch.float64)
         out[:, self.to_stream[self.learner.classes_]] = torch.from_numpy(logits)
         return out.to(x.device)
 

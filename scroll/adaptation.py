@@ -68,7 +68,7 @@ class Adaptation:
         for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1)):
             if getattr(self, name) < least:
                 raise InputError(f'adaptation {name} {getattr(self, name)}: expected at least {least}')
-        for name in ('lr', 'classifier_lr', 'scale_lr'):
+        for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale'):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InputError(f'adaptation {name} {getattr(self, name)}: expected a number of at least 0')
         if not (np.isfinite(self.scale) and self.scale > 0):
@@ -145,9 +145,11 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
 
     There is no schedule of rates, so f* after n updates on the way is f* of `iterations=n`.
     """
-    mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
-    if mode == 'none':
+    if settings.mode == 'none':
         raise InputError('adaptation mode none: there is no f*, use f_T')
+    mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
+    if mode == 'full' and min(settings.minibatch, len(exemplars)) < 2:
+        raise InputError('full tuning needs minibatches of two samples or more, for its batch norms: use adapters')
     targets = torch.from_numpy(np.searchsorted(predictor.classes, exemplars.labels))
     scale = settings.scale
     if settings.calibrate:
@@ -168,16 +170,12 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
                 losses.append(trained.update(x, targets[rows.to(device)]))
                 if progress:
                     progress(losses[-1])
-        yield trained.result(predictor.classes, embedder, scale, _finite(losses), mode)
-
-
-def _finite(losses: list) -> np.ndarray:
-    """The losses as float32 (updates,); InputError if one is not finite."""
-    values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
-    if not np.isfinite(values).all():
-        raise InputError(f'adaptation diverged at update {int(np.flatnonzero(~np.isfinite(values))[0])}: lower the '
-                         'learning rates')
-    return values
+        values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
+        f_star = trained.result(predictor.classes, embedder, scale, values, mode)
+        shown = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
+        if not (np.isfinite(values).all() and np.isfinite(f_star.decision_function(shown)).all()):
+            raise InputError(f'adaptation diverged within {stop} updates: lower the learning rates')
+        yield f_star
 
 
 def _minibatches(count: int, size: int, random: torch.Generator):

@@ -18,6 +18,7 @@ from torch import nn
 
 from scroll.errors import InputError
 from scroll.images import Preprocessing, check_images
+from scroll.randomness import torch_stream
 from scroll.statistics import GRID
 
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
@@ -35,7 +36,10 @@ def quantise(features) -> np.ndarray:
     Raises:
         InputError: not a 2-D numeric array, or a value that is not finite (the first such sample is named).
     """
-    features = np.asarray(features)
+    try:
+        features = np.asarray(features)
+    except ValueError as error:
+        raise InputError(f'features are not a table of numbers: {error}') from error
     if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected numbers (N, d)')
     features = features.astype(np.float64, copy=True)
@@ -81,12 +85,14 @@ class Embedder:
                  chunk: int = 64, channels_last: bool = True, cache=None):
         if dtype not in DTYPES:
             raise InputError(f'dtype {dtype!r}: expected one of {", ".join(DTYPES)}')
+        if int(chunk) < 1:
+            raise InputError(f'chunk {chunk}: expected at least one image')
         self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, torch.device(device), int(chunk)
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
         self.net = copy.deepcopy(self.pristine).to(self.device)
         size = preprocessing.input_size
-        fold_batch_norm(self.net, torch.zeros(1, 3, size, size, device=self.device))
+        fold_batch_norm(self.net, torch.randn(2, 3, size, size, generator=torch_stream(0, 'example')).to(self.device))
         self.net = self.net.to(memory_format=self.layout)
         self.dim = self.features(np.zeros((1, 8, 8, 3), np.uint8)).shape[1]
         self.psi_digest = state_digest(self.pristine)
@@ -96,7 +102,7 @@ class Embedder:
     def _digest(self) -> str:
         machine = torch.cuda.get_device_name(self.device) if self.device.type == 'cuda' else \
             f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
-        return hashlib.sha256(repr((self.psi_digest, type(self.pristine).__name__, self.preprocessing, self.dtype, self.chunk,
+        return hashlib.sha256(repr((self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
                                     str(self.layout), torch.__version__, self.device.type, machine)).encode()).hexdigest()
 
     def with_net(self, net: nn.Module) -> 'Embedder':
@@ -133,7 +139,8 @@ class Embedder:
         images = check_images(images)
         keys = sample_keys(images.numpy())
         out = np.empty((len(images), self.dim), np.int32)
-        missing = np.arange(len(images)) if self.cache is None else self.cache.read(keys, out)
+        places = keys ^ _shape_key(images)          # equal bytes of another shape are another image
+        missing = np.arange(len(images)) if self.cache is None else self.cache.read(places, out)
         if progress and len(missing) < len(images):
             progress(len(images) - len(missing))
         for start in range(0, len(missing), 16 * self.chunk):
@@ -144,10 +151,15 @@ class Embedder:
                 raise InputError(f'psi gives features that are not finite for sample {bad[0]}')
             out[part] = quantise(raw)
             if self.cache is not None:
-                self.cache.add(keys[part], out[part])
+                self.cache.add(places[part], out[part])
             if progress:
                 progress(len(part))
         return out, keys
+
+
+def _shape_key(images: torch.Tensor) -> np.uint64:
+    """A number for the shape of an image."""
+    return sample_keys(np.array([images.shape[1:]], np.int64))[0]
 
 
 def state_digest(net: nn.Module) -> str:
@@ -193,7 +205,7 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
             setattr(net.get_submodule(parent), leaf, new)
     with torch.no_grad():
         after = net.features(example)
-    if not torch.allclose(before, after, rtol=1e-3, atol=1e-4 * float(before.abs().max() + 1e-6)):
+    if not (torch.isfinite(before).all() and torch.allclose(before, after, rtol=1e-3, atol=1e-4 * float(before.abs().max()))):
         for parent, leaf, module in reversed(originals):
             setattr(parent, leaf, module)
 

@@ -130,6 +130,13 @@ class ExemplarBuffer:
     def __len__(self) -> int:
         return sum(len(kept.keys) for kept in self._kept.values())
 
+    def check(self, samples: np.ndarray) -> None:
+        """InputError if these samples cannot be kept beside those that are: another shape or dtype."""
+        for kept in self._kept.values():
+            if kept.samples.shape[1:] != samples.shape[1:] or kept.samples.dtype != samples.dtype:
+                raise InputError(f'samples have shape {samples.shape[1:]} and dtype {samples.dtype}: the buffer holds '
+                                 f'{kept.samples.shape[1:]}, {kept.samples.dtype}')
+
     def update(self, keys, features, samples, labels, statistics: Statistics) -> None:
         """Offer one segment. `statistics` must count it already: its sums are the herding target.
 
@@ -152,7 +159,7 @@ class ExemplarBuffer:
         for key, label in zip(np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()):
             if label in self._kept:
                 kept = self._kept[label]
-                self._kept[label] = kept.take(kept.keys != key)
+                self._kept[label] = kept.take(np.delete(np.arange(len(kept.keys)), np.flatnonzero(kept.keys == key)[:1]))
         self._kept = {label: kept for label, kept in self._kept.items() if len(kept.keys)}
 
     def _settle(self, offered: dict, statistics: Statistics) -> None:

@@ -76,8 +76,12 @@ def check_images(images, name: str = 'X') -> torch.Tensor:
     """uint8 array or tensor (N, H, W, C) or (N, H, W) as a CPU tensor; anything else is an InputError."""
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'The given NumPy array is not writable')      # it is only read
-        images = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
-    if images.dtype != torch.uint8 or images.dim() not in (3, 4) or (images.dim() == 4 and images.shape[3] not in (1, 3)):
+        try:
+            images = torch.as_tensor(np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f'{name} is not an array of images: {error}') from error
+    if images.dtype != torch.uint8 or images.dim() not in (3, 4) or (images.dim() == 4 and images.shape[3] not in (1, 3)) \
+            or 0 in images.shape[1:]:
         raise InputError(f'{name} has dtype {images.dtype} and shape {tuple(images.shape)}: '
                          'images must be uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W)')
     return images
@@ -129,6 +133,11 @@ class Augmentation:
     padding: float = 6 / 84
     flip: bool = True
     jitter: float = 0.0
+
+    def __post_init__(self):
+        for name in ('padding', 'jitter'):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InputError(f'augmentation {name} {getattr(self, name)}: expected a number of at least 0')
 
     def __call__(self, images: torch.Tensor, preprocessing: Preprocessing, generator: torch.Generator) -> torch.Tensor:
         """uint8 (B, H, W, C) -> augmented network input (B, 3, S, S), float32; padding is zero after normalisation."""

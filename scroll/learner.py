@@ -65,15 +65,19 @@ class Scroll:
     def set_params(self, **params) -> 'Scroll':
         """Change constructor arguments by name; takes effect at the next `fit`, or where the argument is next used."""
         known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise InputError(f'unknown parameter {name!r}: expected one of {", ".join(known)}')
-            setattr(self, name, value)
+        unknown = [name for name in params if name not in known]
+        if unknown:
+            raise InputError(f'unknown parameter {unknown[0]!r}: expected one of {", ".join(known)}')
+        vars(self).update(params)
+        if hasattr(self, '_online'):
+            self._online = None
         return self
 
     def fit(self, X, y) -> 'Scroll':
-        """Forget everything, then learn from one segment."""
-        return self.forget().partial_fit(X, y)
+        """Forget everything, then learn from one segment. Bad input changes nothing."""
+        learned = type(self)(**self.get_params()).partial_fit(X, y)
+        vars(self).update(vars(learned))
+        return self
 
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
@@ -103,6 +107,8 @@ class Scroll:
             raise InputError('X has no samples: expected at least one')
         if not hasattr(self, 'statistics_'):
             self._begin(features.shape[1])
+        if self.buffer_ is not None:
+            self.buffer_.check(samples)
         self.statistics_.add(features, labels)
         if self.buffer_ is not None:
             self.buffer_.update(keys, features, samples, labels, self.statistics_)
@@ -125,6 +131,8 @@ class Scroll:
         ours, theirs = (None if s.embedder is None else s.embedder.digest for s in (self, other))
         if ours != theirs:
             raise InputError('cannot merge learners with different psi: their features do not mean the same')
+        if self.buffer_ is not None and other.buffer_ is not None and len(other.buffer_):
+            self.buffer_.check(other.buffer_.content().samples)
         self.statistics_.merge(other.statistics_)
         if self.buffer_ is not None and other.buffer_ is not None:
             self.buffer_.merge(other.buffer_, self.statistics_)
@@ -150,7 +158,7 @@ class Scroll:
         `progress`, if given, is called with the loss after each update.
         """
         online = self.predictor()
-        settings = self.adaptation or Adaptation()
+        settings, self.adapted_ = self.adaptation or Adaptation(), None
         if settings.mode != 'none':
             if self.buffer_ is None:
                 raise InputError('adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode none')

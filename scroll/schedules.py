@@ -9,6 +9,7 @@ would make neighbours overlap by one). A segment order[k_t:k_{t+1}] is what a le
 labels, spec and seed.
 """
 import hashlib
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,7 +120,7 @@ def _parse(spec: str):
 
 def _whole(spec: str, what: str, text) -> int:
     """A positive whole number out of a spec."""
-    if text is None or not str(text).isdecimal() or int(text) == 0:
+    if text is None or not re.fullmatch('[0-9]{1,15}', str(text)) or int(text) == 0:
         raise InputError(f'schedule {spec!r}: {what} must be a positive whole number; {GRAMMAR}')
     return int(text)
 
@@ -130,7 +131,7 @@ def _class_order(spec: str, order: str, classes: np.ndarray, random: np.random.G
         return classes
     if order == 'random':
         return random.permutation(classes)
-    listed = [int(item) for item in order.split('-') if item.isdecimal()]
+    listed = [int(item) if re.fullmatch('[0-9]{1,15}', item) else -1 for item in order.split('-')]
     if sorted(listed) != classes.tolist():
         raise InputError(f'schedule {spec!r}: order must be label, random, or each of the {len(classes)} classes once, '
                          'joined by -')

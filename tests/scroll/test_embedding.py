@@ -64,7 +64,6 @@ def test_keys_are_equal_for_equal_samples_only():
     for same in (x.copy(), np.asfortranarray(x), x[::-1][::-1], np.repeat(x, 2, axis=2)[:, :, ::2]):
         np.testing.assert_array_equal(sample_keys(same), keys)
     np.testing.assert_array_equal(sample_keys(x[[2, 0, 2]]), keys[[2, 0, 2]])               # sample by sample
-    assert not set(sample_keys(x.reshape(4, 3, 2)).tolist()) & set(keys.tolist())           # equal bytes, another image
     assert len(sample_keys(x[:0])) == 0
 
 
