@@ -5,7 +5,6 @@
 """
 import os
 import sys
-from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))     # `datasets` is ours, whatever else is installed
 
@@ -20,7 +19,7 @@ from utils.args import (  # noqa: E402
     parse_known,
     relax_required,
 )
-from utils.errors import UserError  # noqa: E402
+from utils.errors import UserError, run_command  # noqa: E402
 from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
 
 
@@ -142,21 +141,15 @@ def initialize(args):
     return get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset), dataset, args
 
 
+def run(args=None) -> None:
+    """One run, from arguments to results."""
+    from utils.training import train
+    train(*initialize(parse_args() if args is None else args))
+
+
 def main(args=None) -> int:
-    """Run; returns the exit code: 0, or 2 after one line on what the user can mend."""
-    from scroll.errors import InputError
-    try:
-        args = parse_args() if args is None else args
-        model, dataset, args = initialize(args)
-        from utils.training import train
-        train(model, dataset, args)
-    except (UserError, InputError) as error:
-        print(f'{Path(__file__).name}: error: {" ".join(str(error).split())}', file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print('interrupted: nothing was written', file=sys.stderr)
-        return 130
-    return 0
+    """`run`, as an exit code: 0, or 2 after one line on what the user can mend."""
+    return run_command(lambda: run(args))
 
 
 if __name__ == '__main__':

@@ -99,7 +99,7 @@ def main(argv=None):
     per_epoch = len(x_train) // args.batch_size
     total, warm = args.epochs * per_epoch, per_epoch
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda i: (i + 1) / warm if i < warm else
-                                                 0.5 * (1 + math.cos(math.pi * (i - warm) / (total - warm))))
+                                                 0.5 * (1 + math.cos(math.pi * (i - warm) / max(1, total - warm))))
     checkpoint, curve, first = Path(f'{args.out}.checkpoint'), [], 0
     settings = json.dumps({**vars(args), 'data': digest}, sort_keys=True)
     if checkpoint.is_file():
@@ -147,4 +147,5 @@ def main(argv=None):
 
 
 if __name__ == '__main__':
-    main()
+    from utils.errors import run_command
+    sys.exit(run_command(main))

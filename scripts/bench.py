@@ -21,6 +21,7 @@ from scroll.embedding import Embedder, quantise  # noqa: E402
 from scroll.images import Preprocessing  # noqa: E402
 from scroll.learner import Scroll  # noqa: E402
 from scroll.statistics import Statistics  # noqa: E402
+from utils.errors import run_command  # noqa: E402
 
 
 def seconds(*functions, rounds: int) -> list:
@@ -136,4 +137,4 @@ def main():
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(run_command(main))

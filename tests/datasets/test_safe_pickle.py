@@ -55,7 +55,7 @@ def loaded(path, content, *args, **kwargs):
 
 ARRAYS = {'bytes': np.arange(24, dtype=np.uint8).reshape(2, 3, 4), 'all bytes': np.arange(256, dtype=np.uint8),
           'columns first': np.asfortranarray(np.arange(6.0).reshape(2, 3)), 'big-endian': np.array([1, 2, 3], '>i4'),
-          'a number': np.array(5), 'words': np.array(['x', 'yz'])}
+          'axes moved': np.arange(24, dtype=np.uint8).reshape(2, 3, 4).transpose(0, 2, 1), 'a number': np.array(5), 'words': np.array(['x', 'yz'])}
 
 
 @pytest.mark.parametrize('protocol', range(6))

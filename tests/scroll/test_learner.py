@@ -140,6 +140,13 @@ def test_a_refused_change_keeps_f_star(adapted, toy):
     assert adapted.adapted_ is before
 
 
+def test_an_adaptation_that_fails_keeps_the_last(adapted):
+    before = adapted.adapted_
+    with refused():
+        adapted.set_params(adaptation=Adaptation(iterations=1, lr=1e37)).adapt()
+    assert adapted.adapted_ is before
+
+
 def test_mode_none_leaves_f_T_in_use(adapted, toy):
     plain = Scroll(adapted.embedder, adaptation=Adaptation(mode='none')).fit(*toy)
     expected = plain.decision_function(toy[0])

@@ -144,7 +144,13 @@ def test_a_malformed_spec_is_refused_in_one_line(spec):
 
 
 def test_a_batch_larger_than_any_task_cuts_nothing():
-    assert make_schedule('split:2,batch=999999999999999999', LABELS).digest() == make_schedule('split:2', LABELS).digest()
+    assert make_schedule('split:2,batch=999999999999999', LABELS).digest() == make_schedule('split:2', LABELS).digest()
+
+
+@pytest.mark.parametrize('order', ['x-0', '-0', '-1-0', '0'])
+def test_a_class_that_cannot_be_listed_is_not_guessed(order):
+    with refused():
+        make_schedule(f'split:2,order={order}', [-1, 0])
 
 
 def test_no_labels_is_refused():
