@@ -26,7 +26,8 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action):
         text = action.help or ''
-        if action.default in (None, False, [], argparse.SUPPRESS) or 'default' in text or not action.option_strings:
+        hidden = action.default is None or action.default is False or action.default in ([], argparse.SUPPRESS)
+        if hidden or 'default' in text or not action.option_strings:
             return text
         return f"{text} (default: {str(action.default).replace('%', '%%')})".strip()
 

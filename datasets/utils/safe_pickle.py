@@ -63,9 +63,12 @@ def _reconstruct(subtype, shape, kind):
     return _Array()
 
 
-def _from_buffer(content, dtype, shape, order):
+def _from_buffer(content, dtype, shape, order, axis_order=None):
     made = _Array()
-    made.array = _filled(content, dtype, shape, order)
+    if order == 'K' and axis_order is not None:
+        made.array = _filled(content, dtype, shape, 'C').transpose(axis_order)
+    else:
+        made.array = _filled(content, dtype, shape, order)
     return made
 
 

@@ -143,7 +143,7 @@ def run(args) -> dict:
 
 @pytest.mark.slow
 def test_sgd_learns_a_task_and_forgets_it_under_splits(parse):
-    flags = ['--lr', '0.03', '--optim_mom', '0.9', '--n_epochs', '2', '--drop_last', '1', '--enable_other_metrics', '1', '--n_splits']
+    flags = ['--lr', '0.03', '--optim_mom', '0.9', '--n_epochs', '4', '--drop_last', '1', '--enable_other_metrics', '1', '--n_splits']
     whole = run(parse('sgd', *flags, '1'))
     assert whole['final_accuracy'] > 50                         # chance is 10
     split = run(parse('sgd', *flags, '5'))
