@@ -158,8 +158,10 @@ class Scroll:
         `progress`, if given, is called with the loss after each update.
         """
         online = self.predictor()
-        settings, self.adapted_ = self.adaptation or Adaptation(), None
-        if settings.mode != 'none':
+        settings = self.adaptation or Adaptation()
+        if settings.mode == 'none':
+            self.adapted_ = None
+        else:
             if self.buffer_ is None:
                 raise InputError('adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode none')
             exemplars = self.buffer_.content()

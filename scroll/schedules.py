@@ -131,8 +131,9 @@ def _class_order(spec: str, order: str, classes: np.ndarray, random: np.random.G
         return classes
     if order == 'random':
         return random.permutation(classes)
-    listed = [int(item) if re.fullmatch('[0-9]{1,15}', item) else -1 for item in order.split('-')]
-    if sorted(listed) != classes.tolist():
+    items = order.split('-')
+    listed = [int(item) for item in items if re.fullmatch('[0-9]{1,15}', item)]
+    if len(listed) != len(items) or sorted(listed) != classes.tolist():
         raise InputError(f'schedule {spec!r}: order must be label, random, or each of the {len(classes)} classes once, '
                          'joined by -')
     return np.array(listed, dtype=classes.dtype)
