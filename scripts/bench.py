@@ -17,7 +17,7 @@ import torch  # noqa: E402
 
 from backbone import get_backbone_class, weights  # noqa: E402
 from scroll.adaptation import Adaptation, adapt  # noqa: E402
-from scroll.embedding import Embedder, quantise  # noqa: E402
+from scroll.embedding import Embedder, FeatureCache, quantise  # noqa: E402
 from scroll.images import Preprocessing  # noqa: E402
 from scroll.learner import Scroll  # noqa: E402
 from scroll.statistics import Statistics  # noqa: E402
@@ -72,7 +72,8 @@ def cached_stage(net, preprocessing, rounds, images):
         first.cache.flush()
 
         def run():
-            learner = Scroll(Embedder(net, preprocessing, cache=folder), buffer_size=500)
+            first.cache = FeatureCache(first.cache.folder, first.dim)
+            learner = Scroll(first, buffer_size=500)
             for part in np.array_split(np.argsort(labels, kind='stable'), 50):
                 learner.partial_fit(images[part], labels[part])
         return len(images) / seconds(run, rounds=rounds)[0]
@@ -123,7 +124,7 @@ def main():
         bare, online = online_stage(net, preprocessing, options.rounds, images, dtype)
         print(f'| online stage, {dtype} | {online:.0f} images/s | bare forward pass {bare:.0f} images/s | {online / bare:.2f} |')
     cached = cached_stage(net, preprocessing, options.rounds, np.concatenate([images] * 2 + [255 - images] * 2))
-    print(f'| online stage, cached | {cached:.0f} images/s | 50,000 images: {50_000 / cached:.2f} s | |')
+    print(f'| online stage, cached | {cached:.0f} images/s | 50,000 images in {50_000 / cached:.2f} s | |')
     plain, exact = gram(options.rounds, dim)
     print(f"| exact statistics | {1e3 * exact:.0f} ms for 20,000 | float64 X'X {1e3 * plain:.0f} ms | {exact / plain:.2f} |")
     for strategy in ('herding', 'hash'):
