@@ -3,6 +3,7 @@
 
     python main.py --model scroll --dataset seq-cifar100 --n_splits 50
 """
+import argparse
 import os
 import sys
 
@@ -54,19 +55,33 @@ def parse_args(cmd=None):
     if about is not None:
         apply_defaults(parser, about.options, f'--weights {chosen.weights}')
     apply_defaults(parser, *dataset_config(normalise(chosen.dataset), chosen.dataset_config))
-    apply_defaults(parser, from_model, f'defaults of {chosen.model}')
+    apply_defaults(parser, (dict(n_epochs=1) if model.ONLINE else {}) | from_model, f'defaults of {chosen.model}')
     known = parse_known(parser, cmd)
     known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
     apply_defaults(parser, *model_config(known['model'], known['model_config'] or 'default', known))
     relax_required(parser)
+    if dataset.is_task_free(argparse.Namespace(**known)):
+        parser.set_defaults(n_epochs=1)
     args = parser.parse_args(cmd)
     if getattr(args, 'minibatch_size', 0) is None:
         args.minibatch_size = args.batch_size
     args.model, args.dataset, args.backbone = (normalise(x) for x in (args.model, args.dataset, args.backbone))
+    _check_method(model, dataset, args, cmd)
+    return args
+
+
+def _check_method(model, dataset, args, cmd) -> None:
+    """UserError if the method cannot run on this stream, or was given a flag that it has no use for."""
     for flag, why in model.REFUSED_FLAGS.items():
         if any(item.split('=')[0] == f'--{flag}' for item in cmd):
             raise UserError(f'--{flag} has no effect on --model {args.model}: {why}')
-    return args
+    task_free = dataset.is_task_free(args)
+    if task_free and 'general-continual' not in getattr(model, 'COMPATIBILITY', ['general-continual']):
+        raise UserError(f'--model {args.model} needs to be told where tasks begin and end, and this stream has no tasks: use '
+                        '--n_splits, or a method for streams without tasks (er, der, er-ace, mir, scroll, ...)')
+    if args.n_epochs != 1 and (task_free or model.ONLINE):
+        what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
+        raise UserError(f'--n_epochs {args.n_epochs}: {what}; use 1 or leave the flag out')
 
 
 def _peek(cmd):

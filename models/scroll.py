@@ -32,11 +32,12 @@ class ScrollModel(ContinualModel):
     """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
-    RAW_STREAM = True
+    RAW_STREAM = ONLINE = True
     REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr and --classifier_lr',
                      'optimizer': 'SCROLL adapts with AdaDelta', 'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
                      'optim_mom': 'SCROLL adapts with AdaDelta', 'optim_nesterov': 'SCROLL adapts with AdaDelta',
                      'lr_scheduler': 'SCROLL learns online without steps', 'drop_last': 'SCROLL learns from every sample',
+                     'bn': 'psi is frozen',
                      'eval_epochs': 'SCROLL sees every sample once'}
 
     @staticmethod
@@ -71,8 +72,6 @@ class ScrollModel(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        if args.n_epochs != 1:
-            raise UserError(f'--n_epochs {args.n_epochs}: SCROLL sees every sample once; use 1 or leave the flag out')
         if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
             raise UserError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
         self.net.requires_grad_(False)

@@ -12,4 +12,4 @@ class Sgd(ContinualModel):
         loss = self.loss(self.net(inputs), labels)
         loss.backward()
         self.opt.step()
-        return loss.item()
+        return loss

@@ -17,8 +17,9 @@ import numpy as np
 from scroll.errors import InputError
 from scroll.randomness import numpy_stream
 
-GRAMMAR = ("a schedule is split:<n>[,order=label|random|<class>-<class>-...] or iid, each with an optional ,batch=<b>; "
-           "for example split:50  split:10,order=random  iid,batch=32")
+GRAMMAR = ("a schedule is split:<n>[,order=label|random|<class>-<class>-...], iid, or gaussian[:sigma=<s>][,order=...], each "
+           "with an optional ,batch=<b>; for example split:50  split:10,order=random  iid,batch=32  gaussian:sigma=0.5")
+_TASK_FREE = ('gaussian',)
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,13 @@ class Schedule:
         cuts: int64 (T + 1,), from 0 to N, increasing: segment t is order[cuts[t]:cuts[t + 1]].
         tasks: int64 (S + 1,), a subset of `cuts` with both ends: where Mammoth's tasks begin and end.
         spec: the text it was made from.
+        task_free: classes come and go without boundaries; `tasks` is then the whole stream.
     """
     order: np.ndarray
     cuts: np.ndarray
     tasks: np.ndarray
     spec: str
+    task_free: bool = False
 
     def __post_init__(self):
         count = len(self.order)
@@ -73,8 +76,9 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
 
     Args:
         spec: see `GRAMMAR`. `split:<n>`: n segments of whole classes, in label order, in a seeded order or as listed;
-            samples of a segment in random order. `iid`: one segment, random order. `batch=<b>` cuts each segment into
-            pieces of b (the last may be smaller); tasks stay as they were.
+            samples of a segment in random order. `iid`: one segment, random order. `gaussian`: see `gaussian_order`; no
+            tasks. `batch=<b>` cuts each segment into pieces of b (the last may be smaller; 32 for `gaussian` where
+            nothing is said); tasks stay as they were.
         labels: int (N,).
         seed: of the run; the schedule draws from a stream of its own.
 
@@ -92,6 +96,10 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
         parts = [random.permutation(np.flatnonzero(np.isin(labels, group))) for group in groups]
     elif name == 'iid' and argument is None:
         parts = [random.permutation(len(labels))]
+    elif name == 'gaussian' and argument is None:
+        ordered = _class_order(spec, options.pop('order', 'label'), classes, random)
+        parts = [gaussian_order(labels, ordered, _positive(spec, 'sigma', options.pop('sigma', '0.5')), random)]
+        options.setdefault('batch', '32')
     else:
         raise InputError(f'schedule {spec!r}: {GRAMMAR}')
     batch = options.pop('batch', None)
@@ -102,20 +110,54 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     if batch is not None:
         step = _whole(spec, 'batch', batch)
         cuts = np.unique(np.concatenate([tasks, *(np.arange(a, b, step) for a, b in zip(tasks[:-1], tasks[1:]))]))
-    return Schedule(np.concatenate(parts), cuts, tasks, spec)
+    return Schedule(np.concatenate(parts), cuts, tasks, spec, is_task_free(spec))
+
+
+def is_task_free(spec: str) -> bool:
+    """Whether the schedule that `spec` describes has no task boundaries; looks at no data."""
+    return _parse(spec)[0] in _TASK_FREE
+
+
+def gaussian_order(labels: np.ndarray, classes: np.ndarray, sigma: float, random: np.random.Generator) -> np.ndarray:
+    """The Gaussian schedule of Shanahan et al. 2021, as a permutation: classes rise and fall one after the other.
+
+    At stream time u in [0, 1) the next sample's class is drawn, among those with samples left, with weights
+    exp(-(u - mu_j)^2 / (2 s^2)), mu_j = (j + 1/2) / K for the j-th of `classes`, s = sigma / K; the sample at random.
+
+    Returns:
+        int64 (N,), a permutation of the samples.
+    """
+    count, width = len(labels), sigma / len(classes)
+    peaks = (np.arange(len(classes)) + 0.5) / len(classes)
+    waiting = [random.permutation(np.flatnonzero(labels == c)) for c in classes]
+    left = np.array([len(samples) for samples in waiting])
+    uniform, order = random.random(count), np.empty(count, np.int64)
+    for i in range(count):
+        closeness = np.where(left > 0, -((i / count - peaks) / width) ** 2 / 2, -np.inf)
+        cumulative = np.exp(closeness - closeness.max()).cumsum()          # the nearest peak with samples left has weight 1
+        j = int(np.searchsorted(cumulative, uniform[i] * cumulative[-1], side='right'))
+        if j == len(classes):                                               # rounding
+            j = int(closeness.argmax())
+        left[j] -= 1
+        order[i] = waiting[j][left[j]]
+    return order
 
 
 def _parse(spec: str):
     """'name:argument,key=value' -> (name, argument or None, options)."""
-    head, *rest = str(spec).replace(' ', '').split(',')
-    name, colon, argument = head.partition(':')
-    options = {}
-    for item in rest:
+    name, colon, rest = str(spec).replace(' ', '').partition(':')
+    comma = colon
+    if not colon:
+        name, comma, rest = name.partition(',')
+    items, argument, options = rest.split(',') if comma else [], None, {}
+    if colon and '=' not in items[0]:
+        argument = items.pop(0)
+    for item in items:
         key, equals, value = item.partition('=')
         if not equals or key in options:
             raise InputError(f'schedule {spec!r}: cannot read {item!r}; {GRAMMAR}')
         options[key] = value
-    return name, argument if colon else None, options
+    return name, argument, options
 
 
 def _whole(spec: str, what: str, text) -> int:
@@ -123,6 +165,13 @@ def _whole(spec: str, what: str, text) -> int:
     if text is None or not re.fullmatch('[0-9]{1,15}', str(text)) or int(text) == 0:
         raise InputError(f'schedule {spec!r}: {what} must be a positive whole number; {GRAMMAR}')
     return int(text)
+
+
+def _positive(spec: str, what: str, text: str) -> float:
+    """A positive number out of a spec."""
+    if not re.fullmatch(r'[0-9]{1,9}(\.[0-9]{1,9})?', text) or float(text) == 0:
+        raise InputError(f'schedule {spec!r}: {what} must be a positive number; {GRAMMAR}')
+    return float(text)
 
 
 def _class_order(spec: str, order: str, classes: np.ndarray, random: np.random.Generator) -> np.ndarray:

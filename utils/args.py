@@ -110,6 +110,8 @@ def add_experiment_args(parser) -> None:
     group.add_argument('--scheduler_mode', choices=('epoch', 'iter'), default='epoch', help='when the scheduler steps')
     group.add_argument('--lr_milestones', type=whole(1), nargs='+', default=[], help='steps at which multisteplr decays')
     group.add_argument('--sched_multistep_lr_gamma', type=real(0), default=0.1, help='factor of multisteplr')
+    group.add_argument('--bn', choices=('train', 'frozen'), default='train',
+                       help='batch norms: statistics of the batch, or those that the network came with')
 
 
 def add_management_args(parser) -> None:

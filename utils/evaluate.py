@@ -2,6 +2,12 @@
 import torch
 
 
+def serve(loader, model) -> None:
+    """Let a loader of ours give batches as the method wants them; loaders of foreign make give what they give."""
+    if hasattr(loader, 'serve'):
+        loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device)
+
+
 @torch.no_grad()
 def evaluate(model, dataset, last: bool = False, loaders=None):
     """Accuracies in percent for each task so far; random state and training mode are left as they were.
@@ -23,7 +29,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None):
         model.net.eval()
     class_il, task_il = [], []
     for task, loader in loaders:
-        loader.raw = model.RAW_STREAM
+        serve(loader, model)
         own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
         hits = torch.zeros(2, dtype=torch.int64, device=model.device)
         for inputs, labels in loader:

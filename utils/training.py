@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from utils import metrics, plots, results
 from utils.conf import results_folder
-from utils.evaluate import evaluate
+from utils.errors import UserError
+from utils.evaluate import evaluate, serve
 from utils.plugins import ROOT
 from utils.schedulers import get_scheduler
 
@@ -62,27 +63,61 @@ def train(model, dataset, args) -> dict:
 
 
 def _learn_task(model, dataset, loader, args, record) -> None:
-    loader.raw = model.RAW_STREAM
+    serve(loader, model)
     scheduler = get_scheduler(model, args)
     for epoch in range(args.n_epochs):
         with _Stopwatch(record.seconds, 'stream'):
-            if model.net is not None:
-                model.net.train()
+            training_mode(model.net, args.bn)
             model.meta_begin_epoch(epoch, dataset)
             bar = tqdm(loader, desc=f'Task {dataset.c_task + 1} - Epoch {epoch + 1}', leave=False,
                        disable=args.non_verbose or None, mininterval=0.5)
-            for inputs, labels, not_aug_inputs, *_ in bar:
+            losses = LossWatch(f'task {dataset.c_task + 1}, epoch {epoch + 1}')
+            for batch in bar:
                 if not model.RAW_STREAM:
-                    inputs, labels, not_aug_inputs = (x.to(model.device) for x in (inputs, labels, not_aug_inputs))
-                model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch)
+                    batch = [x.to(model.device) for x in batch]
+                inputs, labels, not_aug_inputs, *extras = batch
+                names = getattr(loader.dataset, 'extra_return_fields', ())
+                losses.add(model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras))))
                 record.images += len(labels)
                 if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()
             if scheduler and args.scheduler_mode == 'epoch':
                 scheduler.step()
+            losses.check()
             model.meta_end_epoch(epoch, dataset)
         if args.eval_epochs and (epoch + 1) % args.eval_epochs == 0 and epoch + 1 < args.n_epochs:
             print_accuracies(*evaluate(model, dataset), dataset, f' (epoch {epoch + 1})')
+
+
+def training_mode(net, bn: str) -> None:
+    """Train mode; with `--bn frozen` batch norms keep to the statistics they came with."""
+    if net is None:
+        return
+    net.train()
+    if bn == 'frozen':
+        for module in net.modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+                module.eval()
+
+
+class LossWatch:
+    """Stops a run whose loss is not finite; looks once in a while, since looking makes a GPU wait."""
+    _EVERY = 100
+
+    def __init__(self, where: str):
+        self.where, self.losses = where, []
+
+    def add(self, loss) -> None:
+        loss = loss.get('loss', 0.0) if isinstance(loss, dict) else loss
+        self.losses.append(torch.as_tensor(0.0 if loss is None else loss).detach())
+        if len(self.losses) >= self._EVERY:
+            self.check()
+
+    def check(self) -> None:
+        """UserError if a loss since the last check is not finite."""
+        if self.losses and not torch.isfinite(torch.stack([loss.float().cpu() for loss in self.losses])).all():
+            raise UserError(f'the loss is no longer finite ({self.where}): try a smaller --lr')
+        self.losses = []
 
 
 def _evaluate_task(model, dataset, record) -> None:

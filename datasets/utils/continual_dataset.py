@@ -13,9 +13,9 @@ from datasets.utils.loader import ImageLoader, InMemoryDataset
 from scroll.errors import InputError
 from scroll.images import Preprocessing
 from scroll.randomness import numpy_stream, stream_seed
-from scroll.schedules import make_schedule
+from scroll.schedules import is_task_free, make_schedule
 from utils.args import whole
-from utils.augmentations import BatchTransform
+from utils.augmentations import BatchTransform, PlainTransform
 from utils.errors import UserError
 from utils.evaluate import evaluate
 
@@ -50,6 +50,11 @@ class ContinualDataset:
     def get_parser(parser):
         """Add the data set's flags to `parser` and return it."""
         return parser
+
+    @classmethod
+    def is_task_free(cls, args) -> bool:
+        """Whether a stream made with these arguments has no task boundaries (Mammoth's general-continual setting)."""
+        return cls.SETTING == 'general-continual'
 
     def get_data_loaders(self):
         """Go to the next task: (train loader, test loader); the latter is also appended to `test_loaders`."""
@@ -122,7 +127,8 @@ class ScheduledDataset(ContinualDataset):
     def get_parser(parser):
         group = parser.add_argument_group('stream')
         group.add_argument('--n_splits', type=whole(1), help='tasks of whole classes, short for --schedule split:<n>')
-        group.add_argument('--schedule', help='split:<n>[,order=label|random|0-1-2..] or iid, and [,batch=<b>]')
+        group.add_argument('--schedule', help='split:<n>[,order=label|random|0-1-2..], iid or '
+                                               'gaussian[:sigma=<s>], and [,batch=<b>]')
         group.add_argument('--input_size', type=whole(8), help='pixels the network gets (default: what psi was trained at)')
         return parser
 
@@ -143,12 +149,21 @@ class ScheduledDataset(ContinualDataset):
         self.train_labels = self.class_order[self.images.train_labels]
         self.test_labels = self.class_order[self.images.test_labels]
         self.schedule = self._make_schedule()
+        if self.schedule.task_free:
+            self.SETTING = 'general-continual'
         self._task_classes = self._classes_by_task()
         sizes = [len(classes) for classes in self._task_classes]
         self.N_TASKS = len(sizes)
         self.N_CLASSES_PER_TASK = sizes[0] if len(set(sizes)) == 1 else sizes
         self.preprocessing = self._make_preprocessing()
         self.SIZE = self.images.train.shape[1:3]
+
+    @classmethod
+    def is_task_free(cls, args) -> bool:
+        try:
+            return args.schedule is not None and is_task_free(args.schedule)
+        except InputError as error:
+            raise UserError(f'--schedule: {error}') from error
 
     def _spec(self) -> str:
         if self.args.schedule is not None and self.args.n_splits:
@@ -188,7 +203,8 @@ class ScheduledDataset(ContinualDataset):
     def get_data_loaders(self):
         self.c_task += 1
         ids, ends = self.schedule.task(self.c_task)
-        train = InMemoryDataset(self.images.train[ids], torch.from_numpy(self.train_labels[ids]), self.get_transform())
+        train = InMemoryDataset(self.images.train[ids], torch.from_numpy(self.train_labels[ids]), self.get_transform(),
+                                indexes=ids)
         self.train_loader = ImageLoader(train, self.args.batch_size, shuffle=True, segment_ends=ends,
                                         drop_last=self.args.drop_last, seed=stream_seed(self.args.seed, f'shuffle {self.c_task}'))
         self.test_loaders.append(self.test_loader(self.c_task))
@@ -205,7 +221,7 @@ class ScheduledDataset(ContinualDataset):
         return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
 
     def get_normalization_transform(self):
-        return self.preprocessing.normalise
+        return PlainTransform(self.preprocessing)
 
     def get_class_names(self) -> list:
         """Names of the classes by label in the stream."""

@@ -6,36 +6,61 @@ the schedule's, and how it is carried in batches is the loader's.
 import numpy as np
 import torch
 
+from utils.augmentations import apply_transform
+
 
 class InMemoryDataset:
     """Images, labels and the transform that turns them into network input.
 
     Attributes:
-        data: uint8 (N, H, W, C). targets: int64 tensor (N,). transform: float batch (B, C, H, W) in [0, 1] -> network
-            input; for test data (`train=False`) uint8 (B, H, W, C) -> network input.
+        data: uint8 (N, H, W, C), array or tensor; may be reassigned together with `targets`, also to float tensors
+            (N, C, H, W) in [0, 1]. targets: int64 tensor (N,).
+        transform: a transform of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0, 1]; for test
+            data of uint8 (B, H, W, C).
+        not_aug_transform: the un-augmented image as methods see it; its presence says that `data` holds uint8 images.
+        extra_return_fields: names of further attributes, (N, ...) each, that batches end with.
+        indexes: int64 (N,), positions of the samples in the data set's files.
+        device: where images lie while batches are made of them.
     """
 
-    def __init__(self, data, targets, transform, train: bool = True):
+    def __init__(self, data, targets, transform, train: bool = True, device='cpu', indexes=None):
         self.data, self.targets, self.transform, self.train = data, targets, transform, train
+        self.device, self.indexes = torch.device(device), indexes
+        self.extra_return_fields, self._resident = (), (None, None)
+
+    @staticmethod
+    def not_aug_transform(images: torch.Tensor) -> torch.Tensor:
+        """uint8 (B, H, W, C) or (H, W, C) -> float (B, C, H, W) or (C, H, W) in [0, 1]."""
+        return images.movedim(-1, -3).float().div_(255)
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def __getitem__(self, index: int):
-        """(input, label, un-augmented image) of a training sample, (input, label) of a test sample."""
+        """(input, label, un-augmented image, *extra fields) of a training sample, (input, label) of a test sample."""
         return tuple(field[0] for field in self.batch(np.array([index])))
 
-    def raw(self, ids) -> torch.Tensor:
-        """The images as they are stored, uint8 (B, H, W, C); a slice is a view."""
-        return torch.from_numpy(self.data[ids]) if isinstance(self.data, np.ndarray) else self.data[ids]
+    def add_extra_return_field(self, name: str, values) -> None:
+        """Let batches end with the samples' rows of `values` (N, ...)."""
+        setattr(self, name, values)
+        self.extra_return_fields += (name,)
 
-    def batch(self, ids):
-        """The batch of these samples: as `__getitem__`, stacked."""
+    def raw(self, ids) -> torch.Tensor:
+        """The images as they are stored; a slice is a view."""
+        if self._resident[0] is not self.data:          # new data since the last call
+            self._resident = self.data, torch.as_tensor(self.data).to(self.device)
+        return self._resident[1][ids]
+
+    def batch(self, ids, raw_not_aug: bool = False):
+        """The batch of these samples: as `__getitem__`, stacked; with `raw_not_aug` un-augmented images stay uint8."""
         raw = self.raw(ids)
         if not self.train:
             return self.transform(raw), self.targets[ids]
-        plain = raw.permute(0, 3, 1, 2).float().div_(255)
-        return self.transform(plain), self.targets[ids], plain
+        plain = raw if raw_not_aug or raw.is_floating_point() else self.not_aug_transform(raw)
+        extras = (torch.as_tensor(getattr(self, name))[ids] for name in self.extra_return_fields)
+        ours = getattr(self.transform, 'batched', False)
+        inputs = self.transform(raw) if ours else apply_transform(self.not_aug_transform(raw), self.transform)
+        return inputs, self.targets[ids], plain, *extras
 
 
 class ImageLoader:
@@ -51,6 +76,7 @@ class ImageLoader:
 
     Attributes:
         raw: if set, batches are uint8 images (B, H, W, C), in place of both network input and un-augmented image.
+        raw_not_aug: if set, un-augmented images are uint8 (B, H, W, C).
     """
 
     def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None, drop_last: bool = False,
@@ -58,7 +84,14 @@ class ImageLoader:
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.segment_ends = None if segment_ends is None else np.asarray(segment_ends)
         self.generator = torch.Generator().manual_seed(seed)
-        self.raw = False
+        self.raw = self.raw_not_aug = False
+
+    def serve(self, raw: bool, raw_not_aug: bool, device) -> 'ImageLoader':
+        """Give batches as a method wants them, on its device (raw ones on the CPU); returns itself."""
+        self.raw, self.raw_not_aug = raw, raw_not_aug
+        if not raw:
+            self.dataset.device = torch.device(device)
+        return self
 
     def _ends(self) -> np.ndarray:
         """Segment ends, or the whole where the data has been replaced by data of another length."""
@@ -89,7 +122,7 @@ class ImageLoader:
         for a, b in self._batches():
             ids = slice(a, b) if order is None else order[a:b]
             if not self.raw:
-                yield self.dataset.batch(ids)
+                yield self.dataset.batch(ids, self.raw_not_aug)
             elif self.dataset.train:
                 images = self.dataset.raw(ids)
                 yield images, self.dataset.targets[ids], images

@@ -12,7 +12,7 @@ A method file defines a subclass with a `NAME` and an `observe`; the training lo
             loss = self.loss(self.net(inputs), labels)
             loss.backward()
             self.opt.step()
-            return loss.item()
+            return loss
 """
 import inspect
 
@@ -30,6 +30,8 @@ class ContinualModel(nn.Module):
         NAME: how `--model` calls it. COMPATIBILITY: settings it is made for. AVAIL_OPTIMS: choices of `--optimizer`.
         RAW_STREAM: the loaders then give `observe` and `forward` un-augmented uint8 images (B, H, W, C) as inputs, and
             spend no time on augmenting.
+        RAW_NOT_AUG: the loaders then give un-augmented images as uint8 (B, H, W, C), as a `Buffer(raw=True)` keeps them.
+        ONLINE: made to see every sample once; any other `--n_epochs` is refused.
         REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any work.
 
     Attributes, ready after `super().__init__`:
@@ -41,7 +43,7 @@ class ContinualModel(nn.Module):
     NAME: str
     COMPATIBILITY: list
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
-    RAW_STREAM = False
+    RAW_STREAM = RAW_NOT_AUG = ONLINE = False
     REFUSED_FLAGS = {}
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -101,7 +103,7 @@ class ContinualModel(nn.Module):
         return self.net(x)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        """Learn from one batch; returns the loss, or a dict with 'loss'.
+        """Learn from one batch; returns the loss (a number or a tensor: no need to wait for it), or a dict with 'loss'.
 
         Args:
             inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in [0, 1].

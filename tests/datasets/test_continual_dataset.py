@@ -75,7 +75,7 @@ def test_size_and_normalisation_come_from_the_weights_or_without_them_from_the_d
     assert digits('--weights', 'none').preprocessing.input_size == 8
     assert digits('--input_size', '20').preprocessing.input_size == 20
     x = torch.full((1, 3, 4, 4), 0.75)
-    assert torch.equal(digits().get_normalization_transform()(x), torch.full_like(x, 0.5))
+    assert torch.equal(digits().get_normalization_transform()(x), torch.full((1, 3, 16, 16), 0.5))
 
 
 @pytest.mark.parametrize('splits', [1, 3, 5])

@@ -37,7 +37,7 @@ def test_attributes_are_ready_after_the_constructor(build):
     model = build('--n_splits', '3')
     assert isinstance(model.net, torch.nn.Module) and model.args.lr == 0.5 and callable(model.loss)
     assert model.transform is model.original_transform and model.transform(torch.rand(3, 8, 8)).shape == (3, 16, 16)
-    assert model.normalization_transform(torch.rand(2, 3, 8, 8)).shape == (2, 3, 8, 8)
+    assert model.normalization_transform(torch.rand(2, 3, 8, 8)).shape == (2, 3, 16, 16)
     assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks, model.SETTING) == (10, 10, 3, 3, 'class-il')
     assert model.cpt == model.classes_per_task == [4, 3, 3] and build('--n_splits', '5').cpt == 2
     assert (model.current_task, model.task_iteration, model.epoch_iteration) == (0, 0, 0)

@@ -1,0 +1,25 @@
+"""Experience replay: each batch is joined by as many samples from a reservoir; one forward pass, one step.
+
+    python main.py --model er --dataset seq-cifar100 --buffer_size 500
+"""
+import torch
+
+from models.utils.replay_model import ReplayModel
+
+
+class Er(ReplayModel):
+    """ER (Ratcliff 1990; Robins 1995; with a reservoir Riemer et al. 2019): cross-entropy over all logits, mean over B + b."""
+    NAME = 'er'
+    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        batch, batch_labels = inputs, labels
+        if not self.buffer.is_empty():
+            replayed, replayed_labels = self.replay()
+            batch, batch_labels = torch.cat([inputs, replayed]), torch.cat([labels, replayed_labels])
+        self.opt.zero_grad()
+        loss = self.loss(self.net(batch), batch_labels)
+        loss.backward()
+        self.opt.step()
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        return loss

@@ -1,0 +1,31 @@
+"""What methods with a replay buffer share."""
+from models.utils.continual_model import ContinualModel
+from scroll.randomness import stream_seed
+from utils.args import add_rehearsal_args
+from utils.buffer import Buffer
+
+
+class ReplayModel(ContinualModel):
+    """A method with a buffer of un-augmented uint8 images.
+
+    Class attributes:
+        SELECTION: how the buffer chooses what it keeps (`utils.sample_selection`).
+
+    Attributes:
+        buffer: `utils.buffer.Buffer`, with a random stream of its own.
+    """
+    RAW_NOT_AUG = True
+    SELECTION = 'reservoir'
+
+    @staticmethod
+    def get_parser(parser):
+        add_rehearsal_args(parser)
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = Buffer(args.buffer_size, self.device, self.SELECTION, raw=True, seed=stream_seed(args.seed, 'buffer'))
+
+    def replay(self, size=None, **options) -> tuple:
+        """Up to `size` (default: `--minibatch_size`) random samples of the buffer, freshly augmented: (inputs, labels, ...)."""
+        return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform, device=self.device, **options)

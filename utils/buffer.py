@@ -1,0 +1,290 @@
+"""The replay buffer of the baselines, with Mammoth's interface: samples and what else is stored with them, row by row.
+
+Our own methods store un-augmented `uint8` images (B, H, W, C), a quarter of the memory of floats (`raw=True`); methods
+written for Mammoth store what they give, float images (B, C, H, W) in [0, 1] as a rule. Which row a sample gets is decided
+for a whole batch at once (`utils.sample_selection`), on the CPU, from a random stream of the buffer's own.
+
+SCROLL has a buffer of its own kind, `scroll.exemplars`.
+"""
+import numpy as np
+import torch
+
+from scroll.embedding import quantise
+from scroll.exemplars import herding_order, quotas
+from utils.augmentations import apply_transform
+from utils.sample_selection import make_selection
+
+ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels', 'attention_maps')
+
+
+class Buffer:
+    """At most `buffer_size` rows on one device.
+
+    Args:
+        buffer_size: |M|; -1 with the strategy 'unlimited'.
+        device: where the rows are kept.
+        sample_selection_strategy: a name in `utils.sample_selection.STRATEGIES`.
+        raw: methods of ours; what `fill_buffer` puts in is then `uint8` (B, H, W, C).
+        seed: of insertion and draws; default: from numpy's global generator.
+
+    Attributes:
+        examples, labels, logits, task_labels, true_labels, attention_maps: tensors of buffer_size rows, of which the first
+            `len(self)` are filled; only those that were given to `add_data` exist. Names that end in "labels" are int64,
+            images keep `uint8`, the rest is float32.
+        num_seen_examples: samples offered so far.
+    """
+
+    def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir', raw: bool = False,
+                 seed=None, **options):
+        self.buffer_size, self.device, self.raw = buffer_size, torch.device(device), raw
+        self.generator = np.random.default_rng(np.random.randint(2 ** 31) if seed is None else seed)
+        self.sample_selection_strategy = sample_selection_strategy
+        self.sample_selection_fn = make_selection(sample_selection_strategy, self, **options)
+        self.num_seen_examples = self._filled = 0
+
+    def __len__(self) -> int:
+        return self._filled if self.buffer_size < 0 else min(self._filled, self.buffer_size)
+
+    def is_empty(self) -> bool:
+        """Whether no sample is kept."""
+        return len(self) == 0
+
+    def is_full(self) -> bool:
+        """Whether every row is taken."""
+        return len(self) == self.buffer_size
+
+    def empty(self) -> None:
+        """Forget everything, the counter of samples seen included."""
+        for name in self.used_attributes:
+            delattr(self, name)
+        self.num_seen_examples = self._filled = 0
+
+    @property
+    def used_attributes(self) -> list:
+        """Names of the attributes that exist, in fixed order."""
+        return [name for name in ATTRIBUTES if hasattr(self, name)]
+
+    def to(self, device) -> 'Buffer':
+        """Move all rows; returns itself."""
+        self.device = torch.device(device)
+        for name in self.used_attributes:
+            setattr(self, name, getattr(self, name).to(self.device))
+        return self
+
+    def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None, true_labels=None,
+                 sample_selection_scores=None) -> None:
+        """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy."""
+        given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels, true_labels=true_labels,
+                     attention_maps=attention_maps)
+        given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}
+        rows = self.sample_selection_fn(len(examples), labels, sample_selection_scores)
+        self.num_seen_examples += len(examples)
+        offered = np.flatnonzero(rows >= 0)
+        if not len(offered):
+            return
+        rows, last = np.unique(rows[offered][::-1], return_index=True)      # of samples given one row, the last stays in it
+        source, target = torch.from_numpy(offered[::-1][last].copy()), torch.from_numpy(rows)
+        self._filled = max(self._filled, int(rows[-1]) + 1)
+        for name, values in given.items():
+            store = self._rows(name, values)
+            store[target.to(store.device)] = values[source.to(values.device)].to(store.device, store.dtype)
+
+    def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
+        """The tensor of an attribute, made or grown where needed."""
+        wanted, store = max(self.buffer_size, self._filled), getattr(self, name, None)
+        if store is None:
+            kind = torch.int64 if name.endswith('labels') else like.dtype if like.dtype == torch.uint8 else torch.float32
+            store = torch.zeros(wanted, *like.shape[1:], dtype=kind, device=self.device)
+        elif len(store) < wanted:
+            wanted = max(wanted, 2 * len(store)) if self.buffer_size < 0 else wanted
+            store = torch.cat([store, store.new_zeros(wanted - len(store), *store.shape[1:])])
+        setattr(self, name, store)
+        return store
+
+    def draw(self, size: int, allowed=None) -> np.ndarray:
+        """Up to `size` distinct rows, uniformly; `allowed`: bool (len,), only of these."""
+        rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed.cpu().numpy())
+        return self.generator.choice(rows, min(size, len(rows)), replace=False)
+
+    def get_data(self, size: int, transform=None, return_index: bool = False, device=None, mask_task_out=None, cpt=None,
+                 return_not_aug: bool = False, not_aug_transform=None, force_indexes=None) -> tuple:
+        """A random batch without repetition: ([rows], [un-augmented], examples, then the other attributes).
+
+        Args:
+            size: samples wanted; fewer come where fewer are there.
+            transform: applied to the examples, each with random numbers of its own.
+            mask_task_out: leave out the samples of this task (by `task_labels`, or else by labels // `cpt`).
+            force_indexes: these rows instead of random ones.
+        """
+        if force_indexes is not None:
+            rows = torch.as_tensor(force_indexes)
+        elif mask_task_out is None:
+            rows = torch.from_numpy(self.draw(size))
+        else:
+            tasks = self.task_labels if hasattr(self, 'task_labels') else self.labels // cpt
+            rows = torch.from_numpy(self.draw(size, tasks[:len(self)] != mask_task_out))
+        out = self.get_data_by_index(rows, transform, device)
+        if return_not_aug:
+            plain = self.examples[rows.to(self.device)]
+            out = (apply_transform(plain, not_aug_transform).to(device or self.device), *out)
+        return (rows.to(device or self.device), *out) if return_index else out
+
+    def get_data_by_index(self, indexes, transform=None, device=None) -> tuple:
+        """(examples, then the other attributes) of these rows."""
+        rows, device = torch.as_tensor(indexes).to(self.device), torch.device(device or self.device)
+        examples, *others = (getattr(self, name)[rows].to(device) for name in self.used_attributes)
+        return apply_transform(examples, transform), *others
+
+    def get_all_data(self, transform=None, device=None) -> tuple:
+        """(examples, then the other attributes) of all samples, in row order."""
+        return self.get_data_by_index(torch.arange(len(self)), transform, device)
+
+    def get_balanced_data(self, size: int, transform=None, n_classes: int = -1, device=None) -> tuple:
+        """A random batch with equally many samples of each class, as far as there are; at most `n_classes` of the classes."""
+        labels = self.labels[:len(self)].cpu().numpy()
+        classes = self.generator.permutation(np.unique(labels))
+        classes = classes[:min(n_classes if n_classes > 0 else len(classes), max(size, 1))]
+        rows = [self.generator.permutation(np.flatnonzero(labels == c)) for c in classes]
+        counts = quotas([len(r) for r in rows], size)
+        return self.get_data_by_index(np.concatenate([r[:n] for r, n in zip(rows, counts)]), transform, device)
+
+    def get_dataloader(self, args=None, batch_size=None, shuffle: bool = False, drop_last: bool = False, transform=None,
+                       sampler=None):
+        """A `DataLoader` over all samples."""
+        examples, *others = self.get_all_data(device='cpu')
+        data = torch.utils.data.TensorDataset(examples, *others)
+
+        def collate(samples):
+            first, *rest = (torch.stack(column) for column in zip(*samples))
+            return apply_transform(first, transform), *rest
+        return torch.utils.data.DataLoader(data, batch_size or args.batch_size, shuffle=shuffle, drop_last=drop_last,
+                                           sampler=sampler, collate_fn=collate)
+
+    def keep(self, rows) -> None:
+        """Keep only these rows, in this order."""
+        rows = torch.as_tensor(rows, dtype=torch.int64)
+        for name in self.used_attributes:
+            store = getattr(self, name)
+            store[:len(rows)] = store[rows.to(store.device)]
+        self._filled = len(rows)
+
+    def serialize(self, out_device='cpu') -> dict:
+        """All that is stored, as a dict of tensors and numbers that `load` takes."""
+        tensors = {name: getattr(self, name)[:len(self)].to(out_device) for name in self.used_attributes}
+        return {**tensors, 'num_seen_examples': self.num_seen_examples}
+
+    def load(self, content: dict) -> 'Buffer':
+        """Become what `serialize` described; returns itself."""
+        self.empty()
+        for name in ATTRIBUTES:
+            if name in content:
+                self._filled = len(content[name])
+                self._rows(name, content[name])[:self._filled] = content[name].to(self.device)
+        self.num_seen_examples = int(content.get('num_seen_examples', self._filled))
+        return self
+
+
+def plain_samples(dataset, raw: bool) -> tuple:
+    """All training samples before augmentation: (examples, labels).
+
+    Examples are uint8 (N, H, W, C) with `raw`, if the data set holds such; else float (N, C, H, W) in [0, 1].
+    """
+    if raw and hasattr(dataset, 'raw'):
+        return dataset.raw(slice(None)), torch.as_tensor(dataset.targets)
+    rows = [dataset[i] for i in range(len(dataset))]
+    return torch.stack([row[2] for row in rows]), torch.as_tensor([int(row[1]) for row in rows])
+
+
+@torch.no_grad()
+def features_of(net, examples: torch.Tensor, transform, device, batch_size: int = 256) -> torch.Tensor:
+    """Features (N, F) of un-augmented examples, in eval mode; the mode of each module is restored."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    parts = [net(apply_transform(part.to(device), transform), returnt='features').cpu() for part in examples.split(batch_size)]
+    for module, training in modes.items():
+        module.training = training
+    return torch.cat(parts)
+
+
+def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool = False, required_attributes=None,
+                normalize_features: bool = False, extend_equalize_buffer: bool = False) -> None:
+    """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, equally many of each class.
+
+    Old classes keep the first of what they have. New ones are chosen at random, or, with `use_herding`, by greedily keeping
+    the mean of their features (iCaRL, algorithm 4). The shares are `scroll.exemplars.quotas`: all room is used, so
+    `extend_equalize_buffer`, which asks for that, changes nothing. Samples are those of `dataset.train_loader.dataset`
+    whose class belongs to the task.
+
+    Args:
+        required_attributes: what is stored: of 'examples', 'labels' (both by default), 'logits', 'task_labels'.
+        normalize_features: scale features to unit length before herding.
+    """
+    wanted = required_attributes or ['examples', 'labels']
+    examples, labels = plain_samples(dataset.train_loader.dataset, buffer.raw)
+    new = [int(c) for c in dataset.task_classes(t_idx)]
+    old = buffer.labels[:len(buffer)].cpu().numpy() if len(buffer) else np.zeros(0, np.int64)
+    of_class = {int(c): np.flatnonzero(old == c) for c in np.unique(old) if c not in new}
+    labels = labels.cpu().numpy()
+    of_class.update({c: np.flatnonzero(labels == c) for c in new})
+    shares = dict(zip(of_class, quotas([len(rows) for rows in of_class.values()], buffer.buffer_size)))
+    buffer.keep(np.concatenate([np.zeros(0, np.int64), *(rows[:shares[c]] for c, rows in of_class.items() if c not in new)]))
+    transform = dataset.get_normalization_transform()
+    for c in new:
+        chosen = buffer.generator.permutation(of_class[c])[:shares[c]]
+        if use_herding:
+            features = features_of(net, examples[of_class[c]], transform, net.device)
+            chosen = of_class[c][_herd(features, shares[c], normalize_features)]
+        given = dict(examples=examples[chosen], labels=torch.from_numpy(labels[chosen]),
+                     task_labels=torch.full((len(chosen),), t_idx))
+        if 'logits' in wanted:
+            with torch.no_grad():
+                given['logits'] = net(apply_transform(examples[chosen].to(net.device), transform))
+        _append(buffer, {name: value for name, value in given.items() if name in wanted})
+
+
+def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
+    """Positions of the `count` herded samples."""
+    features = features.double().numpy()
+    longest = np.sqrt((features ** 2).sum(axis=1, keepdims=True))
+    longest = longest if normalise else longest.max()
+    grid = quantise(np.ones((1, 1)))[0, 0]                          # exact sums: the order of a tie cannot depend on rounding
+    features = np.rint(features / np.where(longest > 0, longest, 1) * grid).astype(np.int64)
+    return herding_order(features, features.sum(axis=0), len(features), count)
+
+
+def _append(buffer: Buffer, given: dict) -> None:
+    """Rows after the last, whatever the selection strategy."""
+    start = len(buffer)
+    buffer._filled += len(given['labels'])
+    buffer.num_seen_examples += len(given['labels'])
+    for name, values in given.items():
+        buffer._rows(name, values)[start:buffer._filled] = values.to(buffer.device)
+
+
+def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
+    """Add the buffer's samples to `dataset.train_loader.dataset`, and set some aside for validation (iCaRL, BiC).
+
+    With `val_set_split`, a random share of the buffer and equally many new samples become `model.val_dataset` and
+    `model.val_loader`, and leave the training set.
+    """
+    import copy
+    train = dataset.train_loader.dataset
+    data, targets = train.data, torch.as_tensor(train.targets)
+    if not model.buffer.is_empty():
+        examples, labels = (t.cpu() for t in (model.buffer.examples[:len(model.buffer)], model.buffer.labels[:len(model.buffer)]))
+        if examples.dtype != torch.uint8 and hasattr(train, 'not_aug_transform'):
+            examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+            examples = examples.squeeze(-1) if data.ndim == 3 else examples
+        data = np.concatenate([data, examples.numpy()]) if isinstance(data, np.ndarray) else torch.cat([data, examples])
+        targets = torch.cat([targets, labels])
+    held_out = np.zeros(0, np.int64)
+    if val_set_split > 0:
+        n_old, n_new = len(model.buffer), len(train.targets)
+        chosen = np.flatnonzero(model.buffer.generator.random(n_old) < val_set_split)
+        fresh = model.buffer.generator.permutation(n_new)[:len(chosen) or max(1, round(val_set_split * n_new))]
+        held_out = np.concatenate([fresh, n_new + chosen])
+        model.val_dataset = copy.deepcopy(train)
+        model.val_dataset.data, model.val_dataset.targets = data[held_out], targets[held_out]
+        model.val_loader = torch.utils.data.DataLoader(model.val_dataset, model.args.batch_size, shuffle=True)
+    kept = np.setdiff1d(np.arange(len(targets)), held_out)
+    train.data, train.targets = data[kept], targets[kept]

@@ -1,0 +1,168 @@
+"""Which row of a full replay buffer, if any, a newly offered sample takes.
+
+A strategy is called with a batch and returns a row for each sample, -1 for none. Several samples of a batch may get the same
+row: the last one has it, as if they had come one by one.
+
+- `reservoir` (Vitter 1985): after n samples each has been kept with probability |M| / n, whatever the batches.
+- `greedy` (GDumb, Prabhu et al. 2020): balanced; a sample of a class that has less than its share takes the place of a random
+  sample of a largest class.
+- `balancoir`, `lars`, `labrs` (Buzzega et al. 2021, "Rethinking experience replay"): offered as in a reservoir, but placed on a
+  random sample of a largest class; on a sample drawn in proportion to how far its loss lies below the largest; or both.
+- `abs` (asymmetric balanced sampling, Millunzi et al. 2024, for noisy labels): balanced between old and new classes; of the
+  current task samples with a large loss make room, of earlier ones those with a small loss.
+- `unlimited`: every sample gets a row of its own.
+"""
+import numpy as np
+import torch
+
+
+class Selection:
+    """Base: `buffer` is what is selected for."""
+
+    def __init__(self, buffer):
+        self.buffer = buffer
+
+    def __call__(self, count: int, labels, scores) -> np.ndarray:
+        """Rows int64 (count,) for samples with these labels (count,) and scores (count,), either of which may be None."""
+        raise NotImplementedError
+
+    def update(self, indexes, values) -> None:
+        """New scores (losses) of the samples in these rows; of interest to strategies that use losses."""
+
+
+class Reservoir(Selection):
+    """Uniform over all samples offered."""
+
+    def __call__(self, count, labels, scores):
+        numbers = self.buffer.num_seen_examples + np.arange(count)
+        size = self.buffer.buffer_size
+        rows = np.where(numbers < size, numbers, self.buffer.generator.integers(0, numbers + 1))
+        return np.where(rows < size, rows, -1)
+
+
+class Unlimited(Selection):
+    """Everything."""
+
+    def __call__(self, count, labels, scores):
+        return len(self.buffer) + np.arange(count)
+
+
+class _OneByOne(Selection):
+    """Strategies whose choice depends on the labels and losses of what is kept."""
+
+    def __init__(self, buffer):
+        super().__init__(buffer)
+        self.losses = np.full(max(buffer.buffer_size, 0), np.inf)
+
+    def __call__(self, count, labels, scores):
+        size, filled = self.buffer.buffer_size, len(self.buffer)
+        self.labels = np.full(size, -1)
+        if filled:
+            self.labels[:filled] = self.buffer.labels[:filled].cpu().numpy()
+        labels = np.full(count, -1) if labels is None else torch.as_tensor(labels).cpu().numpy()
+        losses = np.full(count, np.inf) if scores is None else torch.as_tensor(scores).detach().cpu().numpy()
+        rows = np.full(count, -1, np.int64)
+        for i in range(count):
+            rows[i] = self.place(self.buffer.num_seen_examples + i, filled, int(labels[i]))
+            if rows[i] >= 0:
+                self.labels[rows[i]], self.losses[rows[i]] = labels[i], losses[i]
+                filled = max(filled, int(rows[i]) + 1)
+        return rows
+
+    def update(self, indexes, values):
+        self.losses[torch.as_tensor(indexes).cpu().numpy()] = torch.as_tensor(values).detach().cpu().numpy()
+
+    def place(self, number: int, filled: int, label: int) -> int:
+        """The row of the `number`-th sample, -1 for none."""
+        size, random = self.buffer.buffer_size, self.buffer.generator
+        if filled < size:
+            return filled
+        if size == 0 or random.integers(0, number + 1) >= size:
+            return -1
+        weights = self.weights(label)
+        return int(random.choice(size, p=weights / weights.sum()))
+
+    def weights(self, label: int) -> np.ndarray:
+        """How likely each row of the full buffer is to make room."""
+        raise NotImplementedError
+
+    def largest(self) -> np.ndarray:
+        """float64 (size,): 1 where a row holds a sample of a largest class."""
+        classes, inverse, counts = np.unique(self.labels, return_inverse=True, return_counts=True)
+        return (counts == counts.max())[inverse].astype(float)
+
+    def low_loss(self) -> np.ndarray:
+        """float64 (size,): how far each row's loss lies below the largest, as a share of the range; 1 where all are equal."""
+        finite = np.isfinite(self.losses)
+        if not finite.any() or np.ptp(self.losses[finite]) == 0:
+            return np.ones(len(self.losses))
+        low, high = self.losses[finite].min(), self.losses[finite].max()
+        share = np.where(finite, (high - self.losses) / (high - low), 0)
+        return share + 1e-8                                     # every row can be drawn
+
+
+class Balanced(_OneByOne):
+    """A largest class makes room."""
+
+    def weights(self, label):
+        return self.largest()
+
+
+class LossAware(_OneByOne):
+    """What has been learned makes room."""
+
+    def weights(self, label):
+        return self.low_loss()
+
+
+class LossAwareBalanced(_OneByOne):
+    """What has been learned of a largest class makes room."""
+
+    def weights(self, label):
+        return self.largest() * self.low_loss()
+
+
+class Asymmetric(_OneByOne):
+    """Rows are shared between current and earlier classes by their numbers; the larger part makes room, by loss."""
+
+    def __init__(self, buffer, dataset=None):
+        super().__init__(buffer)
+        if dataset is None:
+            raise ValueError("sample_selection_strategy 'abs' needs dataset=")
+        self.dataset = dataset
+
+    def weights(self, label):
+        task = max(self.dataset.current_task, 0)
+        first, end = self.dataset.get_offsets(task)
+        current = np.isin(self.labels, self.dataset.task_classes(task))
+        if current.mean() > (end - first) / end:
+            return current * (1 - self.low_loss() + 1e-8)       # noisy labels of the newest classes have large losses
+        return ~current * self.low_loss()
+
+
+class Greedy(_OneByOne):
+    """GDumb's balanced sampler: |M| / (classes seen) for each class."""
+
+    def __init__(self, buffer):
+        super().__init__(buffer)
+        self.seen = set()
+
+    def place(self, number, filled, label):
+        size = self.buffer.buffer_size
+        if number == 0:
+            self.seen.clear()
+        self.seen.add(label)
+        if (self.labels == label).sum() >= max(1, size // len(self.seen)) or size == 0:
+            return -1
+        return filled if filled < size else int(self.buffer.generator.choice(np.flatnonzero(self.largest())))
+
+
+STRATEGIES = dict(reservoir=Reservoir, greedy=Greedy, balancoir=Balanced, lars=LossAware, labrs=LossAwareBalanced,
+                  abs=Asymmetric, unlimited=Unlimited)
+
+
+def make_selection(name: str, buffer, **options) -> Selection:
+    """The strategy called `name`, for this buffer."""
+    if name not in STRATEGIES:
+        raise ValueError(f'sample_selection_strategy {name!r}: expected one of {", ".join(STRATEGIES)}')
+    return STRATEGIES[name](buffer, **options)
