@@ -4,6 +4,7 @@
 Random images of CIFAR's size stand in for data: no stage looks at what is in them. Each figure is the median over rounds.
 """
 import argparse
+import copy
 import os
 import sys
 import tempfile
@@ -16,11 +17,14 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from backbone import get_backbone_class, weights  # noqa: E402
+from datasets.utils.loader import ImageLoader, InMemoryDataset  # noqa: E402
+from models.er import Er  # noqa: E402
 from scroll.adaptation import Adaptation, adapt  # noqa: E402
 from scroll.embedding import Embedder, FeatureCache, quantise  # noqa: E402
 from scroll.images import Preprocessing  # noqa: E402
 from scroll.learner import Scroll  # noqa: E402
 from scroll.statistics import Statistics  # noqa: E402
+from utils.augmentations import BatchTransform  # noqa: E402
 from utils.errors import run_command  # noqa: E402
 
 
@@ -108,6 +112,31 @@ def adaptation(net, preprocessing, rounds, images):
     return [8 * 50 / s for s in seconds(*runs, rounds=rounds)]
 
 
+def er_step(net, preprocessing, rounds, images, batch=32, steps=10):
+    """Seconds of (forward, backward and update of 2 x 32 ready inputs, a step of ER with loading, replay and insertion)."""
+    args = argparse.Namespace(lr=0.01, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False, device='cpu', seed=0,
+                              buffer_size=500, minibatch_size=batch)
+    transform = BatchTransform(preprocessing, 4, True, 0)
+    stream = InMemoryDataset(images[:steps * batch], torch.arange(steps * batch) % 100, transform)
+    net = copy.deepcopy(net).train().to(memory_format=torch.channels_last)
+    net.classifier = torch.nn.Linear(net.feature_dim, 100)
+    method = Er(net, torch.nn.functional.cross_entropy, args, transform)
+    method.buffer.add_data(torch.from_numpy(images[-500:]), torch.arange(500) % 100)
+    x = preprocessing(torch.from_numpy(images[:2 * batch])).contiguous(memory_format=torch.channels_last)
+    y = torch.arange(2 * batch) % 100
+
+    def bare():
+        for _ in range(steps):
+            method.opt.zero_grad()
+            method.loss(method.net(x), y).backward()
+            method.opt.step()
+
+    def er():
+        for batch_of in ImageLoader(stream, batch, shuffle=True).serve(Er.RAW_STREAM, Er.RAW_NOT_AUG, 'cpu'):
+            method.observe(*batch_of)
+    return [s / steps for s in seconds(bare, er, rounds=rounds)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('--weights', default=weights.DEFAULT)
@@ -132,6 +161,8 @@ def main():
         print(f'| statistics and {strategy} buffer | {20_000 / s:.0f} features/s | | |')
     small, full = adaptation(net, preprocessing, options.rounds, images)
     print(f'| updates of adapters | {small:.0f} images/s | of the whole network {full:.0f} images/s | {small / full:.2f} |')
+    bare, step = er_step(net, preprocessing, options.rounds, images)
+    print(f'| a step of `er`, 32 + 32 | {1e3 * step:.0f} ms | forward, backward and update {1e3 * bare:.0f} ms | {step / bare:.2f} |')
     state = Statistics(dim).add(quantise(np.ones((100, dim))), np.arange(100))
     size = sum(a.nbytes for a in (state.classes, state.counts, state.sums, state.gram))
     print(f'| state for 100 classes | {size / 1e6:.2f} MB | whatever the number of samples | |')

@@ -186,6 +186,21 @@ class ExemplarBuffer:
         distance = _distance_to_mean(kept.features, class_sum, count)
         return np.argsort(distance if self.strategy == 'nearest' else -distance, kind='stable')[:k]
 
+    def state_dict(self) -> dict:
+        """All that is kept, as arrays by name, best samples of a class first, and the state of the random stream."""
+        parts = {label: vars(kept) for label, kept in sorted(self._kept.items())}
+        arrays = {name: np.concatenate([part[name] for part in parts.values()]) for name in next(iter(parts.values()), ())}
+        sizes = [len(part['keys']) for part in parts.values()]
+        return dict(labels=np.array(list(parts)), sizes=np.array(sizes, np.int64), **arrays,
+                    random=self._random.bit_generator.state)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Become what `state_dict` described."""
+        self._random.bit_generator.state = state['random']
+        labels, cuts = np.asarray(state['labels']).tolist(), np.cumsum(state['sizes'])[:-1]
+        columns = [np.split(state[name], cuts) for name in ('keys', 'features', 'samples', 'coins')] if labels else []
+        self._kept = {label: _Kept(*arrays) for label, *arrays in zip(labels, *columns)}
+
     def content(self) -> Exemplars:
         """What is kept, in canonical order. An empty buffer is an InputError."""
         if not self._kept:

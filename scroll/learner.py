@@ -203,6 +203,27 @@ class Scroll:
         """Share of samples predicted right."""
         return float((self.predict(X) == check_labels(y, len(X))).mean())
 
+    def state_dict(self) -> dict:
+        """All that was learned, as nested dicts of arrays and numbers: statistics and buffer. f* is not kept, only whether
+        there is one: it is made again from them, bit by bit the same."""
+        if not hasattr(self, 'statistics_'):
+            return {}
+        return dict(statistics=self.statistics_.state_dict(), buffer=self.buffer_ and self.buffer_.state_dict(),
+                    adapted=self.adapted_ is not None)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Become what `state_dict` described, for a learner made with the same arguments and psi."""
+        self.forget()
+        if not state:
+            return
+        self._begin(len(state['statistics']['gram']) - 1)
+        self.statistics_.load_state_dict(state['statistics'])
+        if self.buffer_ is not None:
+            self.buffer_.load_state_dict(state['buffer'])
+        self._changed()
+        if state['adapted']:
+            self.adapt()
+
     def digest(self) -> str:
         """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""
         self._check_begun()

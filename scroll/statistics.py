@@ -140,12 +140,20 @@ class Statistics:
 
     __hash__ = None
 
+    def state_dict(self) -> dict:
+        """All that is kept, as arrays by name."""
+        return dict(classes=self.classes, counts=self.counts, sums=self.sums, gram=self.gram)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Become what `state_dict` described."""
+        self.classes, self.counts, self.sums, self._gram = (np.asarray(state[k]) for k in ('classes', 'counts', 'sums', 'gram'))
+        self.dim, self._pending, self._n_pending = len(self._gram) - 1, [], 0
+
     def save(self, path) -> None:
         """Write to `path` (npz, no pickles), whole or not at all."""
         side = Path(f'{path}.part')
         with open(side, 'wb') as file:
-            np.savez(file, format=_FORMAT, classes=self.classes, counts=self.counts, sums=self.sums, gram=self.gram,
-                     digest=self.digest())
+            np.savez(file, format=_FORMAT, **self.state_dict(), digest=self.digest())
             file.flush()
             os.fsync(file.fileno())
         os.replace(side, path)
@@ -157,7 +165,7 @@ class Statistics:
             with np.load(path, allow_pickle=False) as file:
                 content = {name: file[name] for name in ('format', 'classes', 'counts', 'sums', 'gram', 'digest')}
             out = cls(content['gram'].shape[1] - 1)
-            out.classes, out.counts, out.sums, out._gram = (content[k] for k in ('classes', 'counts', 'sums', 'gram'))
+            out.load_state_dict(content)
             sound = str(content['format']) == _FORMAT and out.digest() == str(content['digest'])
         except Exception as error:      # damaged archives raise almost anything
             raise InputError(f'{path}: not a statistics file, or damaged ({error})') from error

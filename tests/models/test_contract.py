@@ -1,0 +1,206 @@
+"""What every method must do, whatever it is: run on each schedule it declares, see no label of the future, keep to |M|, ..."""
+import functools
+import io
+
+import numpy as np
+import pytest
+import torch
+
+import main
+import models
+from datasets.utils import readers
+from tests.conftest import refused
+from utils.model_state import load_model_state, model_state
+from utils.training import train
+
+METHODS = models.get_model_names()
+TASK_FREE = [name for name in METHODS if 'general-continual' in models.get_model_class(name).COMPATIBILITY]
+BUFFER = 30
+QUICK = {'scroll': ['--iterations', '3', '--model_config', 'base'], 'gdumb': ['--fitting_epochs', '2'], 'bic': ['--bic_epochs', '5'],
+         'ens': ['--n_classifiers', '8', '--top_k', '2']}
+OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]
+
+
+class StopHere(Exception):
+    """Ends a run after a chosen task."""
+
+
+@pytest.fixture(autouse=True)
+def few_digits(monkeypatch):
+    """The first 14 training and 6 test images of each digit: enough for what holds of any data."""
+    whole = readers.digits()
+
+    def some(labels, count):
+        return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
+    train_ids, test_ids = some(whole.train_labels, 14), some(whole.test_labels, 6)
+    few = readers.Images(whole.train[train_ids], whole.train_labels[train_ids], whole.test[test_ids], whole.test_labels[test_ids],
+                         whole.class_names)
+    monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*(np.copy(a) for a in few[:4]), few.class_names))
+    from datasets.utils import continual_dataset
+    continual_dataset._read_once.cache_clear()
+    yield
+    continual_dataset._read_once.cache_clear()
+
+
+@pytest.fixture
+def start(parse, tmp_path):
+    """start(method, *flags): (model, dataset, args), ready to train."""
+    def build(method, *flags):
+        words = [*QUICK.get(method, []), *flags]
+        if '--buffer_size' in known_flags(method) and '--buffer_size' not in words:
+            words += ['--buffer_size', str(BUFFER)]
+        if method in OFFLINE and '--n_epochs' not in words and 'gaussian' not in ' '.join(words):
+            words += ['--n_epochs', '2']
+        return main.initialize(parse(method, *words, base_path=tmp_path))
+    return build
+
+
+def known_flags(method) -> set:
+    from utils.args import base_parser
+    parser = base_parser()
+    models.get_model_class(method).get_parser(parser)
+    return {option for action in parser._actions for option in action.option_strings}
+
+
+def run(start, method, *flags, stop_after=None, poison=None):
+    """Train; returns (model, dataset). `stop_after`: end after so many tasks. `poison(dataset)` is called before the first."""
+    model, dataset, args = start(method, *flags)
+    if poison:
+        poison(dataset)
+    if stop_after:
+        whole = model.meta_end_eval
+
+        def end(*given):
+            whole(*given)
+            if model.current_task == stop_after:
+                raise StopHere
+        model.meta_end_eval = end
+    try:
+        train(model, dataset, args)
+    except StopHere:
+        del model.meta_end_eval
+    return model, dataset
+
+
+def predictions(model, dataset) -> torch.Tensor:
+    """Logits on the test images of all tasks."""
+    if model.net is not None:
+        model.net.eval()
+    with torch.no_grad():
+        rows = []
+        for task in range(dataset.N_TASKS):
+            loader = dataset.test_loader(task)
+            loader.raw = model.RAW_STREAM
+            rows += [model(inputs) for inputs, _ in loader]
+    return torch.cat(rows)
+
+
+def kept(model) -> int:
+    """Samples in the method's buffer, 0 without one."""
+    if hasattr(model, 'learner'):
+        return len(model.learner.buffer_)
+    return len(model.buffer) if hasattr(model, 'buffer') else 0
+
+
+STREAMS = ['split:3', 'split:10', 'split:4,order=random', 'split:3,batch=5', 'iid']
+
+
+@pytest.mark.parametrize('stream', STREAMS)
+@pytest.mark.parametrize('method', METHODS)
+def test_each_method_runs_on_class_splits(start, method, stream):
+    """Unequal tasks, one class a task, any order of classes, classes in pieces, all at once; renamed classes in all of them."""
+    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '16')
+    assert model.current_task == dataset.N_TASKS and kept(model) <= BUFFER
+    logits = predictions(model, dataset)
+    assert logits.shape == (60, 10) and not torch.isnan(logits).any()
+
+
+@pytest.mark.parametrize('method', TASK_FREE)
+def test_task_free_methods_run_on_a_stream_without_tasks(start, method):
+    model, dataset = run(start, method, '--schedule', 'gaussian:sigma=1,batch=8', '--batch_size', '8')
+    assert dataset.SETTING == 'general-continual' and kept(model) <= BUFFER
+    assert not torch.isnan(predictions(model, dataset)).any()
+
+
+@pytest.mark.parametrize('method', [name for name in METHODS if name not in TASK_FREE])
+def test_task_bound_methods_refuse_it_before_any_work(start, method):
+    with refused(f'--model {method}', 'tasks'):
+        start(method, '--schedule', 'gaussian')
+
+
+@pytest.mark.parametrize('method', [name for name in METHODS if name not in OFFLINE])
+def test_online_methods_see_each_sample_once(start, method):
+    with refused('--n_epochs 2', 'once'):
+        start(method, '--n_epochs', '2')
+    model, dataset, args = start(method, '--n_splits', '3', '--batch_size', '16')
+    seen, observe = [], model.observe
+
+    @functools.wraps(observe)
+    def counting(inputs, labels, not_aug_inputs, **more):
+        images = not_aug_inputs if not_aug_inputs.dtype == torch.uint8 else (not_aug_inputs * 255).round().to(torch.uint8)
+        seen.extend(image.numpy().tobytes() for image in images)
+        return observe(inputs, labels, not_aug_inputs, **more)
+    model.observe = counting
+    train(model, dataset, args)
+    assert len(seen) == len(set(seen)) == 140
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_no_method_exceeds_its_memory_or_changes_what_it_is_given(start, method):
+    memory = ['--buffer_size', '7'] if '--buffer_size' in known_flags(method) else []
+    model, dataset, args = start(method, '--n_splits', '3', '--batch_size', '16', *memory)
+    observe, calls = model.observe, []
+
+    @functools.wraps(observe)
+    def watched(inputs, labels, not_aug_inputs, **more):
+        given = inputs, labels, not_aug_inputs
+        before = [x.clone() for x in given]
+        out = observe(*given, **more)
+        assert all(torch.equal(a, b) for a, b in zip(before, given))
+        assert hasattr(model, 'learner') or kept(model) <= 7
+        calls.append(1)
+        return out
+    model.observe = watched
+    images = dataset.images.train.copy(), dataset.images.test.copy()
+    train(model, dataset, args)
+    assert calls and (kept(model) <= 7)
+    assert all(np.array_equal(a, b) for a, b in zip(images, (dataset.images.train, dataset.images.test)))
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_no_method_sees_labels_of_the_future(start, method):
+    """With the labels of the last task shuffled and its images inverted, all is as before up to that task."""
+    def poison(dataset):
+        ids = dataset.schedule.task(2)[0]
+        dataset.train_labels = dataset.train_labels.copy()
+        dataset.train_labels[ids] = np.random.default_rng(0).permutation(dataset.train_labels[ids])
+        train_images = dataset.images.train.copy()
+        train_images[ids] = 255 - train_images[ids]
+        dataset.images = dataset.images._replace(train=train_images)
+    flags = '--n_splits', '3', '--batch_size', '16'
+    honest, poisoned = (predictions(*run(start, method, *flags, stop_after=2, poison=p)) for p in (None, poison))
+    assert torch.equal(honest, poisoned)
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_a_saved_and_reloaded_method_predicts_the_same(start, method):
+    """Through a file that holds plain data only, halfway through the stream and at its end."""
+    for stop_after in (2, 3):
+        model, dataset = run(start, method, '--n_splits', '3', '--batch_size', '16', stop_after=stop_after)
+        expected, file = predictions(model, dataset), io.BytesIO()
+        torch.save(model_state(model), file)
+        file.seek(0)
+        again, dataset, _ = start(method, '--n_splits', '3', '--batch_size', '16')
+        load_model_state(again, torch.load(file, weights_only=True))
+        assert again.current_task == stop_after and kept(again) == kept(model)
+        assert torch.equal(predictions(again, dataset), expected)
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_a_run_depends_on_its_seed_and_on_nothing_else(start, method):
+    def result(seed):
+        torch.rand(seed + 1), np.random.rand(seed + 1)                          # the global generators are elsewhere
+        return predictions(*run(start, method, '--n_splits', '3', '--batch_size', '16', '--seed', str(seed)))
+    assert torch.equal(result(0), result(0))
+    if method != 'scroll':
+        assert not torch.equal(result(0), result(1))
