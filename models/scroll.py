@@ -7,18 +7,17 @@ demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: 
 All state is kept under the labels of the files, so that renaming classes (`--permute_classes`) changes no digest.
 """
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from models.utils.continual_model import ContinualModel
+from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
 from scroll import predictors
 from scroll.adaptation import MODES, Adaptation
-from scroll.embedding import DTYPES, Embedder, quantise
 from scroll.exemplars import STRATEGIES
-from scroll.images import Augmentation, Preprocessing
+from scroll.images import Augmentation
 from scroll.learner import CLASSIFIERS, Scroll
 from utils import binary_to_boolean_type
 from utils.args import add_rehearsal_args, real, whole
@@ -33,7 +32,6 @@ class ScrollModel(ContinualModel):
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     RAW_STREAM = ONLINE = True
-    TRANSIENT = ('_test_features',)
     REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr and --classifier_lr',
                      'optimizer': 'SCROLL adapts with AdaDelta', 'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
                      'optim_mom': 'SCROLL adapts with AdaDelta', 'optim_nesterov': 'SCROLL adapts with AdaDelta',
@@ -50,10 +48,7 @@ class ScrollModel(ContinualModel):
         flag('--ridge_targets', choices=predictors.TARGETS, default='pm1', help='ridge: +-1 or one-hot')
         flag('--ncc_bias', choices=predictors.NCC_BIASES, default='exact', help="ncc: -|c|^2/2, the paper's -|c|^2, or none")
         flag('--buffer_strategy', choices=STRATEGIES, default='herding', help='which samples of a class are kept')
-        flag('--embed_dtype', choices=tuple(DTYPES), default='float32', help='arithmetic of psi')
-        flag('--embed_chunk', type=whole(1), default=64, help='images psi sees at once; part of what a feature is')
-        flag('--channels_last', type=binary_to_boolean_type, default=True, help='memory layout of psi')
-        flag('--feature_cache', type=binary_to_boolean_type, default=True, help='keep features below <base_path>/cache')
+        add_embedding_args(parser)
         flag = parser.add_argument_group('SCROLL, adaptation').add_argument
         flag('--adaptation', choices=MODES, default='auto', help='auto: adapters up to the threshold, full tuning above')
         flag('--adaptation_threshold', type=whole(0), default=500, help='largest buffer for adapters')
@@ -76,9 +71,8 @@ class ScrollModel(ContinualModel):
         if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
             raise UserError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
         self.net.requires_grad_(False)
-        preprocessing = getattr(dataset, 'preprocessing', None) or Preprocessing(args.input_size)
-        self.embedder = Embedder(self.net, preprocessing, args.embed_dtype, self.device, args.embed_chunk, args.channels_last,
-                                 Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None)
+        self.embedder = make_embedder(self.net, args, dataset, self.device)
+        self.features_of = TestFeatures(self.embedder)
         flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip
         padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84) if args.adapt_padding is None else args.adapt_padding
         self.learner = Scroll(
@@ -93,7 +87,7 @@ class ScrollModel(ContinualModel):
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
         self.online_curve, self.accuracies = [], None
-        self._segment, self._waiting, self._test_features = [], [], {}
+        self._segment, self._waiting = [], []
         self._force_online = False
 
     def get_parameters(self):
@@ -106,7 +100,7 @@ class ScrollModel(ContinualModel):
         self._arrived = 0
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self._segment.append((_as_images(not_aug_inputs), self.to_file[labels.cpu().numpy()]))
+        self._segment.append((as_images(not_aug_inputs), self.to_file[labels.cpu().numpy()]))
         self._arrived += len(labels)
         if self._arrived in self._ends:
             self._end_segment()
@@ -163,20 +157,11 @@ class ScrollModel(ContinualModel):
             return out.to(x.device)
         adapted = None if self._force_online else self.learner.adapted_
         if adapted is None:
-            logits = self.learner.predictor().decision_function(self._features_of(x))
+            logits = self.learner.predictor().decision_function(self.features_of(x))
         else:
             logits = adapted.decision_function(x.cpu())
         out[:, self.to_stream[self.learner.classes_]] = torch.from_numpy(logits)
         return out.to(x.device)
-
-    def _features_of(self, x: torch.Tensor) -> np.ndarray:
-        """Quantised features; those of test images are computed once (a loader hands out the same memory each time)."""
-        if x.is_floating_point():
-            return quantise(self.embedder.features(x))
-        place = x.data_ptr(), len(x)
-        if place not in self._test_features:
-            self._test_features[place] = x, self.embedder(x)[0]         # x is kept, so its memory stays its own
-        return self._test_features[place][1]
 
     def curves(self) -> dict:
         return {'f_T (online)': self.online_curve}
@@ -219,10 +204,3 @@ class ScrollModel(ContinualModel):
             row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(), adapted_mode=adapted.mode,
                         initial_scale=adapted.initial_scale, final_scale=adapted.scale)
         return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}
-
-
-def _as_images(batch: torch.Tensor) -> np.ndarray:
-    """uint8 (B, H, W, C), from that or from Mammoth's float (B, C, H, W) in [0, 1]."""
-    if batch.is_floating_point():
-        batch = (batch * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
-    return np.ascontiguousarray(batch.cpu().numpy())

@@ -12,6 +12,7 @@ import torch
 from scroll.embedding import quantise
 from scroll.exemplars import herding_order, quotas
 from utils.augmentations import apply_transform
+from utils.evaluate import eval_mode
 from utils.sample_selection import make_selection
 
 ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels', 'attention_maps')
@@ -173,6 +174,17 @@ class Buffer:
         tensors = {name: getattr(self, name)[:len(self)].to(out_device) for name in self.used_attributes}
         return {**tensors, 'num_seen_examples': self.num_seen_examples}
 
+    def state_dict(self) -> dict:
+        """As `serialize`, with the random stream and what the selection strategy remembers."""
+        own = dict(random=self.generator.bit_generator.state, selection=self.sample_selection_fn.state_dict())
+        return {**self.serialize(), **own}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Become what `state_dict` described."""
+        self.load(state)
+        self.generator.bit_generator.state = state['random']
+        self.sample_selection_fn.load_state_dict(state['selection'])
+
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself."""
         self.empty()
@@ -195,15 +207,21 @@ def plain_samples(dataset, raw: bool) -> tuple:
     return torch.stack([row[2] for row in rows]), torch.as_tensor([int(row[1]) for row in rows])
 
 
+def features_of(net, examples: torch.Tensor, transform, device) -> torch.Tensor:
+    """Features (N, F), on the CPU, of un-augmented examples, in eval mode."""
+    return _outputs(net, examples, transform, device, 'features')
+
+
+def logits_of(net, examples: torch.Tensor, transform, device) -> torch.Tensor:
+    """Logits (N, K), on the CPU, of un-augmented examples, in eval mode."""
+    return _outputs(net, examples, transform, device, 'out')
+
+
 @torch.no_grad()
-def features_of(net, examples: torch.Tensor, transform, device, batch_size: int = 256) -> torch.Tensor:
-    """Features (N, F) of un-augmented examples, in eval mode; the mode of each module is restored."""
-    modes = {module: module.training for module in net.modules()}
-    net.eval()
-    parts = [net(apply_transform(part.to(device), transform), returnt='features').cpu() for part in examples.split(batch_size)]
-    for module, training in modes.items():
-        module.training = training
-    return torch.cat(parts)
+def _outputs(net, examples, transform, device, what: str, batch_size: int = 256) -> torch.Tensor:
+    with eval_mode(net):
+        parts = (apply_transform(part.to(device), transform) for part in examples.split(batch_size))
+        return torch.cat([net(part, returnt=what).cpu() for part in parts])
 
 
 def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool = False, required_attributes=None,
@@ -237,8 +255,7 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
         given = dict(examples=examples[chosen], labels=torch.from_numpy(labels[chosen]),
                      task_labels=torch.full((len(chosen),), t_idx))
         if 'logits' in wanted:
-            with torch.no_grad():
-                given['logits'] = net(apply_transform(examples[chosen].to(net.device), transform))
+            given['logits'] = logits_of(net, examples[chosen], transform, net.device)
         _append(buffer, {name: value for name, value in given.items() if name in wanted})
 
 

@@ -1,5 +1,18 @@
 """Accuracy of a model on the tasks a stream has brought so far."""
+from contextlib import contextmanager
+
 import torch
+
+
+@contextmanager
+def eval_mode(net):
+    """Eval mode within the block; afterwards each module is in the mode it was in."""
+    modes = {} if net is None else {module: module.training for module in net.modules()}
+    if net is not None:
+        net.eval()
+    yield
+    for module, training in modes.items():
+        module.training = training
 
 
 def serve(loader, model) -> None:
@@ -24,20 +37,16 @@ def evaluate(model, dataset, last: bool = False, loaders=None):
     if loaders is None:
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
     seen = torch.as_tensor(dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)).to(model.device)
-    modes = {} if model.net is None else {module: module.training for module in model.net.modules()}
-    if model.net is not None:
-        model.net.eval()
     class_il, task_il = [], []
-    for task, loader in loaders:
-        serve(loader, model)
-        own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
-        hits = torch.zeros(2, dtype=torch.int64, device=model.device)
-        for inputs, labels in loader:
-            logits, labels = model(inputs.to(model.device)), labels.to(model.device)
-            for row, allowed in enumerate((seen, own)):
-                hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
-        for accuracies, hit in zip((class_il, task_il), hits.tolist()):
-            accuracies.append(100 * hit / max(1, len(loader.dataset)))
-    for module, training in modes.items():
-        module.training = training
+    with eval_mode(model.net):
+        for task, loader in loaders:
+            serve(loader, model)
+            own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
+            hits = torch.zeros(2, dtype=torch.int64, device=model.device)
+            for inputs, labels in loader:
+                logits, labels = model(inputs.to(model.device)), labels.to(model.device)
+                for row, allowed in enumerate((seen, own)):
+                    hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
+            for accuracies, hit in zip((class_il, task_il), hits.tolist()):
+                accuracies.append(100 * hit / max(1, len(loader.dataset)))
     return class_il, task_il

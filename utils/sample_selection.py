@@ -29,6 +29,14 @@ class Selection:
     def update(self, indexes, values) -> None:
         """New scores (losses) of the samples in these rows; of interest to strategies that use losses."""
 
+    def state_dict(self) -> dict:
+        """What is remembered beside the buffer's content."""
+        return {name: value for name, value in vars(self).items() if name in ('losses', 'seen')}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Remember what `state_dict` gave."""
+        vars(self).update(state)
+
 
 class Reservoir(Selection):
     """Uniform over all samples offered."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -77,7 +78,8 @@ def _learn_task(model, dataset, loader, args, record) -> None:
                     batch = [x.to(model.device) for x in batch]
                 inputs, labels, not_aug_inputs, *extras = batch
                 names = getattr(loader.dataset, 'extra_return_fields', ())
-                losses.add(model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras))))
+                with _enough_for_batch_norms(model.net, len(labels), args.bn):
+                    losses.add(model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras))))
                 record.images += len(labels)
                 if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()
@@ -98,6 +100,22 @@ def training_mode(net, bn: str) -> None:
         for module in net.modules():
             if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
                 module.eval()
+
+
+@contextmanager
+def _enough_for_batch_norms(net, count: int, bn: str):
+    """One sample has no batch statistics: it is learned with those the network has."""
+    if count == 1:
+        training_mode(net, 'frozen')
+    try:
+        yield
+    except ValueError as error:
+        if 'more than 1 value per channel' not in str(error):
+            raise
+        raise UserError('batch norms cannot train on one sample at a time: give --minibatch_size above 1, a larger --input_size, '
+                        'or --bn frozen') from error
+    if count == 1:
+        training_mode(net, bn)
 
 
 class LossWatch:

@@ -2,6 +2,7 @@
 from models.utils.continual_model import ContinualModel
 from scroll.randomness import stream_seed
 from utils.args import add_rehearsal_args
+from utils.augmentations import apply_transform
 from utils.buffer import Buffer
 
 
@@ -29,3 +30,7 @@ class ReplayModel(ContinualModel):
     def replay(self, size=None, **options) -> tuple:
         """Up to `size` (default: `--minibatch_size`) random samples of the buffer, freshly augmented: (inputs, labels, ...)."""
         return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform, device=self.device, **options)
+
+    def plain(self, images):
+        """Network input of stored images, un-augmented."""
+        return apply_transform(images, getattr(self, 'normalization_transform', None))

@@ -1,0 +1,146 @@
+"""Bias correction: distillation, then two numbers, fitted on held-out samples, that bring new logits down to old ones.
+
+    python main.py --model bic --dataset seq-cifar10 --buffer_size 500
+"""
+import numpy as np
+import torch
+
+from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
+from models.utils.replay_model import ReplayModel
+from scroll.randomness import torch_stream
+from utils import binary_to_boolean_type
+from utils.args import real, whole
+from utils.buffer import fill_buffer, icarl_replay, logits_of
+from utils.errors import UserError
+
+
+def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """alpha * o + beta for the newest classes, the others as they are (Wu et al. 2019, equation 4).
+
+    Args:
+        logits: (B, K). newest: bool (K,). bias: (alpha, beta).
+    """
+    return torch.where(newest, bias[0] * logits + bias[1], logits)
+
+
+def fit_bias(logits, labels, newest, seen, epochs: int, batch_size: int, generator) -> torch.Tensor:
+    """(alpha, beta) by Adam (rate 1e-3) on cross-entropy over the seen classes.
+
+    Args:
+        logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,).
+    """
+    bias = torch.tensor([1.0, 0.0], device=logits.device, requires_grad=True)
+    opt = torch.optim.Adam([bias], lr=1e-3)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(labels), generator=generator).to(logits.device).split(batch_size):
+            opt.zero_grad()
+            masked_cross_entropy(corrected(logits[rows], newest, bias), labels[rows], seen).backward()
+            opt.step()
+    return bias.detach()
+
+
+def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
+    """bool (N,): `count` random samples of each class, or as many as it has."""
+    chosen = np.zeros(len(labels), bool)
+    for c in labels.unique():
+        rows = torch.nonzero(labels == c)[:, 0]
+        chosen[rows[torch.randperm(len(rows), generator=generator)[:count]].numpy()] = True
+    return chosen
+
+
+class Bic(ReplayModel):
+    """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held out.
+
+    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen; lambda is
+    n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; no factor T^2. Stage 2, network frozen: (alpha, beta) on the
+    held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in equal numbers for each class.
+    """
+    NAME = 'bic'
+    COMPATIBILITY = ['class-il', 'task-il']
+    TRANSIENT = ('task_data', 'held_out')
+
+    @staticmethod
+    def get_parser(parser):
+        flag = ReplayModel.get_parser(parser).add_argument
+        flag('--bic_epochs', type=whole(0), default=250, help='passes over the held-out samples')
+        flag('--temp', type=real(positive=True), default=2.0, help='temperature of distillation')
+        flag('--valset_split', type=real(positive=True), default=0.1, help='share of exemplars held out, at least one a class')
+        flag('--wd_reg', type=real(0), default=0.0, help='weight of |theta|^2 in the loss of stage 1')
+        flag('--distill_after_bic', type=binary_to_boolean_type, default=True, help='the teacher is corrected, too')
+        flag('--distill_weight', choices=('paper', 'mammoth'), default='paper', help='lambda: n / (n + m), or 1 / (t + 1)')
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        if args.valset_split >= 1:
+            raise UserError(f'--valset_split {args.valset_split:g}: nothing would be left to train on; use a share below 1')
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
+        self.newest, self.bias = self.old.clone(), torch.tensor([1.0, 0.0], device=self.device)
+        self.teacher, self.held_out, self.random = None, None, torch_stream(args.seed, 'held-out samples')
+
+    @property
+    def seen(self) -> torch.Tensor:
+        """bool (K,): classes so far."""
+        return self.old | self.newest
+
+    def begin_task(self, dataset):
+        train = dataset.train_loader.dataset
+        self.task_data = train.data, train.targets
+        if self.current_task > 0:
+            self.teacher = frozen_copy(self.net), self.newest, self.bias
+        if not self.buffer.is_empty():
+            self.join_and_hold_out(dataset)
+        self.old, self.newest = self.seen, torch.zeros_like(self.old)
+        self.newest[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
+        self.bias = torch.tensor([1.0, 0.0], device=self.device)
+
+    def join_and_hold_out(self, dataset) -> None:
+        """Add the exemplars to the training data, and take away from both what stage 2 is fitted on."""
+        icarl_replay(self, dataset)
+        train, per_class = dataset.train_loader.dataset, len(self.buffer) / self.n_past_classes
+        held = some_of_each(train.targets, max(1, round(self.args.valset_split * per_class)), self.random)
+        self.held_out = train.data[held], train.targets[held]
+        train.data, train.targets = train.data[~held], train.targets[~held]
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.opt.zero_grad()
+        logits = self.net(inputs)
+        loss = masked_cross_entropy(logits, labels, self.seen)
+        if self.teacher is not None:
+            weight = self.distill_weight()
+            teacher = self.teacher_logits(inputs)[:, self.old]
+            loss = weight * softened_cross_entropy(teacher, logits[:, self.old], self.args.temp) + (1 - weight) * loss
+        if self.args.wd_reg:
+            loss = loss + self.args.wd_reg * sum((p ** 2).sum() for p in self.net.parameters())
+        loss.backward()
+        self.opt.step()
+        return loss
+
+    def distill_weight(self) -> float:
+        """lambda."""
+        return self.n_past_classes / self.n_seen_classes if self.args.distill_weight == 'paper' else 1 / (self.current_task + 1)
+
+    @torch.no_grad()
+    def teacher_logits(self, inputs) -> torch.Tensor:
+        """What the network said at the end of the last task, (B, K)."""
+        net, newest, bias = self.teacher
+        return corrected(net(inputs), newest, bias) if self.args.distill_after_bic else net(inputs)
+
+    def end_task(self, dataset):
+        if self.held_out is not None:
+            self.correct()
+        train = dataset.train_loader.dataset
+        train.data, train.targets = self.task_data
+        fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True)
+
+    def correct(self) -> None:
+        """Stage 2."""
+        images, labels = (torch.as_tensor(x) for x in self.held_out)
+        logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device).to(self.device)
+        self.bias = fit_bias(logits, labels.to(self.device), self.newest, self.seen, self.args.bic_epochs, self.args.batch_size,
+                             self.random)
+        self.held_out = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Corrected logits (B, K)."""
+        return corrected(self.net(x), self.newest, self.bias)

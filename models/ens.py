@@ -1,0 +1,114 @@
+"""An ensemble of keyed linear classifiers on frozen features; no replay, no tasks.
+
+    python main.py --model ens --dataset seq-cifar10
+"""
+import torch
+import torch.nn.functional as F
+
+from models.utils.continual_model import ContinualModel
+from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
+from scroll.randomness import torch_stream
+from scroll.statistics import GRID
+from utils.args import real, whole
+from utils.errors import UserError
+
+_AT_ONCE = 32           # samples whose classifiers are gathered together when predicting
+
+
+class Ens(ContinualModel):
+    """ENS (Shanahan, Kaplanis and Mitrovic 2021, "Encoders and ensembles for task-free continual learning").
+
+    m classifiers, each with a key that never changes. For a unit feature z the k classifiers of largest cosine s_i to z answer
+    v_i = tau tanh((W_i z + b_i) / tau); the output is sum_i s_i v_i / sum_i s_i. Loss: minus the output of the true class; each
+    weight moves by the rate, in the direction of the sign of its gradient. So a batch changes its true classes' weights in
+    the classifiers it selects, and nothing else. (The authors' decay of 1e-8 a step, of the wrong sign, is left out.)
+    """
+    NAME = 'ens'
+    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
+    RAW_STREAM = ONLINE = True
+    REFUSED_FLAGS = {flag: 'ENS moves each weight by the sign of its gradient' for flag in
+                     ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov')} | {'bn': 'psi is frozen'}
+
+    @staticmethod
+    def get_parser(parser):
+        add_embedding_args(parser)
+        flag = parser.add_argument_group('ENS').add_argument
+        flag('--n_classifiers', type=whole(1), default=1024, help='m')
+        flag('--top_k', type=whole(1), default=32, help='k, classifiers that answer')
+        flag('--tau', type=real(positive=True), default=250.0, help='bound of an answer')
+        flag('--keys', choices=('normal', 'data'), default='normal',
+             help="keys from N(0, 1), or with the mean and deviation of the first batch's features")
+        parser.set_defaults(lr=1e-4, n_epochs=1, batch_size=60)
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        if args.top_k > args.n_classifiers:
+            raise UserError(f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers (--n_classifiers)')
+        self.net.requires_grad_(False)
+        self.embedder = make_embedder(self.net, args, dataset, self.device)
+        self.features_of = TestFeatures(self.embedder)
+        m, d, K, random = args.n_classifiers, self.embedder.dim, self.N_CLASSES, torch_stream(args.seed, 'ensemble')
+        self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
+        weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=(m * d) ** -0.5, a=-2 * (m * d) ** -0.5,
+                                             b=2 * (m * d) ** -0.5, generator=random)
+        self.weight, self.bias = weight.to(self.device), torch.zeros(m, K, device=self.device)
+        self.fitted_keys = args.keys == 'normal'
+
+    def get_parameters(self):
+        """Nothing: psi is frozen, and the ensemble has a rule of its own."""
+        return []
+
+    def select(self, z: torch.Tensor) -> tuple:
+        """(cosines (B, k), classifiers (B, k)) of unit features (B, d)."""
+        return (z @ self.keys.T).topk(self.args.top_k)
+
+    @torch.no_grad()
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        z = self._unit(self.embedder(as_images(not_aug_inputs))[0])
+        if not self.fitted_keys:
+            self._fit_keys(z)
+        return self.learn(z, labels.to(self.device))
+
+    @torch.no_grad()
+    def learn(self, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """One step on unit features (B, d) and labels (B,); returns the loss."""
+        cosine, chosen = self.select(z)                                                 # (B, k)
+        place = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)                 # rows of the weights as (m K, d)
+        weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)
+        answer = torch.tanh(((weight[place].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[place].view_as(chosen))
+                            / self.args.tau)                                            # (B, k), v / tau
+        share = cosine / cosine.sum(dim=1, keepdim=True)
+        push = share * (1 - answer ** 2)                                                # minus the gradient, up to 1 / B
+        rows, inverse = place.unique(return_inverse=True)
+        step = torch.zeros(len(rows), z.shape[1] + 1, device=self.device)
+        with_bias = torch.cat([z, torch.ones_like(z[:, :1])], dim=1)
+        step.index_add_(0, inverse, (push[:, :, None] * with_bias[:, None]).view(-1, z.shape[1] + 1))
+        weight[rows] += self.args.lr * step[:, :-1].sign()
+        bias[rows] += self.args.lr * step[:, -1].sign()
+        return -(share * answer * self.args.tau).sum(dim=1).mean()
+
+    def _unit(self, quantised) -> torch.Tensor:
+        """float32 unit features on the method's device."""
+        return F.normalize(torch.from_numpy(quantised).to(self.device).float() / GRID)
+
+    def _fit_keys(self, z: torch.Tensor) -> None:
+        """Give the keys, so far N(0, 1) scaled to unit length, the mean and deviation of these features (B, d)."""
+        spread = self.keys * z.shape[1] ** 0.5
+        self.keys, self.fitted_keys = F.normalize(z.mean(dim=0) + spread * z.std(dim=0, correction=0)), True
+
+    @torch.no_grad()
+    def outputs(self, z: torch.Tensor) -> torch.Tensor:
+        """(B, K) of unit features (B, d)."""
+        cosine, chosen = self.select(z)
+        logits = torch.einsum('bkcd,bd->bkc', self.weight[chosen], z) + self.bias[chosen]
+        answers = self.args.tau * torch.tanh(logits / self.args.tau)
+        return (cosine[:, :, None] * answers).sum(dim=1) / cosine.sum(dim=1, keepdim=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs (B, K) on uint8 images (B, H, W, C) or network inputs."""
+        return torch.cat([self.outputs(part) for part in self._unit(self.features_of(x)).split(_AT_ONCE)])
+
+    def end_eval(self, dataset, accs):
+        if self.current_task == self.n_tasks and self.embedder.cache is not None:
+            self.embedder.cache.flush()

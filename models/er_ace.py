@@ -1,0 +1,57 @@
+"""ER with asymmetric cross-entropy: new samples do not push down the logits of old classes that are not in the batch.
+
+    python main.py --model er-ace --dataset seq-cifar10 --buffer_size 500
+"""
+import torch
+
+from models.utils.cosine_classifier import CosineClassifier
+from models.utils.losses import masked_cross_entropy
+from models.utils.replay_model import ReplayModel
+from utils import binary_to_boolean_type
+
+
+def asymmetric_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy over the classes of the batch and those never seen.
+
+    Args:
+        logits: (B, K). labels: int64 (B,). seen: bool (K,), classes of earlier batches.
+    """
+    return masked_cross_entropy(logits, labels, (~seen).index_fill(0, labels, True))
+
+
+class ErAce(ReplayModel):
+    """ER-ACE (Caccia et al. 2022, equation 3). Incoming and replayed losses have equal weight and forward passes of their own.
+
+    Which classes were seen is kept as a mask, so labels may come in any order.
+    """
+    NAME = 'er_ace'
+    COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
+    ONLINE = True
+
+    @staticmethod
+    def get_parser(parser):
+        ReplayModel.get_parser(parser)
+        parser.add_argument('--task_free', type=binary_to_boolean_type, default=True,
+                            help='mask and replay from the second batch on; 0: from the second task on')
+        parser.add_argument('--use_custom_classifier', type=binary_to_boolean_type, default=True, help='cosine head')
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        if args.use_custom_classifier:
+            backbone.classifier = CosineClassifier(backbone.classifier.in_features, backbone.classifier.out_features)
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.seen = torch.zeros(backbone.classifier.out_features, dtype=torch.bool, device=self.device)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        begun = not self.buffer.is_empty() and (self.args.task_free or self.current_task > 0)
+        self.opt.zero_grad()
+        seen = self.seen if begun else torch.zeros_like(self.seen)
+        loss = asymmetric_cross_entropy(self.net(inputs), labels, seen)
+        if begun:
+            replayed, replayed_labels = self.replay()
+            loss = loss + self.loss(self.net(replayed), replayed_labels)
+        loss.backward()
+        self.opt.step()
+        self.seen[labels] = True
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        return loss

@@ -1,0 +1,65 @@
+"""Online elastic weight consolidation: what mattered for past tasks is held in place by springs.
+
+    python main.py --model ewc-on --dataset seq-cifar10
+"""
+import torch
+import torch.nn.functional as F
+
+from models.utils.continual_model import ContinualModel
+from models.utils.gradients import write_gradients
+from utils.args import real
+from utils.evaluate import eval_mode
+
+
+def fisher(net, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """(P,): sum over samples of p(y|x) (d log p(y|x) / d theta)^2, for a network in eval mode.
+
+    The likelihood p(y|x) as a weight is Mammoth's; the empirical Fisher information has none. One sample after the other: on a
+    CPU that is seven times as fast as gradients vectorised over samples, which turn convolutions into grouped ones.
+    """
+    parameters, total = list(net.parameters()), 0
+    for x, y in zip(inputs.split(1), labels.split(1)):
+        log_likelihood = -F.cross_entropy(net(x), y)
+        gradients = torch.autograd.grad(log_likelihood, parameters)
+        total = total + log_likelihood.detach().exp() * torch.cat([g.reshape(-1) for g in gradients]) ** 2
+    return total
+
+
+class EwcOn(ContinualModel):
+    """Online EWC (Kirkpatrick et al. 2017; Schwarz et al. 2018): F <- gamma F + F_t at the end of each task, theta* <- theta.
+
+    The penalty's gradient is 2 e_lambda F (theta - theta*): e_lambda is half the textbook's lambda.
+    """
+    NAME = 'ewc_on'
+    COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
+
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--e_lambda', type=real(0), default=10.0, help='strength of the penalty')
+        parser.add_argument('--gamma', type=real(0), default=1.0, help='decay of the Fisher information from task to task')
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.fisher, self.anchor = None, None           # (P,), in the order of `net.parameters()`
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.opt.zero_grad()
+        if self.fisher is not None:
+            with torch.no_grad():
+                away = torch.cat([p.reshape(-1) for p in self.net.parameters()]) - self.anchor
+            write_gradients(self.net, 2 * self.args.e_lambda * self.fisher * away)
+        loss = self.loss(self.net(inputs), labels)
+        loss.backward()                                 # adds to the penalty's gradient
+        self.opt.step()
+        return loss
+
+    def end_task(self, dataset):
+        total, count = 0, 0
+        with eval_mode(self.net):
+            for inputs, labels, *_ in dataset.train_loader:
+                total = total + fisher(self.net, inputs.to(self.device), labels.to(self.device))
+                count += len(labels)
+        new = total / max(count, 1)
+        self.fisher = new if self.fisher is None else self.args.gamma * self.fisher + new
+        self.anchor = torch.cat([p.detach().reshape(-1) for p in self.net.parameters()])

@@ -1,0 +1,113 @@
+"""GDumb: only collect while the stream lasts; then train the pre-trained network on the buffer, and on nothing else.
+
+    python main.py --model gdumb --dataset seq-cifar10 --buffer_size 500
+"""
+import math
+
+import numpy as np
+import torch
+
+from models.utils.replay_model import ReplayModel
+from scroll.embedding import sample_keys
+from scroll.randomness import stream_seed, torch_stream
+from utils import binary_to_boolean_type
+from utils.args import real, whole
+from utils.augmentations import cutmix_data
+from utils.buffer import Buffer
+from utils.training import training_mode
+
+
+def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
+    """The rate of each pass over the buffer.
+
+    `cosine`: one half-wave from the highest to the lowest. `restarts` (Loshchilov and Hutter 2017, as GDumb's authors have it): a
+    pass at a tenth of the highest, then half-waves over 1, 2, 4, ... passes: a number of passes that is a power of two ends low.
+    """
+    if decay == 'cosine':
+        waves = [(e, max(epochs - 1, 1)) for e in range(epochs)]
+        return [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / n)) / 2 for e, n in waves]
+    rates, length = [highest / 10], 1
+    while len(rates) < epochs:
+        rates += [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2 for e in range(length)]
+        length *= 2
+    return rates[:epochs]
+
+
+class Gdumb(ReplayModel):
+    """GDumb (Prabhu et al. 2020). What is learned depends on the stream through the content of the buffer alone.
+
+    The paper of SCROLL uses a reservoir (`--sampler greedy` is GDumb's own, class-balanced one), one cosine decay and no CutMix.
+    Accuracies before the last task are those of the untrained head, unless `--fit_every_task 1`.
+    """
+    NAME = 'gdumb'
+    COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
+    ONLINE = True
+    REFUSED_FLAGS = {'lr': 'its rates are --maxlr and --minlr', 'optimizer': 'it trains with SGD',
+                     'optim_wd': 'it is 1e-6', 'optim_mom': 'it is 0.9', 'optim_nesterov': 'it trains with plain momentum',
+                     'lr_scheduler': 'see --lr_decay', 'minibatch_size': 'see --fitting_batch_size'}
+
+    @staticmethod
+    def get_parser(parser):
+        flag = ReplayModel.get_parser(parser).add_argument
+        flag('--sampler', choices=('reservoir', 'greedy'), default='reservoir', help='how the buffer chooses')
+        flag('--maxlr', type=real(0), default=0.05, help='highest learning rate')
+        flag('--minlr', type=real(0), default=5e-4, help='lowest learning rate')
+        flag('--lr_decay', choices=('cosine', 'restarts'), default='cosine', help='one decay, or warm restarts')
+        flag('--fitting_epochs', type=whole(0), default=20, help='passes over the buffer')
+        flag('--fitting_batch_size', type=whole(2), default=16, help='samples a step')
+        flag('--cutmix_alpha', type=real(0), default=0.0, help='of the beta distribution of CutMix; 0: no CutMix')
+        flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
+        flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
+        flag('--fit_every_task', type=binary_to_boolean_type, default=False, help='train and evaluate after each task')
+        parser.set_defaults(lr=0.0, n_epochs=1)
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = Buffer(args.buffer_size, self.device, args.sampler, raw=True, seed=stream_seed(args.seed, 'buffer'))
+        self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        return 0.0
+
+    def end_task(self, dataset):
+        if not self.buffer.is_empty() and (self.args.fit_every_task or self.current_task == self.n_tasks - 1):
+            self.fit()
+
+    def fit(self) -> None:
+        """The pre-trained network with a new head, trained on the buffer in canonical order."""
+        args, random = self.args, torch_stream(self.args.seed, 'fitting')
+        self.net.load_state_dict(self.pristine)
+        self.renew_head()
+        if hasattr(self.transform, 'generator'):
+            self.transform.generator.manual_seed(stream_seed(args.seed, 'fitting augmentation'))
+        images, labels = self.buffer.get_all_data()
+        order = torch.from_numpy(np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))).to(self.device)
+        images, labels = images[order], labels[order]
+        opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=0.9, weight_decay=1e-6)
+        training_mode(self.net, args.bn)
+        for rate in learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr):
+            opt.param_groups[0]['lr'] = rate
+            for rows in torch.randperm(len(labels), generator=random).to(self.device).split(args.fitting_batch_size):
+                if len(rows) == 1 < len(labels):
+                    continue                            # no batch statistics
+                opt.zero_grad()
+                self.loss_of(self.transform(images[rows]), labels[rows], random).backward()
+                torch.nn.utils.clip_grad_norm_(self.net.parameters(), args.clip)
+                opt.step()
+
+    def renew_head(self) -> None:
+        """A head with new random weights, from a stream of its own."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(self.args.seed, 'head'))
+            fresh = torch.nn.Linear(self.net.classifier.in_features, self.net.classifier.out_features)
+        self.net.classifier.load_state_dict(fresh.state_dict())
+
+    def loss_of(self, inputs, labels, random) -> torch.Tensor:
+        """Cross-entropy, with CutMix where its coin says so."""
+        if not self.args.cutmix_alpha:
+            return self.loss(self.net(inputs), labels)
+        mixed, y_a, y_b, share = cutmix_data(inputs, labels, self.args.cutmix_alpha, self.args.cutmix_prob, generator=random)
+        logits = self.net(mixed)
+        return share * self.loss(logits, y_a) + (1 - share) * self.loss(logits, y_b)

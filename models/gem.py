@@ -1,0 +1,126 @@
+"""Gradient episodic memory: a step may not raise the loss on any past task's memory, to first order.
+
+    python main.py --model gem --dataset seq-cifar10 --buffer_size 500
+"""
+import numpy as np
+import torch
+from scipy.optimize import nnls
+
+from models.utils.gradients import read_gradients, write_gradients
+from models.utils.replay_model import ReplayModel
+from utils.args import real
+from utils.buffer import fill_buffer
+
+try:
+    import quadprog
+except ImportError:                     # no wheel for this Python: the active-set solver answers the same
+    quadprog = None
+
+_CHUNK = 2 ** 20                        # columns turned into float64 at once
+
+
+def store_grad(params, grads: torch.Tensor, grad_dims) -> None:
+    """Write the gradients of `params()` into the flat `grads` (P,), zeros for those that have none; for methods made for Mammoth.
+
+    Args:
+        grad_dims: numbers of elements of the parameters.
+    """
+    for p, part in zip(params(), grads.split(list(grad_dims))):
+        part.copy_(torch.zeros_like(part) if p.grad is None else p.grad.reshape(-1))
+
+
+def overwrite_grad(params, newgrad: torch.Tensor, grad_dims) -> None:
+    """Give `params()`, those that have a gradient, their parts of the flat `newgrad` (P,): the inverse of `store_grad`."""
+    for p, part in zip(params(), newgrad.split(list(grad_dims))):
+        if p.grad is not None:
+            p.grad.copy_(part.view_as(p))
+
+
+def solve_quadprog(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
+    """argmin_v 1/2 v'Pv + q'v subject to v >= margin, by Goldfarb and Idnani's dual method.
+
+    Args:
+        P: float64 (t, t), symmetric, positive definite. q: float64 (t,).
+    """
+    scale = np.trace(P) / len(P)        # the same v; quadprog's tolerances are absolute, and fail on large gradients
+    return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), np.full(len(q), float(margin)))[0]
+
+
+def solve_active_set(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
+    """As `solve_quadprog`, without quadprog: Lawson and Hanson's method for least squares with u = v - margin >= 0."""
+    root = np.linalg.cholesky(P).T                                          # P = R'R: minimise |R u + R^-T (q + P margin)|^2
+    target = -np.linalg.solve(root.T, q + margin * P.sum(axis=1))
+    return margin + nnls(root, target, maxiter=30 * len(q))[0]
+
+
+def inner_products(rows: torch.Tensor) -> np.ndarray:
+    """float64 (n, n): inner products of float32 rows (n, P); a float64 copy of all of them would not fit."""
+    total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    for part in rows.split(_CHUNK, dim=1):
+        total += part.double() @ part.double().T
+    return total.cpu().numpy()
+
+
+def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5, eps: float = 1e-3, solve=None) -> torch.Tensor:
+    """The gradient nearest to this one that no memory objects to (Lopez-Paz and Ranzato 2017, equations 9 to 11).
+
+    Args:
+        gradient: (P,). memories: (t, P), gradients on the past tasks' memories.
+        margin: lower bound of the dual variables; above 0 it pulls towards all memories as soon as one objects.
+        eps: added to the diagonal, so that the programme has one solution, duplicates among the memories or not.
+        solve: `solve_quadprog` (default where quadprog is installed) or `solve_active_set`.
+
+    Returns:
+        (P,): the gradient itself, bit by bit, if no inner product is negative.
+    """
+    products = inner_products(torch.cat([gradient[None], memories]))
+    along, P = products[0, 1:], products[1:, 1:]
+    if (along >= 0).all():
+        return gradient
+    solve = solve or (solve_quadprog if quadprog else solve_active_set)
+    dual = solve((P + P.T) / 2 + eps * np.eye(len(P)), along, margin)
+    return gradient + torch.from_numpy(dual).to(memories) @ memories
+
+
+class Gem(ReplayModel):
+    """GEM (Lopez-Paz and Ranzato 2017). At a task's end the memory is shared out anew, equally among all classes seen.
+
+    Each step passes the whole memory through the network, augmented, task by task; batch norms see these passes, too.
+    """
+    NAME = 'gem'
+    COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
+
+    @staticmethod
+    def get_parser(parser):
+        ReplayModel.get_parser(parser).add_argument('--gamma', type=real(0), default=0.5, help='margin of the dual variables')
+        return parser
+
+    def end_task(self, dataset):
+        fill_buffer(self.buffer, dataset, self.current_task, required_attributes=['examples', 'labels', 'task_labels'])
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        memories = self.memory_gradients()
+        loss = self.backward(inputs, labels)
+        if memories is not None:
+            write_gradients(self.net, project(read_gradients(self.net), memories, self.args.gamma))
+        self.opt.step()
+        return loss
+
+    def backward(self, inputs, labels) -> torch.Tensor:
+        """The loss, whose gradient the parameters then have."""
+        self.opt.zero_grad()
+        loss = self.loss(self.net(inputs), labels)
+        loss.backward()
+        return loss
+
+    def memory_gradients(self):
+        """(t, P): the gradient on all samples of each past task in the memory; None while it is empty."""
+        if self.buffer.is_empty():
+            return None
+        inputs, labels, tasks = self.buffer.get_all_data(transform=self.transform, device=self.device)
+        rows = []
+        for task in tasks.unique():
+            own = tasks == task
+            self.backward(inputs[own], labels[own])
+            rows.append(read_gradients(self.net))
+        return torch.stack(rows)

@@ -1,0 +1,84 @@
+"""iCaRL: a representation learned with distillation, and the nearest mean of exemplars on top of it.
+
+    python main.py --model icarl --dataset seq-cifar10 --buffer_size 500
+"""
+import torch
+import torch.nn.functional as F
+
+from models.utils.losses import frozen_copy
+from models.utils.replay_model import ReplayModel
+from utils.args import real
+from utils.buffer import features_of, fill_buffer, icarl_replay
+
+
+def incremental_targets(labels: torch.Tensor, old_logits, old: torch.Tensor) -> torch.Tensor:
+    """What each sigmoid should give, (B, K): the old network's for old classes, one-hot for the others.
+
+    Args:
+        labels: int64 (B,). old_logits: (B, K), or None in the first task. old: bool (K,).
+    """
+    targets = F.one_hot(labels, len(old)).float()
+    return targets if old_logits is None else torch.where(old, old_logits.sigmoid(), targets)
+
+
+class Icarl(ReplayModel):
+    """iCaRL (Rebuffi et al. 2017). Training data of a task: its own and the exemplars.
+
+    Loss: binary cross-entropy, mean over samples and classes, + opt_wd * |theta|^2. Exemplars are herded on unit-length features,
+    in equal numbers for each class. Their means also see the mirrored images, where the data set is augmented with such.
+    """
+    NAME = 'icarl'
+    COMPATIBILITY = ['class-il', 'task-il']
+
+    @staticmethod
+    def get_parser(parser):
+        parser = ReplayModel.get_parser(parser)
+        parser.add_argument('--opt_wd', type=real(0), default=1e-5, help='weight of |theta|^2 in the loss')
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
+        self.old_net = self.class_means = None
+
+    def begin_task(self, dataset):
+        icarl_replay(self, dataset)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.class_means = None
+        self.opt.zero_grad()
+        with torch.no_grad():
+            old_logits = None if self.old_net is None else self.old_net(inputs)
+        targets = incremental_targets(labels, old_logits, self.old)
+        loss = F.binary_cross_entropy_with_logits(self.net(inputs), targets)
+        loss = loss + self.args.opt_wd * sum((p ** 2).sum() for p in self.net.parameters())
+        loss.backward()
+        self.opt.step()
+        return loss
+
+    def end_task(self, dataset):
+        fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True, normalize_features=True)
+        self.old[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
+        self.old_net, self.class_means = frozen_copy(self.net), None
+
+    def compute_class_means(self) -> torch.Tensor:
+        """(K, F) unit rows: mean of the unit features of each class's exemplars; infinite for classes without any."""
+        images, labels = self.buffer.get_all_data()
+        views = [self.plain(images)]
+        if getattr(self.dataset, 'FLIP', True):
+            views.append(views[0].flip(-1))
+        features = torch.stack([F.normalize(features_of(self.net, view, None, self.device)) for view in views]).mean(dim=0)
+        means = torch.full((self.num_classes, features.shape[1]), torch.inf)
+        for c in labels.unique():
+            means[c] = F.normalize(features[labels.cpu() == c].mean(dim=0), dim=0)
+        return means.to(self.device)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Minus the distance to each class's mean, (B, K); the network's own logits before there are exemplars."""
+        if self.buffer.is_empty():
+            return self.net(x)
+        if self.class_means is None:
+            self.class_means = self.compute_class_means()
+        features = F.normalize(self.net(x, returnt='features'))
+        distances = torch.cdist(features, self.class_means, compute_mode='donot_use_mm_for_euclid_dist')    # inf - inf in a product
+        return -distances.clamp(max=torch.finfo(distances.dtype).max)

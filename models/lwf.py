@@ -1,0 +1,68 @@
+"""Learning without forgetting: on new images, what the old network says of the old classes is to stay.
+
+    python main.py --model lwf --dataset seq-cifar10
+"""
+import torch
+
+from models.utils.continual_model import ContinualModel
+from models.utils.losses import masked_cross_entropy, softened_cross_entropy
+from utils.args import real
+from utils.buffer import logits_of, plain_samples
+from utils.evaluate import eval_mode
+
+
+class Lwf(ContinualModel):
+    """LwF (Li and Hoiem 2016): cross-entropy over the classes seen + alpha * distillation over the old ones.
+
+    When a task begins, the head's new rows are warmed up on frozen features; then the logits of all its un-augmented images
+    are recorded, and come along with the batches.
+    """
+    NAME = 'lwf'
+    COMPATIBILITY = ['class-il', 'task-il']
+    RAW_NOT_AUG = True
+
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--alpha', type=real(0), default=0.5, help='weight of distillation')
+        parser.add_argument('--softmax_temp', type=real(positive=True), default=2.0, help='temperature of distillation')
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
+        self.seen = self.old.clone()
+
+    def begin_task(self, dataset):
+        self.old, self.seen = self.seen, self.seen.clone()
+        self.seen[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
+        if self.current_task > 0:
+            self.warm_up(dataset)
+            train = dataset.train_loader.dataset
+            examples, _ = plain_samples(train, self.RAW_NOT_AUG)
+            transform = getattr(self, 'normalization_transform', None)
+            train.add_extra_return_field('logits', logits_of(self.net, examples, transform, self.device))
+
+    def warm_up(self, dataset) -> None:
+        """Train the head's rows of the new classes alone, features in eval mode, for `--n_epochs`."""
+        new, head = (self.seen & ~self.old)[:, None], self.net.classifier
+        opt = torch.optim.SGD(head.parameters(), lr=self.args.lr)
+        with eval_mode(self.net):
+            for _ in range(self.args.n_epochs):
+                for inputs, labels, *_ in dataset.train_loader:
+                    with torch.no_grad():
+                        features = self.net(inputs.to(self.device), returnt='features')
+                    opt.zero_grad()
+                    masked_cross_entropy(head(features), labels.to(self.device), self.seen).backward()
+                    for p in head.parameters():
+                        p.grad *= new if p.dim() == 2 else new[:, 0]
+                    opt.step()
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
+        self.opt.zero_grad()
+        out = self.net(inputs)
+        loss = masked_cross_entropy(out, labels, self.seen)
+        if logits is not None:
+            loss = loss + self.args.alpha * softened_cross_entropy(logits[:, self.old], out[:, self.old], self.args.softmax_temp)
+        loss.backward()
+        self.opt.step()
+        return loss

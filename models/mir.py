@@ -1,0 +1,63 @@
+"""Maximally interfered retrieval: replay what the step to come would hurt most.
+
+    python main.py --model mir --dataset seq-cifar10 --buffer_size 500
+"""
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call
+
+from models.utils.replay_model import ReplayModel
+from utils import binary_to_boolean_type
+from utils.args import whole
+
+
+@torch.no_grad()
+def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """CE after minus CE before the virtual step theta - lr * gradient, (C,), for the gradients that `net` holds now.
+
+    Batch norms use the statistics of these images if the network is in train mode; running statistics are left alone.
+    """
+    now = dict(net.named_parameters())
+    then = {name: p if p.grad is None else p - lr * p.grad for name, p in now.items()}
+    losses = [F.cross_entropy(functional_call(net, (parameters, {k: b.clone() for k, b in net.named_buffers()}), images), labels,
+                              reduction='none') for parameters in (now, then)]
+    return losses[1] - losses[0]
+
+
+class Mir(ReplayModel):
+    """MIR (Aljundi et al. 2019, section 3.1): of C random candidates the b with the largest interference are replayed.
+
+    The gradient of the replayed samples is added to that of the batch; then one step. Candidates are scored un-augmented. Equal
+    scores (a rate of zero) leave the order of the draw, so that with C = b it is ER.
+    """
+    NAME = 'mir'
+    COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
+    ONLINE = True
+
+    @staticmethod
+    def get_parser(parser):
+        ReplayModel.get_parser(parser)
+        parser.add_argument('--subsample', type=whole(1), default=50, help='candidates for replay')
+        parser.add_argument('--task_free', type=binary_to_boolean_type, default=False,
+                            help='replay the current task as well (always so on a stream without tasks)')
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.task_free = args.task_free or getattr(dataset, 'SETTING', None) == 'general-continual'
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.opt.zero_grad()
+        loss = self.loss(self.net(inputs), labels)
+        loss.backward()
+        if not self.buffer.is_empty() and (self.task_free or self.current_task > 0):
+            images, replayed_labels, _ = self.buffer.get_data(
+                self.args.subsample, device=self.device, mask_task_out=None if self.task_free else self.current_task)
+            lr = self.opt.param_groups[0]['lr']
+            scores = interference(self.net, lr, self.plain(images), replayed_labels)
+            chosen = scores.argsort(descending=True, stable=True)[:self.args.minibatch_size]
+            self.loss(self.net(self.transform(images[chosen])), replayed_labels[chosen]).backward()
+        self.opt.step()
+        tasks = torch.full_like(labels, self.current_task)
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=tasks)
+        return loss

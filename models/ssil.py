@@ -1,0 +1,61 @@
+"""Separated softmax for incremental learning: new and old classes never compete in one softmax.
+
+    python main.py --model ssil --dataset seq-cifar10 --buffer_size 500
+"""
+import torch
+
+from models.utils.losses import frozen_copy, masked_cross_entropy, softened_kl
+from models.utils.replay_model import ReplayModel
+from utils.args import real
+
+_TEMPERATURE = 2.0
+
+
+class Ssil(ReplayModel):
+    """SS-IL (Ahn et al. 2021) in its online form (Caccia et al. 2022).
+
+    Incoming samples: cross-entropy over the classes of the current task. Replayed samples, of earlier tasks only:
+    cross-entropy over the earlier classes, and distillation from the network as the last task left it, for each earlier
+    task's classes apart. With one class a task the first and the last vanish: incoming data teach nothing.
+    """
+    NAME = 'ssil'
+    COMPATIBILITY = ['class-il', 'task-il']
+    ONLINE = True
+
+    @staticmethod
+    def get_parser(parser):
+        ReplayModel.get_parser(parser).add_argument('--distill_coef', type=real(0), default=1.0, help='weight of distillation')
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.tasks, self.teacher = [], None             # bool (K,) for each task so far: its classes
+
+    def begin_task(self, dataset):
+        own = torch.zeros(self.num_classes, dtype=torch.bool)
+        own[torch.as_tensor(dataset.task_classes(self.current_task))] = True
+        self.tasks.append(own.to(self.device))
+        if self.current_task > 0:
+            self.teacher = frozen_copy(self.net)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.opt.zero_grad()
+        loss = masked_cross_entropy(self.net(inputs), labels, self.tasks[-1])
+        if self.current_task > 0 and not self.buffer.is_empty():
+            replayed, replayed_labels, _ = self.replay(mask_task_out=self.current_task)
+            if len(replayed):
+                loss = loss + self.replay_loss(replayed, replayed_labels)
+        loss.backward()
+        self.opt.step()
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=torch.full_like(labels, self.current_task))
+        return loss
+
+    def replay_loss(self, inputs, labels) -> torch.Tensor:
+        """Cross-entropy over the earlier classes, and task-wise distillation."""
+        logits, old = self.net(inputs), self.tasks[:-1]
+        loss = masked_cross_entropy(logits, labels, torch.stack(old).any(dim=0))
+        if self.args.distill_coef > 0:
+            with torch.no_grad():
+                before = self.teacher(inputs)
+            loss = loss + self.args.distill_coef * sum(softened_kl(before[:, own], logits[:, own], _TEMPERATURE) for own in old)
+        return loss

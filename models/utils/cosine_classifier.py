@@ -1,0 +1,27 @@
+"""A linear head on the angle between features and class weights."""
+import torch
+from torch import nn
+
+
+class CosineClassifier(nn.Module):
+    """logit_k = scale * cos(feature, weight_k), no bias, as in ER-ACE and ER-AML (Caccia et al. 2022).
+
+    Args:
+        in_features, out_features: F and K. scale: 10 in the paper's code.
+    """
+    _EPS = 1e-5                         # added to both norms
+
+    def __init__(self, in_features: int, out_features: int, scale: float = 10.0):
+        super().__init__()
+        self.in_features, self.out_features, self.scale = in_features, out_features, scale
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        nn.init.kaiming_uniform_(self.weight, a=5 ** 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, F) -> (B, K)."""
+        return self.scale * normalise(x) @ normalise(self.weight).T
+
+
+def normalise(x: torch.Tensor) -> torch.Tensor:
+    """Rows (N, F) divided by their length plus 1e-5."""
+    return x / (x.norm(dim=1, keepdim=True) + CosineClassifier._EPS)

@@ -1,0 +1,50 @@
+"""What methods on top of a frozen psi share: their flags, and features that are computed once."""
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from scroll.embedding import DTYPES, Embedder, quantise
+from scroll.images import Preprocessing
+from utils import binary_to_boolean_type
+from utils.args import whole
+
+
+def add_embedding_args(parser) -> None:
+    """How psi runs."""
+    flag = parser.add_argument_group('frozen psi').add_argument
+    flag('--embed_dtype', choices=tuple(DTYPES), default='float32', help='arithmetic of psi')
+    flag('--embed_chunk', type=whole(1), default=64, help='images psi sees at once; part of what a feature is')
+    flag('--channels_last', type=binary_to_boolean_type, default=True, help='memory layout of psi')
+    flag('--feature_cache', type=binary_to_boolean_type, default=True, help='keep features below <base_path>/cache')
+
+
+def make_embedder(net, args, dataset, device) -> Embedder:
+    """psi as the flags say, with the data set's preprocessing."""
+    preprocessing = getattr(dataset, 'preprocessing', None) or Preprocessing(args.input_size)
+    return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, args.channels_last,
+                    Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None)
+
+
+class TestFeatures:
+    """Features of what is evaluated; those of test images are computed once (a loader hands out the same memory each time)."""
+    __test__ = False                    # no test case, whatever pytest thinks of the name
+
+    def __init__(self, embedder: Embedder):
+        self.embedder, self._known = embedder, {}
+
+    def __call__(self, x: torch.Tensor) -> np.ndarray:
+        """Quantised features int32 (B, d) of uint8 images (B, H, W, C), or of network inputs (B, 3, S, S)."""
+        if x.is_floating_point():
+            return quantise(self.embedder.features(x))
+        place = x.data_ptr(), len(x)
+        if place not in self._known:
+            self._known[place] = x, self.embedder(x)[0]             # x is kept, so its memory stays its own
+        return self._known[place][1]
+
+
+def as_images(batch: torch.Tensor) -> np.ndarray:
+    """uint8 (B, H, W, C), from that or from Mammoth's float (B, C, H, W) in [0, 1]."""
+    if batch.is_floating_point():
+        batch = (batch * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+    return np.ascontiguousarray(batch.cpu().numpy())
