@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The online methods on CIFAR-10, five tasks of two classes, |M| = 500, beside SCROLL: each image once. About an hour on two cores.
+# The online methods on CIFAR-10, five tasks of two classes, |M| = 500, beside SCROLL: each image once. About an hour on one core a
+# seed; further flags are passed on to each run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-.venv/bin/python}
+run() { ${PYTHON:-.venv/bin/python} main.py --dataset seq-cifar10 --n_splits 5 --non_verbose 1 --notes baselines --model "$@"; }
+
 for seed in ${SEEDS:-0}; do
-    common="--dataset seq-cifar10 --n_splits 5 --seed $seed --non_verbose 1 $*"
-    for method in scroll gdumb er-ace ssil mir er-aml; do
-        $python main.py --model $method --buffer_size 500 $common
+    for method in er-ace ssil mir er-aml gdumb scroll; do
+        run $method --buffer_size 500 --seed "$seed" "$@"
     done
-    $python main.py --model ens $common
+    run ens --seed "$seed" "$@"
 done

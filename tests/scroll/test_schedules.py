@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from scroll.errors import InputError
 from scroll.randomness import numpy_stream, stream_seed
-from scroll.schedules import Schedule, class_splits, make_schedule
+from scroll.schedule_forms import class_splits
+from scroll.schedules import Schedule, make_schedule
 from tests.scroll.conftest import quick, refused
 
 LABELS = np.repeat(np.arange(6), 10)

@@ -1,0 +1,221 @@
+"""The kinds of schedules, one function each: from which class each sample is to the segments of a stream.
+
+A form is given `rank`, int64 (N,), the place of each sample's class among the classes in order of arrival, and never the
+labels: how classes are numbered cannot matter. It returns segments, arrays of sample ids.
+"""
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from scroll.errors import InputError
+
+
+def whole(text) -> int:
+    """A positive whole number."""
+    if not re.fullmatch('[0-9]{1,15}', str(text)) or int(text) == 0:
+        raise InputError(f'{text!r} is not a positive whole number')
+    return int(text)
+
+
+def optional(text):
+    """A positive whole number, or None."""
+    return None if text is None else whole(text)
+
+
+def positive(text) -> float:
+    """A number above 0."""
+    if not re.fullmatch(r'[0-9]{1,9}(\.[0-9]{1,9})?', str(text)) or float(text) == 0:
+        raise InputError(f'{text!r} is not a number above 0')
+    return float(text)
+
+
+def percent(text) -> float:
+    """A number from 0 to 100, as a share."""
+    if not re.fullmatch(r'[0-9]{1,3}(\.[0-9]{1,9})?', str(text)) or float(text) > 100:
+        raise InputError(f'{text!r} is not a percentage')
+    return float(text) / 100
+
+
+def class_splits(n_classes: int, n_splits: int) -> list:
+    """Classes per split: sizes that differ by at most one, larger ones first."""
+    if not 1 <= n_splits <= n_classes:
+        raise InputError(f'{n_splits} splits: there are {n_classes} classes; use 1..{n_classes}')
+    return [n_classes // n_splits + (i < n_classes % n_splits) for i in range(n_splits)]
+
+
+def split(rank, random, n) -> list:
+    """n tasks of whole classes, in order of arrival; samples of a task in random order."""
+    sizes = class_splits(rank.max() + 1, n)
+    return _shuffled(np.repeat(np.arange(n), sizes)[rank], n, random)
+
+
+def iid(rank, random) -> list:
+    """Everything in random order, at once. `single`: one sample at a time."""
+    return [random.permutation(len(rank))]
+
+
+def gaussian(rank, random, sigma) -> list:
+    """The Gaussian schedule as a permutation: classes rise and fall one after the other.
+
+    At stream time u in [0, 1) the next sample's class is drawn, among those with samples left, with weights
+    exp(-(u - mu_j)^2 / (2 s^2)), mu_j = (j + 1/2) / K for the j-th class, s = sigma / K; the sample at random. After Shanahan et
+    al. 2021, whose own repeats samples (`gaussian-resample`).
+    """
+    count, n_classes = len(rank), rank.max() + 1
+    peaks, width = (np.arange(n_classes) + 0.5) / n_classes, sigma / n_classes
+    waiting = [random.permutation(np.flatnonzero(rank == j)) for j in range(n_classes)]
+    left = np.array([len(samples) for samples in waiting])
+    uniform, order = random.random(count), np.empty(count, np.int64)
+    for i in range(count):
+        closeness = np.where(left > 0, -((i / count - peaks) / width) ** 2 / 2, -np.inf)
+        cumulative = np.exp(closeness - closeness.max()).cumsum()          # the nearest peak with samples left has weight 1
+        j = int(np.searchsorted(cumulative, uniform[i] * cumulative[-1], side='right'))
+        if j == n_classes:                                                  # rounding
+            j = int(closeness.argmax())
+        left[j] -= 1
+        order[i] = waiting[j][left[j]]
+    return [order]
+
+
+def gaussian_resample(rank, random, batch, batches, width) -> list:
+    """The Gaussian schedule as published (Shanahan et al. 2021), with repetition.
+
+    L batches in episodes of 5. The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and takes part in the
+    episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty set is drawn again. The images of an
+    episode are drawn afresh from all those of its classes.
+    """
+    n_classes = rank.max() + 1
+    spacing, segments = batches // n_classes, []
+    if not spacing:
+        raise InputError(f'{batches} batches for {n_classes} classes: expected at least one a class')
+    peaks = spacing // 2 + spacing * np.arange(n_classes)
+    for start in range(0, batches, 5):
+        log_p = -(start - peaks) ** 2 / (2 * width ** 2)
+        present = random.random(n_classes) < np.exp(log_p)
+        while not present.any():
+            if log_p.max() < -20:                           # hardly ever: the nearest peak, as drawing again would end
+                present = log_p == log_p.max()
+            else:
+                present = random.random(n_classes) < np.exp(log_p)
+        pool, wanted = np.flatnonzero(present[rank]), min(5, batches - start) * batch
+        drawn = random.choice(pool, wanted, replace=wanted > len(pool))
+        segments += np.split(drawn, range(batch, wanted, batch))
+    return segments
+
+
+def blurry(rank, random, tasks, major, minor) -> list:
+    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of the samples of every other class a
+    share `minor` comes outside its main task, spread evenly over the other tasks."""
+    n_classes = rank.max() + 1
+    main, blurred = _main_tasks(n_classes, major, random, lambda count: np.arange(count) % tasks)
+    task_of = main[rank]
+    for j in blurred:
+        samples = random.permutation(np.flatnonzero(rank == j))
+        away = samples[:round(len(samples) * minor)]
+        others = np.delete(np.arange(tasks), main[j])
+        if len(others):
+            task_of[away] = others[(np.arange(len(away)) + random.integers(len(others))) % len(others)]
+    return _shuffled(task_of, tasks, random)
+
+
+def siblurry(rank, random, tasks, major, minor) -> list:
+    """Si-Blurry (Moon et al. 2023): as `blurry`, but the numbers of classes of the tasks are random, and the share `minor` of all
+    samples of the other classes is cut at random places into parts for the tasks. No sample is lost."""
+    n_classes = rank.max() + 1
+    main, blurred = _main_tasks(n_classes, major, random, lambda count: _random_parts(count, tasks, random))
+    task_of = main[rank]
+    away = random.permutation(np.flatnonzero(np.isin(rank, blurred)))
+    away = away[:round(len(away) * minor)]
+    task_of[away] = _random_parts(len(away), tasks, random)
+    return _shuffled(task_of, tasks, random)
+
+
+def recurring(rank, random, n, times) -> list:
+    """n groups of classes come one after the other, and again, `times` times in all, each time with other samples."""
+    groups = np.repeat(np.arange(n), class_splits(rank.max() + 1, n))[rank]
+    visit = np.empty(len(rank), np.int64)
+    for j in range(rank.max() + 1):
+        samples = random.permutation(np.flatnonzero(rank == j))
+        visit[samples] = np.arange(len(samples)) * times // len(samples)
+    return _shuffled(visit * n + groups, n * times, random)
+
+
+def imbalanced(rank, random, n, ratio) -> list:
+    """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1)) samples, at least one (Cui et al.
+    2019), so the first to arrive is the largest."""
+    n_classes, kept = rank.max() + 1, []
+    for j in range(n_classes):
+        samples = random.permutation(np.flatnonzero(rank == j))
+        kept.append(samples[:max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))])
+    kept, part = np.concatenate(kept), np.repeat(np.arange(n), class_splits(n_classes, n))
+    return [kept[segment] for segment in _shuffled(part[rank[kept]], n, random)]
+
+
+def from_file(rank, random, path) -> list:
+    """Segments as a text file gives them: on each line the ids of one, separated by blanks; together each sample once."""
+    try:
+        lines = Path(path).read_text(encoding='ascii').splitlines()
+        return [np.array(line.split(), np.int64) for line in lines]
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(f'{path} is not a list of sample ids, a segment a line ({error})') from error
+
+
+def _main_tasks(n_classes, major, random, deal) -> tuple:
+    """(main task of each class, the classes that are not major); `deal(count)` gives the tasks of so many classes."""
+    shuffled, main = random.permutation(n_classes), np.empty(n_classes, np.int64)
+    groups = np.split(shuffled, [round(n_classes * major)])
+    for group in groups:
+        main[group] = deal(len(group))
+    return main, np.sort(groups[1])
+
+
+def _random_parts(count: int, tasks: int, random) -> np.ndarray:
+    """int64 (count,): 0, 0, 1, 1, 1, ..., cut at random places."""
+    return np.searchsorted(np.sort(random.integers(0, count + 1, tasks - 1)), np.arange(count), side='right')
+
+
+def _shuffled(segment_of: np.ndarray, count: int, random) -> list:
+    """The samples of each segment, in random order."""
+    return [random.permutation(np.flatnonzero(segment_of == t)) for t in range(count)]
+
+
+class Form(NamedTuple):
+    """A kind of schedule.
+
+    Attributes:
+        build: (rank, random generator, **options) -> segments.
+        options: name -> (reader, default as text or None); `order`, of the classes, and `batch` are dealt with outside, but for
+            forms that repeat samples, which get `batch`.
+        argument: the option that stands behind the colon by itself.
+        task_free: the stream has no task boundaries; otherwise each segment is a task, before `batch` cuts it.
+        covers: see `scroll.schedules.Schedule`.
+    """
+    build: Callable
+    options: dict
+    argument: str = None
+    task_free: bool = False
+    covers: str = 'all'
+
+
+_ORDER, _BATCH = dict(order=(str, 'label')), dict(batch=(optional, None))
+_BLURRY = dict(tasks=(whole, '5'), major=(percent, '50'), minor=(percent, '10'), batch=(optional, '32'))
+FORMS = {
+    'split': Form(split, dict(n=(whole, None)) | _ORDER | _BATCH, 'n'),
+    'iid': Form(iid, _BATCH),
+    'single': Form(iid, dict(batch=(optional, '1'))),
+    'gaussian': Form(gaussian, dict(sigma=(positive, '0.5'), batch=(optional, '32')) | _ORDER, task_free=True),
+    'gaussian-resample': Form(gaussian_resample, dict(batches=(whole, '1000'), width=(positive, '50'), batch=(whole, '60'),
+                                                      order=(str, 'random')), task_free=True, covers='repeats'),
+    'blurry': Form(blurry, _BLURRY, task_free=True),
+    'siblurry': Form(siblurry, _BLURRY, task_free=True),
+    'recurring': Form(recurring, dict(n=(whole, None), times=(whole, '2'), batch=(optional, '32')) | _ORDER, 'n', task_free=True),
+    'imbalanced': Form(imbalanced, dict(n=(whole, None), ratio=(positive, '100')) | _ORDER | _BATCH, 'n', covers='part'),
+    'file': Form(from_file, dict(path=(str, '')) | _BATCH, 'path', task_free=True),
+}
+GRAMMAR = ('a schedule is split:<n>[,order=label|random|<class>-<class>-...], iid, single, gaussian[:sigma=<s>][,order=..], '
+           'gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], siblurry[:..], recurring:<n>[,times=<r>][,order=..], '
+           'imbalanced:<n>[,ratio=<r>][,order=..] or file:<path>, each with an optional ,batch=<b>; for example split:50  '
+           'split:10,order=random  iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10')

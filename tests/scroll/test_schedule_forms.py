@@ -1,0 +1,175 @@
+"""Each form of schedule: what its formula says, checked by hand or by counting."""
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll.schedule_forms import FORMS
+from scroll.schedules import is_task_free, make_schedule, n_splits
+from tests.scroll.conftest import quick, refused
+
+LABELS = np.repeat(np.arange(10), 60)
+WHOLE = 'batch=999999'                  # segments as the form makes them
+SPECS = ['split:3', 'split:2,order=random', 'iid', 'single', 'gaussian', 'gaussian:sigma=3,order=random', 'gaussian-resample:batch=4',
+         'blurry', 'blurry:tasks=3,major=0,minor=100', 'siblurry', 'siblurry:tasks=2,major=30,minor=50', 'recurring:2',
+         'recurring:3,times=4,order=random', 'imbalanced:2', 'imbalanced:3,ratio=5']
+
+
+def table(spec, labels=LABELS, seed=0) -> np.ndarray:
+    """int (segments, classes): how many samples of each class each segment has."""
+    schedule = make_schedule(f'{spec},{WHOLE}', labels, seed)
+    return np.array([np.bincount(labels[segment], minlength=labels.max() + 1) for segment in schedule.segments()])
+
+
+@quick
+@given(st.lists(st.integers(0, 5), min_size=6, max_size=60), st.sampled_from(SPECS), st.integers(0, 9))
+def test_each_form_covers_the_data_as_it_says(labels, spec, seed):
+    labels = labels + [0, 1, 2]                                     # enough classes for every split
+    schedule = make_schedule(spec, labels, seed)
+    times = np.bincount(schedule.order, minlength=len(labels))
+    assert {'all': (times == 1).all(), 'part': times.max() == 1 and len(schedule.order) <= len(labels),
+            'repeats': True}[schedule.covers]
+    assert schedule.covers == FORMS[spec.partition(':')[0]].covers and schedule.task_free == is_task_free(spec)
+    if schedule.covers != 'repeats':
+        assert set(np.asarray(labels)[schedule.order]) == set(labels)           # no class is lost
+    if schedule.task_free:
+        assert schedule.tasks.tolist() == [0, len(schedule.order)]
+
+
+@quick
+@given(st.lists(st.integers(0, 5), min_size=6, max_size=40), st.sampled_from(SPECS), st.integers(0, 9),
+       st.lists(st.integers(-50, 50), min_size=6, max_size=6, unique=True))
+def test_numbering_the_classes_otherwise_changes_nothing(labels, spec, seed, names):
+    labels = np.array(labels + [0, 1, 2])
+    renamed = np.sort(names)[labels]
+    assert make_schedule(spec, labels, seed).digest() == make_schedule(spec, renamed, seed).digest()
+
+
+@pytest.mark.parametrize('spec', SPECS)
+def test_the_seed_fixes_each_form(spec):
+    digests = [make_schedule(spec, LABELS, seed).digest() for seed in (0, 0, 1, 2)]
+    assert digests[0] == digests[1] and len(set(digests)) == 3
+
+
+def test_single_is_one_sample_at_a_time():
+    assert make_schedule('single', LABELS).cuts.tolist() == list(range(601))
+
+
+@pytest.mark.parametrize('order', ['label', '9-8-7-6-5-4-3-2-1-0'])
+def test_classes_of_a_gaussian_stream_peak_one_after_the_other(order):
+    schedule = make_schedule(f'gaussian:sigma=0.5,order={order}', LABELS)
+    arrived = LABELS[schedule.order]
+    means = np.array([np.flatnonzero(arrived == c).mean() / 600 for c in range(10)])
+    expected = (np.arange(10) + 0.5) / 10
+    np.testing.assert_allclose(means if order == 'label' else means[::-1], expected, atol=0.06)
+    assert make_schedule('gaussian', LABELS).cuts.tolist() == [*range(0, 600, 32), 600]
+
+
+def test_a_narrow_gaussian_is_a_class_split_and_a_wide_one_is_iid():
+    assert (np.diff(LABELS[make_schedule('gaussian:sigma=0.001', LABELS).order]) >= 0).all()
+    wide = LABELS[make_schedule('gaussian:sigma=10000', LABELS).order]
+    halves = np.bincount(wide[:300], minlength=10)
+    assert halves.min() > 15 and halves.max() < 45
+
+
+def test_the_width_of_a_gaussian_class_is_sigma_peak_distances():
+    """The deviation in time of one class, far from both ends, where the others thin out no one."""
+    labels = np.repeat(np.arange(20), 500)
+    arrived = labels[make_schedule('gaussian:sigma=0.8', labels).order]
+    spread = np.mean([np.flatnonzero(arrived == c).std() for c in range(5, 15)]) / 500
+    assert spread == pytest.approx(0.8, rel=0.1)
+
+
+@pytest.mark.parametrize('classes, drawn', [(10, 1.21), (100, 12.03)])
+def test_the_published_gaussian_has_as_many_classes_at_once_as_its_formula_says(classes, drawn):
+    """`drawn`: classes in the first draw, on average; where that may be empty, drawing again leaves more."""
+    labels = np.repeat(np.arange(classes), 100)
+    peaks, starts, present = 1000 // classes * (np.arange(classes) + 0.5), np.arange(0, 1000, 5)[:, None], []
+    p = np.exp(-(starts - peaks) ** 2 / (2 * 50 ** 2))
+    assert p.sum(axis=1).mean() == pytest.approx(drawn, abs=0.005)
+    expected = (p.sum(axis=1) / (1 - (1 - p).prod(axis=1))).mean()
+    for seed in range(4):
+        schedule = make_schedule('gaussian-resample:batch=60', labels, seed)
+        assert len(schedule.order) == 60_000 and len(schedule.cuts) == 1001 and schedule.covers == 'repeats'
+        present += [len(np.unique(labels[schedule.order[a:a + 300]])) for a in range(0, 60_000, 300)]
+    assert np.mean(present) == pytest.approx(expected, rel=0.05)
+
+
+def test_an_episode_of_the_published_gaussian_repeats_no_image_while_there_are_enough():
+    labels = np.repeat(np.arange(5), 1000)
+    schedule = make_schedule('gaussian-resample:batches=20,batch=10,width=5', labels)
+    for a in range(0, 200, 50):
+        assert len(set(schedule.order[a:a + 50])) == 50
+    assert len(schedule.order) == 200
+
+
+def test_major_classes_of_a_blurry_stream_have_one_task_and_the_others_leave_theirs_by_the_share():
+    counts = table('blurry:tasks=5,major=50,minor=20')
+    assert counts.shape == (5, 10) and (counts.sum(axis=0) == 60).all()
+    tasks_of = (counts > 0).sum(axis=0)
+    assert sorted(tasks_of) == [1] * 5 + [5] * 5
+    blurred = counts[:, tasks_of == 5]
+    assert (blurred.max(axis=0) == 48).all() and (np.sort(blurred, axis=0)[:4] == 3).all()         # 12 over four tasks
+    assert ((counts == 60).sum(axis=1) == 1).all() and ((counts == 48).sum(axis=1) == 1).all()     # one major, one other each
+    assert (table('blurry:major=100') > 0).sum() == 10 and (table('blurry:major=0,minor=0') > 0).sum() == 10
+
+
+def test_a_blurry_stream_has_no_tasks_but_its_segments_are_theirs():
+    schedule = make_schedule(f'blurry:tasks=4,{WHOLE}', LABELS)
+    assert len(schedule.cuts) == 5 and schedule.tasks.tolist() == [0, 600] and is_task_free('blurry')
+
+
+def test_si_blurry_moves_the_share_of_all_blurred_samples_and_loses_none():
+    numbers = set()
+    for seed in range(20):
+        counts = table('siblurry:tasks=4,major=40,minor=25', seed=seed)
+        assert counts.sum() == 600
+        majors = (counts == 60).sum()
+        spread = 600 - counts.max(axis=0).sum()                     # samples outside their class's largest task
+        assert majors >= 4 and spread <= 0.25 * 360
+        numbers.add(tuple((counts > 0).sum(axis=1)))
+    assert len(numbers) > 10                                        # the tasks' numbers of classes are random
+
+
+def test_classes_of_a_recurring_stream_return_with_other_samples():
+    counts = table('recurring:5,times=3')
+    assert counts.shape == (15, 10)
+    for visit in range(3):
+        assert (counts[5 * visit:5 * visit + 5] == np.repeat(np.eye(5, dtype=int), 2, axis=1) * 20).all()
+
+
+def test_an_imbalanced_split_decays_exponentially():
+    counts = table('imbalanced:5,ratio=10')
+    np.testing.assert_array_equal(counts.sum(axis=0), np.round(60 * 10.0 ** (-np.arange(10) / 9)))
+    assert counts.sum(axis=0)[[0, -1]].tolist() == [60, 6] and ((counts > 0).sum(axis=1) == 2).all()
+    assert table('imbalanced:2,ratio=100000').sum(axis=0).min() == 1
+
+
+def test_a_file_is_taken_as_it_is(tmp_path):
+    path = tmp_path / 'stream.txt'
+    path.write_text('2 0\n\n1 4 3\n')
+    schedule = make_schedule(f'file:{path}', [0, 0, 1, 1, 1])
+    assert schedule.order.tolist() == [2, 0, 1, 4, 3] and schedule.cuts.tolist() == [0, 2, 5] and schedule.task_free
+    assert make_schedule(f'file:{path},batch=2', [0, 0, 1, 1, 1]).cuts.tolist() == [0, 2, 4, 5]
+
+
+@pytest.mark.parametrize('text', ['', '0 1', '0 1 2 3 4 5', '0 1 2 3 3', '0 1 2 3 -1', 'a b', '0 1.5', '9' * 30, '\u00e9'])
+def test_a_file_that_is_no_schedule_is_refused(tmp_path, text):
+    (tmp_path / 'x').write_text(text, encoding='utf-8')
+    with refused('file'):
+        make_schedule(f'file:{tmp_path / "x"}', [0, 0, 1, 1, 1])
+    with refused('nowhere'):
+        make_schedule('file:/nowhere', [0])
+
+
+@pytest.mark.parametrize('spec', ['gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:0.5', 'gaussian:sigma=x', 'blurry:major=101',
+                                  'blurry:minor=-1', 'blurry:tasks=0', 'blurry:5', 'recurring', 'recurring:0', 'recurring:11',
+                                  'recurring:2,times=0', 'imbalanced', 'imbalanced:2,ratio=0', 'gaussian-resample:batches=5',
+                                  'gaussian-resample:batch=', 'single:3', 'file', 'file:', 'siblurry:major=1e9'])
+def test_options_out_of_range_are_refused(spec):
+    with refused('a schedule is'):
+        make_schedule(spec, LABELS)
+
+
+def test_the_number_of_splits_is_known_without_data():
+    assert [n_splits(s) for s in ('split:7', 'split:3,batch=2', 'iid', 'gaussian', 'split:x')] == [7, 3, None, None, None]
