@@ -1,4 +1,4 @@
-"""The picture of a run: accuracy as the stream goes by."""
+"""Pictures of runs and of schedules."""
 from pathlib import Path
 
 
@@ -8,16 +8,38 @@ def accuracy_curve(path: Path, curves: dict, title: str) -> Path:
     Args:
         curves: name -> list of (task, accuracy in percent).
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(6, 3.6), layout='constrained')
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    figure, axes = _new_figure()
     for name, points in curves.items():
         axes.plot(*zip(*points), marker='o', markersize=4, label=name)
     axes.set(xlabel='tasks seen', ylabel='accuracy on the classes seen (%)', title=title, ylim=(0, 100))
     axes.grid(alpha=0.3)
     axes.legend()
+    return _save(figure, path)
+
+
+def schedule_picture(path: Path, counts, title: str) -> Path:
+    """Draw when samples of which class arrive, class against time, into a PNG file.
+
+    Args:
+        counts: int (K, bins), samples of each class in each part of the stream.
+    """
+    figure, axes = _new_figure()
+    picture = axes.imshow(counts, aspect='auto', origin='lower', interpolation='nearest', cmap='Blues',
+                          extent=(0, 100, -0.5, len(counts) - 0.5))
+    axes.set(xlabel='stream seen (%)', ylabel='class', title=title)
+    figure.colorbar(picture, label='samples')
+    return _save(figure, path)
+
+
+def _new_figure() -> tuple:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(6, 3.6), layout='constrained')
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots()
+
+
+def _save(figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     return path

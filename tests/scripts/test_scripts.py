@@ -1,10 +1,12 @@
 """The scripts run, and what they write is what they say: each on the digits with a tiny psi."""
 import sys
 
+import numpy as np
 import pytest
 import yaml
 
-from scripts import bench, show, tune
+from scripts import bench, schedule, show, tune
+from scroll.schedules import Schedule
 from utils.args import model_config
 from utils.results import append_row, read_rows
 
@@ -53,7 +55,33 @@ def _without_test_images():
     return lambda: Images(whole.train, whole.train_labels, whole.test[:0], whole.test_labels[:0], whole.class_names)
 
 
+def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):
+    out = call(schedule, 'show', 'split:5,order=9-8-7-6-5-4-3-2-1-0', '--most', 2, '--weights', tiny_weights)
+    lines = out.splitlines()
+    assert 'each sample once' in lines[0] and 'yes' in lines[1] and lines[3].split() == ['tasks', '5'] and 'yes' in lines[4]
+    assert lines[-3].split() == ['1', '284', '8', '(140),', '9', '(144)'] and '3 more' in lines[-1]
+
+
+@pytest.mark.parametrize('spec, words', [('gaussian', ['permutation                yes', 'none (general-continual)', 'segment  no']),
+                                         ('imbalanced:5', ['of 1442 samples, each once', 'no method can be exactly invariant']),
+                                         ('gaussian-resample:batch=5', ['some of them again'])])
+def test_a_schedule_is_checked(call, tiny_weights, spec, words):
+    out = call(schedule, 'check', spec, '--weights', tiny_weights)
+    assert not [word for word in words if word not in out], out
+
+
+def test_arrivals_count_each_sample_where_it_comes():
+    order = Schedule(np.array([3, 1, 0, 2]), np.array([0, 4]), np.array([0, 4]), 'by hand')
+    assert schedule.arrivals(order, np.array([0, 1, 1, 2]), 2).tolist() == [[0, 1], [1, 1], [1, 0]]
+
+
+def test_a_schedule_is_drawn(call, tiny_weights, tmp_path):
+    path = tmp_path / 'new' / 'picture.png'
+    assert str(path) in call(schedule, 'plot', 'blurry', '--out', path, '--weights', tiny_weights)
+    assert path.read_bytes().startswith(b'\x89PNG')
+
+
 @pytest.mark.slow
 def test_the_benchmark_prints_a_row_for_each_stage(call, tiny_weights):
     text = call(bench, '--weights', tiny_weights, '--rounds', 1, '--images', 512)
-    assert sum(line.startswith('| ') for line in text.splitlines()) == 9
+    assert sum(line.startswith('| ') for line in text.splitlines()) == 10
