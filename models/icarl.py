@@ -80,5 +80,6 @@ class Icarl(ReplayModel):
         if self.class_means is None:
             self.class_means = self.compute_class_means()
         features = F.normalize(self.net(x, returnt='features'))
-        distances = torch.cdist(features, self.class_means, compute_mode='donot_use_mm_for_euclid_dist')    # inf - inf in a product
+        # not by matrix products: they lose digits, and infinity minus infinity is none
+        distances = torch.cdist(features, self.class_means, compute_mode='donot_use_mm_for_euclid_dist')
         return -distances.clamp(max=torch.finfo(distances.dtype).max)

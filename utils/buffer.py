@@ -6,6 +6,8 @@ for a whole batch at once (`utils.sample_selection`), on the CPU, from a random 
 
 SCROLL has a buffer of its own kind, `scroll.exemplars`.
 """
+import copy
+
 import numpy as np
 import torch
 
@@ -244,7 +246,8 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     of_class = {int(c): np.flatnonzero(old == c) for c in np.unique(old) if c not in new}
     labels = labels.cpu().numpy()
     of_class.update({c: np.flatnonzero(labels == c) for c in new})
-    shares = dict(zip(of_class, quotas([len(rows) for rows in of_class.values()], buffer.buffer_size)))
+    counts = [len(rows) for rows in of_class.values()]
+    shares = dict(zip(of_class, counts if buffer.buffer_size < 0 else quotas(counts, buffer.buffer_size)))
     buffer.keep(np.concatenate([np.zeros(0, np.int64), *(rows[:shares[c]] for c, rows in of_class.items() if c not in new)]))
     transform = dataset.get_normalization_transform()
     for c in new:
@@ -282,16 +285,17 @@ def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
     """Add the buffer's samples to `dataset.train_loader.dataset`, and set some aside for validation (iCaRL, BiC).
 
     With `val_set_split`, a random share of the buffer and equally many new samples become `model.val_dataset` and
-    `model.val_loader`, and leave the training set.
+    `model.val_loader`, and leave the training set. Extra fields, which the buffer's samples lack, no longer come with batches.
     """
-    import copy
     train = dataset.train_loader.dataset
     data, targets = train.data, torch.as_tensor(train.targets)
+    if val_set_split > 0 or not model.buffer.is_empty():
+        train.extra_return_fields = ()
     if not model.buffer.is_empty():
         examples, labels = (t.cpu() for t in (model.buffer.examples[:len(model.buffer)], model.buffer.labels[:len(model.buffer)]))
         if examples.dtype != torch.uint8 and hasattr(train, 'not_aug_transform'):
             examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
-            examples = examples.squeeze(-1) if data.ndim == 3 else examples
+        examples = examples.squeeze(-1) if data.ndim == 3 else examples
         data = np.concatenate([data, examples.numpy()]) if isinstance(data, np.ndarray) else torch.cat([data, examples])
         targets = torch.cat([targets, labels])
     held_out = np.zeros(0, np.int64)

@@ -15,7 +15,7 @@ from utils.training import train
 
 METHODS = models.get_model_names()
 TASK_FREE = [name for name in METHODS if 'general-continual' in models.get_model_class(name).COMPATIBILITY]
-BUFFER = 30
+BUFFER = 25
 QUICK = {'scroll': ['--iterations', '3', '--model_config', 'base'], 'gdumb': ['--fitting_epochs', '2'], 'bic': ['--bic_epochs', '5'],
          'ens': ['--n_classifiers', '8', '--top_k', '2']}
 OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]
@@ -27,19 +27,19 @@ class StopHere(Exception):
 
 @pytest.fixture(autouse=True)
 def few_digits(monkeypatch):
-    """The first 14 training and 6 test images of each digit: enough for what holds of any data."""
+    """The first 8 training and 4 test images of each digit: enough for what holds of any data."""
     whole = readers.digits()
 
     def some(labels, count):
         return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
-    train_ids, test_ids = some(whole.train_labels, 14), some(whole.test_labels, 6)
+    train_ids, test_ids = some(whole.train_labels, 8), some(whole.test_labels, 4)
     few = readers.Images(whole.train[train_ids], whole.train_labels[train_ids], whole.test[test_ids], whole.test_labels[test_ids],
                          whole.class_names)
     monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*(np.copy(a) for a in few[:4]), few.class_names))
-    from datasets.utils import continual_dataset
-    continual_dataset._read_once.cache_clear()
+    from datasets.utils import scheduled_dataset
+    scheduled_dataset._read_once.cache_clear()
     yield
-    continual_dataset._read_once.cache_clear()
+    scheduled_dataset._read_once.cache_clear()
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def start(parse, tmp_path):
         if '--buffer_size' in known_flags(method) and '--buffer_size' not in words:
             words += ['--buffer_size', str(BUFFER)]
         if method in OFFLINE and '--n_epochs' not in words and 'gaussian' not in ' '.join(words):
-            words += ['--n_epochs', '2']
+            words += ['--n_epochs', '1']
         return main.initialize(parse(method, *words, base_path=tmp_path))
     return build
 
@@ -109,10 +109,10 @@ STREAMS = ['split:3', 'split:10', 'split:4,order=random', 'split:3,batch=5', 'ii
 @pytest.mark.parametrize('method', METHODS)
 def test_each_method_runs_on_class_splits(start, method, stream):
     """Unequal tasks, one class a task, any order of classes, classes in pieces, all at once; renamed classes in all of them."""
-    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '16')
+    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '12')
     assert model.current_task == dataset.N_TASKS and kept(model) <= BUFFER
     logits = predictions(model, dataset)
-    assert logits.shape == (60, 10) and not torch.isnan(logits).any()
+    assert logits.shape == (40, 10) and not torch.isnan(logits).any()
 
 
 @pytest.mark.parametrize('method', TASK_FREE)
@@ -132,7 +132,7 @@ def test_task_bound_methods_refuse_it_before_any_work(start, method):
 def test_online_methods_see_each_sample_once(start, method):
     with refused('--n_epochs 2', 'once'):
         start(method, '--n_epochs', '2')
-    model, dataset, args = start(method, '--n_splits', '3', '--batch_size', '16')
+    model, dataset, args = start(method, '--n_splits', '3', '--batch_size', '12')
     seen, observe = [], model.observe
 
     @functools.wraps(observe)
@@ -142,13 +142,13 @@ def test_online_methods_see_each_sample_once(start, method):
         return observe(inputs, labels, not_aug_inputs, **more)
     model.observe = counting
     train(model, dataset, args)
-    assert len(seen) == len(set(seen)) == 140
+    assert len(seen) == len(set(seen)) == 80
 
 
 @pytest.mark.parametrize('method', METHODS)
 def test_no_method_exceeds_its_memory_or_changes_what_it_is_given(start, method):
     memory = ['--buffer_size', '7'] if '--buffer_size' in known_flags(method) else []
-    model, dataset, args = start(method, '--n_splits', '3', '--batch_size', '16', *memory)
+    model, dataset, args = start(method, '--n_splits', '3', '--batch_size', '12', *memory)
     observe, calls = model.observe, []
 
     @functools.wraps(observe)
@@ -177,7 +177,7 @@ def test_no_method_sees_labels_of_the_future(start, method):
         train_images = dataset.images.train.copy()
         train_images[ids] = 255 - train_images[ids]
         dataset.images = dataset.images._replace(train=train_images)
-    flags = '--n_splits', '3', '--batch_size', '16'
+    flags = '--n_splits', '3', '--batch_size', '12'
     honest, poisoned = (predictions(*run(start, method, *flags, stop_after=2, poison=p)) for p in (None, poison))
     assert torch.equal(honest, poisoned)
 
@@ -186,11 +186,11 @@ def test_no_method_sees_labels_of_the_future(start, method):
 def test_a_saved_and_reloaded_method_predicts_the_same(start, method):
     """Through a file that holds plain data only, halfway through the stream and at its end."""
     for stop_after in (2, 3):
-        model, dataset = run(start, method, '--n_splits', '3', '--batch_size', '16', stop_after=stop_after)
+        model, dataset = run(start, method, '--n_splits', '3', '--batch_size', '12', stop_after=stop_after)
         expected, file = predictions(model, dataset), io.BytesIO()
         torch.save(model_state(model), file)
         file.seek(0)
-        again, dataset, _ = start(method, '--n_splits', '3', '--batch_size', '16')
+        again, dataset, _ = start(method, '--n_splits', '3', '--batch_size', '12')
         load_model_state(again, torch.load(file, weights_only=True))
         assert again.current_task == stop_after and kept(again) == kept(model)
         assert torch.equal(predictions(again, dataset), expected)
@@ -200,7 +200,7 @@ def test_a_saved_and_reloaded_method_predicts_the_same(start, method):
 def test_a_run_depends_on_its_seed_and_on_nothing_else(start, method):
     def result(seed):
         torch.rand(seed + 1), np.random.rand(seed + 1)                          # the global generators are elsewhere
-        return predictions(*run(start, method, '--n_splits', '3', '--batch_size', '16', '--seed', str(seed)))
+        return predictions(*run(start, method, '--n_splits', '3', '--batch_size', '12', '--seed', str(seed)))
     assert torch.equal(result(0), result(0))
     if method != 'scroll':
         assert not torch.equal(result(0), result(1))
