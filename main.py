@@ -6,6 +6,7 @@
 import argparse
 import os
 import sys
+import typing
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))     # `datasets` is ours, whatever else is installed
 
@@ -42,19 +43,26 @@ def parse_args(cmd=None):
     models.PLUGINS.check(chosen.model)
     datasets.PLUGINS.check(chosen.dataset)
     import backbone
-    model, dataset = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+    from datasets.utils.config import split_config
+    from datasets.utils.continual_dataset import ContinualDataset
+    from datasets.utils.defaults import dataset_defaults
+    model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+    dataset = build if isinstance(build, type) else ContinualDataset
     dataset.get_parser(parser)
-    _flags_of(parser, dataset, 'data set')
-    about, name = _backbone(chosen, dataset)
+    _flags_of(parser, build, 'data set')
+    values, source = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
+    from_data = dataset_defaults(dataset) | split_config(values)[1]
+    about, name = _backbone(chosen, dataset, from_data.get('backbone', 'resnet18'))
     _flags_of(parser, backbone.get_backbone_class(name), f'backbone {name}')
     before = dict(parser._defaults)
     model.get_parser(parser)
     from_model = {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v}
-    apply_defaults(parser, dict(batch_size=dataset.get_batch_size(), n_epochs=dataset.get_epochs(), backbone=name,
-                                weights=chosen.weights), 'defaults of the data set')
+    known = {action.dest for action in parser._actions}             # a data set need not know which flags a model has
+    own = {flag: value for flag, value in dataset_defaults(dataset).items() if flag in known}
+    apply_defaults(parser, own | dict(backbone=name, weights=chosen.weights), 'defaults of the data set')
     if about is not None:
         apply_defaults(parser, about.options, f'--weights {chosen.weights}')
-    apply_defaults(parser, *dataset_config(normalise(chosen.dataset), chosen.dataset_config))
+    apply_defaults(parser, split_config(values)[1] | dict(backbone=name), source)
     apply_defaults(parser, (dict(n_epochs=1) if model.ONLINE else {}) | from_model, f'defaults of {chosen.model}')
     known = parse_known(parser, cmd)
     known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
@@ -97,13 +105,13 @@ def _peek(cmd):
     return chosen
 
 
-def _backbone(chosen, dataset):
+def _backbone(chosen, dataset, default: str):
     """(what the weights say about themselves or None, backbone name); fills in `chosen.weights`."""
     from backbone import weights
     if chosen.weights is None:
-        chosen.weights = weights.DEFAULT
+        chosen.weights = dataset.DEFAULT_WEIGHTS or weights.DEFAULT
     if chosen.weights == 'none':
-        return None, chosen.backbone or dataset.get_backbone(dataset)
+        return None, chosen.backbone or default
     about = weights.load(chosen.weights, tensors=False)
     if chosen.backbone and normalise(chosen.backbone) != about.backbone:
         raise UserError(f"--backbone {chosen.backbone}: --weights {chosen.weights} are for {about.backbone}; give other "
@@ -118,10 +126,12 @@ def _flags_of(parser, build, title: str) -> None:
     group = parser.add_argument_group(title) if new else None
     for name, parameter in new.items():
         default = None if parameter.default is parameter.empty else parameter.default
+        choices = typing.get_args(parameter.annotation) if typing.get_origin(parameter.annotation) is typing.Literal else None
         kind = parameter.annotation if parameter.annotation in (int, float, str, bool) else type(default)
+        kind = type(choices[0]) if choices else kind
         kind = binary_to_boolean_type if kind is bool else str if kind is type(None) else kind
         group.add_argument(f'--{name}', type=kind, default=default, required=parameter.default is parameter.empty,
-                           help=f'of the {title}')
+                           choices=choices, help=f'of the {title}')
 
 
 def _names() -> str:

@@ -1,5 +1,5 @@
 """Data sets as streams, one per file, found by name: see `utils.plugins`."""
-from utils.plugins import PluginFolder, keyword_flags
+from utils.plugins import PluginFolder
 
 PLUGINS = PluginFolder('datasets', 'dataset')
 register_dataset = PLUGINS.register
@@ -9,5 +9,5 @@ get_dataset_class = PLUGINS.get
 
 def get_dataset(args):
     """A new instance of the data set `args.dataset`; no side effects on `args`."""
-    build = get_dataset_class(args.dataset)
-    return build(args, **{name: getattr(args, name) for name in keyword_flags(build)})
+    from datasets.utils.config import build
+    return build(get_dataset_class(args.dataset), args)

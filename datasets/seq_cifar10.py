@@ -1,6 +1,6 @@
 """Sequential CIFAR-10: 50,000 training and 10,000 test images of 10 classes, 32x32, 5 tasks by default."""
 from datasets.utils import readers
-from datasets.utils.continual_dataset import ScheduledDataset
+from datasets.utils.scheduled_dataset import ScheduledDataset
 
 
 class SequentialCIFAR10(ScheduledDataset):
@@ -9,6 +9,7 @@ class SequentialCIFAR10(ScheduledDataset):
     N_CLASSES = 10
     SIZE = (32, 32)
     DEFAULT_SPLITS = 5
+    CONFUSED_WITH = {9: 1, 2: 0, 4: 7, 3: 5, 5: 3}      # truck, bird, deer, cat, dog (Patrini et al. 2017)
     MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615)
 
     @classmethod

@@ -1,6 +1,6 @@
 """Sequential digits: scikit-learn's 1,797 real handwritten digits, 8x8; needs no download. Five tasks of two by default."""
 from datasets.utils import readers
-from datasets.utils.continual_dataset import ScheduledDataset
+from datasets.utils.scheduled_dataset import ScheduledDataset
 
 
 class SequentialDigits(ScheduledDataset):

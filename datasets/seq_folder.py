@@ -1,6 +1,6 @@
 """A user's own images as a stream: `--data_dir DIR` with `train/<class>/*` and `test/<class>/*`; five tasks by default."""
 from datasets.utils import readers
-from datasets.utils.continual_dataset import ScheduledDataset
+from datasets.utils.scheduled_dataset import ScheduledDataset
 from utils.errors import UserError
 
 

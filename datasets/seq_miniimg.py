@@ -1,6 +1,6 @@
 """Sequential miniImageNet: the 20 test classes, 500 training and 100 test images each, 84x84, ten tasks of two by default."""
 from datasets.utils import readers
-from datasets.utils.continual_dataset import ScheduledDataset
+from datasets.utils.scheduled_dataset import ScheduledDataset
 
 
 class SequentialMiniImageNet(ScheduledDataset):

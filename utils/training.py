@@ -77,7 +77,7 @@ def _learn_task(model, dataset, loader, args, record) -> None:
                 if not model.RAW_STREAM:
                     batch = [x.to(model.device) for x in batch]
                 inputs, labels, not_aug_inputs, *extras = batch
-                names = getattr(loader.dataset, 'extra_return_fields', ())
+                names = getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ())
                 with _enough_for_batch_norms(model.net, len(labels), args.bn):
                     losses.add(model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras))))
                 record.images += len(labels)

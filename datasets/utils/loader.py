@@ -13,8 +13,8 @@ class InMemoryDataset:
     """Images, labels and the transform that turns them into network input.
 
     Attributes:
-        data: uint8 (N, H, W, C), array or tensor; may be reassigned together with `targets`, also to float tensors
-            (N, C, H, W) in [0, 1]. targets: int64 tensor (N,).
+        data: uint8 (N, H, W, C) or, grey, (N, H, W), array or tensor; may be reassigned together with `targets`, also to float
+            tensors (N, C, H, W) in [0, 1]. targets: int64 tensor (N,); reassigned ones may be an array or a list.
         transform: a transform of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0, 1]; for test
             data of uint8 (B, H, W, C).
         not_aug_transform: the un-augmented image as methods see it; its presence says that `data` holds uint8 images.
@@ -30,7 +30,10 @@ class InMemoryDataset:
 
     @staticmethod
     def not_aug_transform(images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or (H, W, C) -> float (B, C, H, W) or (C, H, W) in [0, 1]."""
+        """uint8 (B, H, W, C) or (H, W, C), or an image of PIL or numpy -> float (B, C, H, W) or (C, H, W) in [0, 1]."""
+        if not isinstance(images, torch.Tensor):
+            images = torch.from_numpy(np.array(images))
+        images = images.unsqueeze(-1) if images.dim() == 2 else images
         return images.movedim(-1, -3).float().div_(255)
 
     def __len__(self) -> int:
@@ -49,18 +52,28 @@ class InMemoryDataset:
         """The images as they are stored; a slice is a view."""
         if self._resident[0] is not self.data:          # new data since the last call
             self._resident = self.data, torch.as_tensor(self.data).to(self.device)
-        return self._resident[1][ids]
+        images = self._resident[1][ids]
+        return images.unsqueeze(-1) if images.dim() == 3 else images
 
     def batch(self, ids, raw_not_aug: bool = False):
         """The batch of these samples: as `__getitem__`, stacked; with `raw_not_aug` un-augmented images stay uint8."""
         raw = self.raw(ids)
         if not self.train:
-            return self.transform(raw), self.targets[ids]
-        plain = raw if raw_not_aug or raw.is_floating_point() else self.not_aug_transform(raw)
-        extras = (torch.as_tensor(getattr(self, name))[ids] for name in self.extra_return_fields)
+            return self.transform(raw), self.labels()[ids]
+        plain = raw if raw.is_floating_point() else self.not_aug_transform(raw)
         ours = getattr(self.transform, 'batched', False)
-        inputs = self.transform(raw) if ours else apply_transform(self.not_aug_transform(raw), self.transform)
-        return inputs, self.targets[ids], plain, *extras
+        inputs = self.transform(raw) if ours else apply_transform(plain, self.transform)
+        return inputs, self.labels()[ids], raw if raw_not_aug else plain, *self.extras(ids)
+
+    def labels(self) -> torch.Tensor:
+        """`targets` as an int64 tensor, whatever was assigned."""
+        if not isinstance(self.targets, torch.Tensor):
+            self.targets = torch.as_tensor(self.targets, dtype=torch.int64)
+        return self.targets
+
+    def extras(self, ids) -> list:
+        """Rows of the extra fields."""
+        return [torch.as_tensor(getattr(self, name))[ids] for name in self.extra_return_fields]
 
 
 class ImageLoader:
@@ -125,6 +138,6 @@ class ImageLoader:
                 yield self.dataset.batch(ids, self.raw_not_aug)
             elif self.dataset.train:
                 images = self.dataset.raw(ids)
-                yield images, self.dataset.targets[ids], images
+                yield images, self.dataset.labels()[ids], images, *self.dataset.extras(ids)
             else:
-                yield self.dataset.raw(ids), self.dataset.targets[ids]
+                yield self.dataset.raw(ids), self.dataset.labels()[ids]

@@ -173,6 +173,15 @@ def test_schedules_that_cannot_be(digits, flags, words):
         digits(*flags)
 
 
+def test_loaders_of_earlier_tasks_stay_usable(digits):
+    """`joint` keeps all train loaders and iterates over them at the end; as many test loaders as tasks mark the last one."""
+    dataset = digits()
+    loaders = [train for train, _ in walk(dataset)]
+    assert len(dataset.test_loaders) == dataset.N_TASKS == len(set(map(id, loaders)))
+    for t, train in enumerate(loaders):
+        assert {y for batch in train for y in batch[1].tolist()} == {2 * t, 2 * t + 1}
+
+
 def test_the_smallest_contract_fails_clearly():
     with pytest.raises(NotImplementedError, match='ContinualDataset'):
         ContinualDataset(None).get_data_loaders()

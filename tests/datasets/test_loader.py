@@ -129,3 +129,36 @@ def test_an_earlier_loader_stays_usable():
     next(iterator)
     assert sum(map(len, labels_of(loader))) == 6                # a second pass while the first is under way
     assert sum(len(batch[1]) for batch in iterator) == 4
+
+
+@pytest.mark.parametrize('targets', [list, np.array, torch.tensor])
+def test_grey_images_float_images_and_labels_of_any_kind_may_take_their_place(targets):
+    loader = ImageLoader(numbered(10), 4, shuffle=True)
+    for images, shape in ((np.full((6, 5, 5), 51, np.uint8), (1, 5, 5)), (torch.full((6, 3, 2, 2), 0.2), (3, 2, 2))):
+        loader.dataset.data, loader.dataset.targets = images, targets(list(range(6)))
+        batches = list(loader)
+        assert sorted(i for batch in batches for i in batch[1].tolist()) == list(range(6)) and batches[0][1].dtype == torch.int64
+        plain = torch.cat([batch[2] for batch in batches])
+        assert plain.shape[1:] == shape and torch.allclose(plain, torch.full_like(plain, 0.2))
+        assert torch.equal(torch.cat([batch[0] for batch in batches]), plain * 2)
+
+
+def test_extra_fields_follow_their_samples_raw_or_not():
+    """LwF: `extra_return_fields += ('logits',)` and an attribute of that name."""
+    loader = ImageLoader(numbered(9), 4, shuffle=True)
+    loader.dataset.logits = torch.arange(18.).view(9, 2)
+    loader.dataset.extra_return_fields += ('logits',)
+    for raw in (False, True):
+        loader.raw = raw
+        for _, labels, _, logits in loader:
+            assert torch.equal(logits, loader.dataset.logits[labels])
+    assert len(loader.dataset[3]) == 4 and loader.dataset[3][3].tolist() == [6, 7]
+    mask = loader.dataset.targets < 4
+    assert len(loader.dataset.data[mask]) == 4                  # a torch mask of numpy images
+
+
+def test_the_plain_image_of_a_picture():
+    picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    expected = InMemoryDataset.not_aug_transform(torch.from_numpy(picture))
+    assert torch.equal(InMemoryDataset.not_aug_transform(picture), expected) and expected[2, 1, 1] == pytest.approx(11 / 255)
+    assert InMemoryDataset.not_aug_transform(picture[..., 0]).shape == (1, 2, 2)

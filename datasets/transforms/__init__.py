@@ -1,0 +1,1 @@
+"""Transforms of images that data sets use."""

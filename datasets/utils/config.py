@@ -1,0 +1,83 @@
+"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`: set on the instance, never on the class."""
+import functools
+import inspect
+
+from utils.args import dataset_config
+from utils.errors import UserError
+from utils.plugins import keyword_flags, nearest
+
+CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD', 'TRANSFORM',
+             'TEST_TRANSFORM')
+
+
+def split_config(values: dict) -> tuple:
+    """(constants of the data set, defaults of flags): the two kinds of keys of a config file."""
+    constants = {name: value for name, value in values.items() if name in CONSTANTS}
+    return constants, {name: value for name, value in values.items() if name not in CONSTANTS}
+
+
+def build(kind, args):
+    """A data set, from its class or function, with the constants of the config file ready before its constructor runs."""
+    given = {name: getattr(args, name) for name in keyword_flags(kind) if hasattr(args, name)}
+    if not isinstance(kind, type):
+        return kind(args, **given)
+    values, source = dataset_config(getattr(args, 'dataset', kind.NAME), getattr(args, 'dataset_config', None))
+    constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
+    for name in getattr(kind, 'FIXED_BY_DATA', ()):
+        if name in constants:
+            raise UserError(f'{source}: {name}: the data of {kind.NAME} say what it is; leave it out')
+    dataset = kind.__new__(kind)
+    vars(dataset).update(constants)
+    _tell_static_methods(dataset, constants)
+    dataset.__init__(args, **given)
+    return dataset
+
+
+def _tell_static_methods(dataset, constants: dict) -> None:
+    """A static method names its class and so cannot see constants of the instance: it is replaced by what the contract says."""
+    from torchvision.transforms import Compose, Normalize, ToPILImage
+
+    from datasets.transforms.denormalization import DeNormalize
+    replacements = {}
+    if 'MEAN' in constants or 'STD' in constants:
+        replacements = dict(get_normalization_transform=functools.partial(Normalize, dataset.MEAN, dataset.STD),
+                            get_denormalization_transform=functools.partial(DeNormalize, dataset.MEAN, dataset.STD))
+    if 'TRANSFORM' in constants:
+        replacements['get_transform'] = functools.partial(Compose, [ToPILImage(), dataset.TRANSFORM])
+    for name, replacement in replacements.items():
+        if isinstance(inspect.getattr_static(dataset, name, None), staticmethod):
+            vars(dataset)[name] = replacement
+
+
+def _value(name: str, value, source: str):
+    if name in ('TRANSFORM', 'TEST_TRANSFORM'):
+        return composed(value, f'{source}: {name}')
+    if name in ('MEAN', 'STD'):
+        return tuple(value) if isinstance(value, list) else (value,) * 3
+    return tuple(value) if name == 'SIZE' else value
+
+
+def composed(steps, source: str):
+    """A torchvision transform from a list of names, or of `{Name: {parameter: value}}`.
+
+    `RandomApply` takes its `transforms` as such a list.
+
+    Raises:
+        UserError: torchvision has no such transform, or it refuses the parameters.
+    """
+    from torchvision import transforms
+    made = []
+    for step in steps if isinstance(steps, list) else [steps]:
+        name, parameters = next(iter(step.items())) if isinstance(step, dict) and len(step) == 1 else (step, {})
+        kind = getattr(transforms, name, None) if isinstance(name, str) else None
+        if not isinstance(kind, type):
+            known = [n for n in dir(transforms) if n[0].isupper()]
+            raise UserError(f'{source}: torchvision has no transform {name!r}; {nearest(str(name), known)}')
+        parameters = dict(parameters or {})
+        if name == 'RandomApply' and 'transforms' in parameters:
+            parameters['transforms'] = composed(parameters['transforms'], source).transforms
+        try:
+            made.append(kind(**parameters))
+        except (TypeError, ValueError) as error:
+            raise UserError(f'{source}: {name}: {error}') from error
+    return transforms.Compose(made)

@@ -1,0 +1,59 @@
+"""How a data set says what a flag is where nobody says otherwise. Looks at the class: no data is read, nothing is built."""
+import functools
+import inspect
+
+_GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get_iters', backbone='get_backbone')
+
+
+def set_default_from_args(flag: str):
+    """Decorator in the body of a data-set class: what the function returns is the default of `--<flag>`.
+
+    The function may have `self` or no parameter, and can be called on the class and on an instance either way:
+
+        @set_default_from_args('n_epochs')
+        def get_epochs():
+            return 50
+    """
+    return functools.partial(_Default, flag)
+
+
+class _Default:
+    """A decorated function: a method that may lack `self`, and that knows its flag."""
+
+    def __init__(self, flag: str, function):
+        self.flag, self.function = flag, getattr(function, '__func__', function)       # also of a static method
+        functools.update_wrapper(self, self.function)
+
+    def __get__(self, instance, owner=None):
+        return functools.partial(self, owner if instance is None else instance)
+
+    def __call__(self, *given):
+        return self.function(*given[:len(inspect.signature(self.function).parameters)])
+
+
+def dataset_defaults(kind) -> dict:
+    """flag -> value, as a data-set class has it: what is decorated, and Mammoth's getters, decorated or not.
+
+    A getter that needs to know the arguments of the run, or that returns None, gives no default.
+    """
+    named = dict(_GETTERS)
+    for name in dir(kind):
+        attribute = inspect.getattr_static(kind, name)
+        attribute = getattr(attribute, '__func__', attribute)
+        if isinstance(attribute, _Default):
+            named = {flag: getter for flag, getter in named.items() if getter != name} | {attribute.flag: name}
+    found = {flag: _ask(kind, name) for flag, name in named.items()}
+    return {flag: value for flag, value in found.items() if value is not None}
+
+
+def _ask(kind, name: str):
+    """What a getter says: of the class if it has no `self`, else of an instance without arguments."""
+    attribute = inspect.getattr_static(kind, name, None)
+    if attribute is None:
+        return None
+    if inspect.isfunction(attribute) and not inspect.signature(attribute).parameters:
+        return attribute()
+    try:
+        return getattr(kind.__new__(kind), name)()
+    except AttributeError:                  # self.args, or what a constructor sets
+        return None

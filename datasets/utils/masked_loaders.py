@@ -1,0 +1,152 @@
+"""Foreign data sets under Mammoth's contract: `torch` data sets with `data` and `targets`, cut into tasks."""
+import copy
+
+import numpy as np
+import torch
+
+from datasets.utils import label_changes
+from datasets.utils.validation import ValidationDataset, take
+from utils.conf import create_seeded_dataloader
+from utils.errors import UserError
+
+_PER_SAMPLE = ('data', 'targets', 'indexes', 'num_times_iterated', 'task_ids')
+_TEST_BATCH = 256
+
+
+class MammothDatasetWrapper(torch.utils.data.Dataset):
+    """A data set of foreign make with the additional fields that methods hang on samples.
+
+    Items are (input, label, un-augmented image, *extra fields) of training data, (input, label) of test data. All attributes that
+    the wrapped data set has (`data`, `targets`, `transform`, ...) are read from and written to it.
+
+    Attributes:
+        dataset: what is wrapped. train: whether items are those of training data.
+        indexes: int64 (N,), positions of the samples in the wrapped data set as it was given.
+        extra_return_fields: names of attributes, (N, ...) each, that items end with.
+        num_times_iterated: int64 (N,), how often each item was asked for in this process.
+    """
+
+    def __init__(self, dataset, train: bool = True):
+        count = len(dataset.targets)
+        vars(self).update(dataset=dataset, train=train, indexes=torch.arange(count), extra_return_fields=(),
+                          num_times_iterated=torch.zeros(count, dtype=torch.int64))
+
+    def __getattr__(self, name: str):
+        if name.startswith('__') or 'dataset' not in vars(self):        # copies ask before there is anything to ask
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value) -> None:
+        if name in vars(self) or not hasattr(self.dataset, name):
+            vars(self)[name] = value
+        else:
+            setattr(self.dataset, name, value)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple:
+        item = self.dataset[index]
+        if index < len(self.num_times_iterated):                        # `data` may have been replaced by more
+            self.num_times_iterated[index] += 1
+        if not self.train:
+            return tuple(item[:2])
+        if len(item) < 3:
+            raise UserError(f'{type(self.dataset).__name__}: training items must be (input, label, un-augmented image), '
+                            f'not {len(item)} values')
+        return *item[:3], *(getattr(self, name)[index] for name in self.extra_return_fields)
+
+    def add_extra_return_field(self, name: str, values) -> None:
+        """Let items end with their rows of `values` (N, ...)."""
+        if len(values) != len(self):
+            raise ValueError(f'{name}: {len(values)} values for {len(self)} samples')
+        vars(self)[name] = values
+        self.extra_return_fields += (name,)
+
+    def keep(self, mask: np.ndarray) -> None:
+        """Keep only the samples of a bool mask (N,)."""
+        rows = np.flatnonzero(mask)
+        for name in (*_PER_SAMPLE, *self.extra_return_fields):
+            if hasattr(self, name):
+                setattr(self, name, take(getattr(self, name), rows))
+
+
+def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
+    """The next task's (train loader, test loader), also kept in `setting.train_loader` and `setting.test_loaders`.
+
+    In this order: validation split, label noise, order of classes, the task's samples, missing labels. The data sets
+    themselves are left as they were given.
+
+    Args:
+        train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,), labels of the files;
+            with `task_ids` (N,), these instead of the labels say which task a sample belongs to.
+        setting: the `ContinualDataset`.
+    """
+    task, args = setting.begin_task(), setting.args
+    train, test = copy.copy(train_dataset), copy.copy(test_dataset)
+    labels = _labels(train, setting)
+    if label_changes.validation_share(args) and not isinstance(test, ValidationDataset):
+        held = label_changes.held_out(args, labels)
+        _fill(test, train, np.flatnonzero(held))
+        rest = ~held
+    else:
+        rest = np.ones(len(labels), bool)
+    test_labels = _labels(test, setting)
+    train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
+    train.keep(rest)
+    labels = labels[rest]
+    noisy = label_changes.noisy_labels(args, labels, setting.N_CLASSES, getattr(setting, 'CONFUSED_WITH', None))
+    order = setting.class_order
+    train.targets, test.targets = torch.from_numpy(order[noisy]), torch.from_numpy(order[test_labels])
+    if noisy is not labels:
+        train.add_extra_return_field('true_labels', torch.from_numpy(order[labels]))
+    train.keep(_belongs(train, setting, task))
+    test.keep(_belongs(test, setting, task, label_changes.validation_share(args) > 0
+                       and label_changes.option(args, 'validation_mode') == 'complete'))
+    if not len(train):
+        raise UserError(f'{setting.NAME}: task {task + 1} has no training samples')
+    train.targets[torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))] = -1
+    setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', batch_size=args.batch_size,
+                                                    shuffle=True, drop_last=label_changes.option(args, 'drop_last', False))
+    setting.test_loaders.append(create_seeded_dataloader(args, test, concern=f'test {task}', shuffle=False,
+                                                         batch_size=max(_TEST_BATCH, args.batch_size)))
+    return setting.train_loader, setting.test_loaders[-1]
+
+
+def _labels(dataset, setting) -> np.ndarray:
+    """int64 (N,): labels of the files."""
+    targets = dataset.targets
+    labels = np.array(targets.cpu() if isinstance(targets, torch.Tensor) else targets).astype(np.int64).reshape(-1)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < setting.N_CLASSES:
+        wrong = labels.max() if labels.max() >= setting.N_CLASSES else labels.min()
+        raise UserError(f'{setting.NAME}: a sample has label {wrong}, but N_CLASSES is {setting.N_CLASSES}')
+    return labels
+
+
+def _fill(test, train, rows: np.ndarray) -> None:
+    """Give the test data set these samples of the training data."""
+    for name in ('data', 'targets', 'task_ids'):
+        if hasattr(train, name):
+            setattr(test, name, take(getattr(train, name), rows))
+
+
+def _belongs(dataset, setting, task: int, and_before: bool = False) -> np.ndarray:
+    """bool (N,): the samples of a task, or also of those before it."""
+    if label_changes.option(setting.args, 'joint', False):
+        return np.ones(len(dataset), bool)
+    if hasattr(dataset, 'task_ids'):
+        ids = np.asarray(dataset.task_ids)
+        return np.isin(ids, setting.task_order[:task + 1] if and_before else setting.task_order[task])
+    if not setting.has_own_classes():
+        return np.ones(len(dataset), bool)
+    first, end = setting.get_offsets(task)
+    labels = dataset.targets.numpy()
+    return (labels < end) & ((labels >= first) | and_before)
+
+
+def fix_class_names_order(class_names: list, args) -> list:
+    """Names by label in the stream, from names by label in the files."""
+    order = getattr(args, 'class_order', None)
+    if order is None:
+        order = label_changes.class_order(args, len(class_names))
+    return [class_names[i] for i in np.argsort(order)]

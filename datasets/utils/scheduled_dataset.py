@@ -1,0 +1,217 @@
+"""In-memory image data sets that any schedule can cut: a few constants and a `read` make one."""
+from dataclasses import replace
+from functools import lru_cache
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from backbone import weights
+from datasets.transforms.denormalization import DeNormalize
+from datasets.utils import label_changes
+from datasets.utils.continual_dataset import ContinualDataset
+from datasets.utils.loader import ImageLoader, InMemoryDataset
+from scroll.errors import InputError
+from scroll.images import Preprocessing
+from scroll.randomness import stream_seed
+from scroll.schedules import Schedule, is_task_free, make_schedule
+from utils.args import whole
+from utils.augmentations import BatchTransform, PlainTransform, apply_transform
+from utils.errors import UserError
+
+
+class ScheduledDataset(ContinualDataset):
+    """An in-memory image-classification data set as a class-incremental stream under any schedule.
+
+    A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and `read`.
+
+    Attributes:
+        schedule: `scroll.schedules.Schedule` over the training samples.
+        train_ids: int64 (N,), positions of the training samples in the files: all but those held out by `--validation`.
+        train_labels, true_labels: int64 (N,), labels in the stream, with and without `--noise_rate`.
+        preprocessing: what the network gets; size and normalisation belong to the weights, or to the data set without.
+    """
+    SETTING = 'class-il'
+    MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+    DEFAULT_SPLITS = 10
+    DEFAULT_WEIGHTS = None
+    PADDING, FLIP = 4, True
+    ADAPT_PADDING = 6 / 84              # SCROLL's crop when it adapts, as a share of the image; filled with grey
+    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may say them
+
+    @staticmethod
+    def get_parser(parser):
+        group = parser.add_argument_group('stream')
+        group.add_argument('--n_splits', type=whole(1), help='tasks of whole classes, short for --schedule split:<n>')
+        group.add_argument('--schedule', help='split:<n>[,order=label|random|0-1-2..], iid or '
+                                               'gaussian[:sigma=<s>], and [,batch=<b>]')
+        group.add_argument('--input_size', type=whole(8), help='pixels the network gets (default: what psi was trained at)')
+        return parser
+
+    @classmethod
+    def read(cls, args):
+        """The data as `datasets.utils.readers.Images`."""
+        raise NotImplementedError(f'{cls.__name__} has no read')
+
+    def _settle_tasks(self):
+        args = self.args
+        self._check_splits(self.N_CLASSES)
+        self.images = _read_once(type(self), args.base_path, getattr(args, 'data_dir', None))
+        self.N_CLASSES = len(self.images.class_names)
+        self._check_splits(self.N_CLASSES)
+        held = label_changes.held_out(args, self.images.train_labels)
+        self.train_ids = np.flatnonzero(~held)
+        self.test_images, test_labels = self.images.test, self.images.test_labels
+        if label_changes.validation_share(args):
+            self.test_images, test_labels = self.images.train[held], self.images.train_labels[held]
+        true = self.images.train_labels[self.train_ids]
+        noisy = label_changes.noisy_labels(args, true, self.N_CLASSES, getattr(self, 'CONFUSED_WITH', None))
+        self._noise = noisy is not true
+        self.class_order = label_changes.class_order(args, self.N_CLASSES)
+        self.train_labels = self.class_order[noisy]
+        self.schedule = self._make_schedule()
+        self._order_tasks(noisy)
+        self.true_labels, self.test_labels = self.class_order[true], self.class_order[test_labels]
+        if self.schedule.task_free:
+            self.SETTING = 'general-continual'
+        self._task_classes = self._classes_by_task()
+        sizes = [len(classes) for classes in self._task_classes]
+        self.N_TASKS = len(sizes)
+        self.N_CLASSES_PER_TASK = sizes[0] if len(set(sizes)) == 1 else sizes
+        self.preprocessing = self._make_preprocessing()
+        self.SIZE = self.images.train.shape[1:3]
+
+    def _order_tasks(self, labels: np.ndarray) -> None:
+        """`--custom_task_order`: tasks change places, and labels (of the files) count up as classes come."""
+        order = label_changes.task_order(self.args, len(self.schedule.tasks) - 1)
+        if order is None:
+            return
+        if self.schedule.task_free:
+            raise UserError(f'--custom_task_order: {self.schedule.spec} has no tasks')
+        by_task = self._classes_by_task()
+        self.schedule = reordered(self.schedule, order)
+        self.class_order = np.argsort(np.concatenate([by_task[t] for t in order]))
+        self.train_labels = self.class_order[labels]
+
+    @classmethod
+    def is_task_free(cls, args) -> bool:
+        try:
+            return args.schedule is not None and is_task_free(args.schedule)
+        except InputError as error:
+            raise UserError(f'--schedule: {error}') from error
+
+    def has_own_classes(self) -> bool:
+        return True
+
+    def _spec(self) -> str:
+        if self.args.schedule is not None and self.args.n_splits:
+            raise UserError('--n_splits and --schedule both say how the stream is cut: give one of them')
+        if label_changes.option(self.args, 'joint', False):
+            if self.args.schedule is not None or (self.args.n_splits or 1) > 1:
+                raise UserError('--joint 1 makes one task of all classes: leave out --n_splits and --schedule')
+            return 'split:1'
+        if self.args.schedule is not None:
+            return self.args.schedule
+        return f'split:{self.args.n_splits or self._configured_splits() or min(self.DEFAULT_SPLITS, self.N_CLASSES)}'
+
+    def _configured_splits(self):
+        """Number of tasks in the data set's config file, if any; it stands on the instance before anything else does."""
+        n_tasks, per_task = (vars(self).get(name) for name in ('N_TASKS', 'N_CLASSES_PER_TASK'))
+        if n_tasks is None and per_task is not None:
+            n_tasks = -(-self.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
+        return n_tasks
+
+    def _check_splits(self, n_classes) -> None:
+        if n_classes and self.args.n_splits and self.args.n_splits > n_classes:
+            raise UserError(f'--n_splits {self.args.n_splits}: {self.NAME} has {n_classes} classes; use 1..{n_classes}')
+
+    def _make_schedule(self):
+        try:
+            return make_schedule(self._spec(), self.train_labels, self.args.seed)
+        except InputError as error:
+            raise UserError(f'--schedule: {error}') from error
+
+    def _classes_by_task(self) -> list:
+        """Labels of the classes first seen in each task, sorted. A schedule of class splits gives each task its own."""
+        seen, by_task = set(), []
+        for t in range(len(self.schedule.tasks) - 1):
+            new = set(self.train_labels[self.schedule.task(t)[0]].tolist()) - seen
+            seen |= new
+            by_task.append(np.array(sorted(new), np.int64))
+        return by_task
+
+    def _make_preprocessing(self) -> Preprocessing:
+        if self.args.weights in (None, 'none'):
+            return Preprocessing(self.args.input_size or max(self.images.train.shape[1:3]), self.MEAN, self.STD)
+        about = weights.load(self.args.weights, tensors=False)
+        return Preprocessing(self.args.input_size or about.input_size, about.mean, about.std)
+
+    def task_classes(self, task: int) -> np.ndarray:
+        return self._task_classes[task]
+
+    def get_data_loaders(self):
+        task = self.begin_task()
+        ids, ends = self.schedule.task(task)
+        labels = np.where(label_changes.unlabelled(self.args, self.train_labels[ids], task), -1, self.train_labels[ids])
+        files = self.train_ids[ids]
+        train = InMemoryDataset(self.images.train[files], torch.from_numpy(labels), self.get_transform(), indexes=files)
+        if self._noise:
+            train.add_extra_return_field('true_labels', torch.from_numpy(self.true_labels[ids]))
+        self.train_loader = ImageLoader(train, self.args.batch_size, shuffle=True, segment_ends=ends,
+                                        drop_last=self.args.drop_last, seed=stream_seed(self.args.seed, f'shuffle {task}'))
+        self.test_loaders.append(self.test_loader(task))
+        return self.train_loader, self.test_loaders[-1]
+
+    def test_loader(self, task: int) -> ImageLoader:
+        """Test samples of the classes of one task; of all tasks up to it with `--validation_mode complete`."""
+        classes = self._task_classes[task]
+        if label_changes.validation_share(self.args) and label_changes.option(self.args, 'validation_mode') == 'complete':
+            classes = np.concatenate(self._task_classes[:task + 1])
+        ids = np.flatnonzero(np.isin(self.test_labels, classes))
+        labels = torch.from_numpy(self.test_labels[ids])
+        test = InMemoryDataset(self.test_images[ids], labels, self._test_transform(), train=False)
+        return ImageLoader(test, max(256, self.args.batch_size))
+
+    def get_transform(self):
+        if hasattr(self, 'TRANSFORM'):
+            return _of_pictures(self.TRANSFORM)
+        seed = stream_seed(self.args.seed, f'augmentation {self.c_task}')
+        return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
+
+    def _test_transform(self):
+        if not hasattr(self, 'TEST_TRANSFORM'):
+            return self.preprocessing
+        transform = _of_pictures(self.TEST_TRANSFORM)
+        return lambda images: apply_transform(InMemoryDataset.not_aug_transform(images), transform)
+
+    def get_normalization_transform(self):
+        return PlainTransform(self.preprocessing)
+
+    def get_denormalization_transform(self):
+        return DeNormalize(self.preprocessing.mean, self.preprocessing.std)
+
+    def get_class_names(self) -> list:
+        return [self.images.class_names[i] for i in np.argsort(self.class_order)]
+
+
+def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
+    """The schedule with its tasks in another order, each as it was."""
+    parts, lengths = zip(*((ids, np.diff(ends, prepend=0)) for ids, ends in (schedule.task(t) for t in order)))
+    cuts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    tasks = np.concatenate([[0], np.cumsum([len(ids) for ids in parts])])
+    return replace(schedule, order=np.concatenate(parts), cuts=cuts, tasks=tasks)
+
+
+def _of_pictures(transform):
+    """A config file's transform, which takes PIL images, for float images in [0, 1]."""
+    from torchvision.transforms import Compose, ToPILImage
+    return Compose([ToPILImage(), transform])
+
+
+@lru_cache(maxsize=2)
+def _read_once(dataset_class, base_path, data_dir):
+    """The arrays of a data set, shared by all instances in a process; they are never written to."""
+    images = dataset_class.read(SimpleNamespace(base_path=base_path, data_dir=data_dir))
+    for array in images[:4]:
+        array.setflags(write=False)
+    return images

@@ -1,0 +1,86 @@
+"""Config files of data sets: constants on the instance, never on the class."""
+import pytest
+import torch
+import yaml
+from torchvision import transforms
+
+import utils.args
+from datasets import get_dataset, get_dataset_class
+from datasets.utils.config import composed
+from tests.conftest import refused
+from tests.datasets.conftest import run
+
+
+@pytest.fixture
+def config(foreign, monkeypatch, tmp_path):
+    """config(dataset, **content): writes its `default.yaml`."""
+    monkeypatch.setattr(utils.args, 'ROOT', tmp_path)
+
+    def write(dataset, **content):
+        folder = tmp_path / 'datasets' / 'configs' / dataset
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / 'default.yaml').write_text(yaml.safe_dump(content))
+    return write
+
+
+def test_constants_are_set_on_the_instance_and_other_keys_are_flags(config, arguments):
+    config('picture-digits', N_TASKS=2, N_CLASSES_PER_TASK=5, MEAN=[0.0, 0.0, 0.0], STD=2, n_epochs=3, lr_scheduler='None',
+           TRANSFORM=['ToTensor', {'Normalize': dict(mean=[0, 0, 0], std=[2, 2, 2])}], AVAIL_SCHEDS=['cosine'])
+    args = arguments('picture-digits')
+    assert args.n_epochs == 3 and args.lr_scheduler is None and 'N_TASKS' not in vars(args)
+    dataset = get_dataset(args)
+    assert (dataset.N_TASKS, dataset.N_CLASSES_PER_TASK, dataset.AVAIL_SCHEDS) == (2, 5, ['cosine'])
+    x = torch.full((2, 3, 4, 4), 0.5)
+    assert torch.equal(dataset.get_normalization_transform()(x), x / 2)            # a static method of the file names its class
+    assert torch.equal(dataset.get_denormalization_transform()(x), x * 2)
+    train, _ = dataset.get_data_loaders()
+    assert train.dataset.targets.max() == 4
+    inputs, _, plain = next(iter(train))
+    assert torch.equal(inputs, plain / 2)                                           # no crop any more
+    assert torch.allclose(dataset.get_transform()(plain[0]), inputs[0], atol=1e-6)
+    kind = get_dataset_class('picture-digits')
+    assert (kind.N_TASKS, kind.N_CLASSES_PER_TASK, kind.STD, len(kind.TRANSFORM.transforms)) == (5, 2, (0.25, 0.5, 1.0), 3)
+    assert 'cosine' in kind.AVAIL_SCHEDS and 'multisteplr' in kind.AVAIL_SCHEDS
+
+
+def test_data_sets_of_ours_take_tasks_normalisation_and_transforms(config, arguments):
+    config('seq-digits', N_TASKS=2, N_CLASSES_PER_TASK=5, MEAN=0, STD=2, TRANSFORM=['ToTensor'], TEST_TRANSFORM=['ToTensor'])
+    dataset = get_dataset(arguments('seq-digits'))
+    assert (dataset.N_TASKS, dataset.preprocessing.mean, dataset.preprocessing.std) == (2, (0,) * 3, (2,) * 3)
+    train, test = dataset.get_data_loaders()
+    inputs, _, plain = next(iter(train))
+    assert torch.equal(inputs, plain)
+    images, labels = next(iter(test))
+    assert torch.equal(images[3], torch.from_numpy(test.dataset.data[3]).permute(2, 0, 1) / 255)
+    assert get_dataset(arguments('seq-digits', '--n_splits', '3')).N_TASKS == 3
+    assert run(arguments('seq-digits', '--n_epochs', '1'))['n_tasks'] == 2
+    config('seq-digits', N_CLASSES_PER_TASK=[4, 3, 3])
+    assert get_dataset(arguments('seq-digits')).N_TASKS == 3
+    config('seq-digits', SETTING='domain-il')
+    with refused('SETTING', 'seq-digits', 'default.yaml'):
+        get_dataset(arguments('seq-digits'))
+
+
+def test_a_backbone_of_the_config(config, arguments):
+    config('picture-digits', backbone='resnet19')
+    with refused('--backbone resnet19', 'resnet18'):
+        arguments('picture-digits')
+
+
+def test_a_composed_transform():
+    made = composed(['ToTensor', {'RandomApply': dict(transforms=[{'ColorJitter': dict(brightness=0.4)}], p=0.3)},
+                     {'RandomCrop': dict(size=8, padding=2)}], 'here')
+    assert [type(step) for step in made.transforms] == [transforms.ToTensor, transforms.RandomApply, transforms.RandomCrop]
+    assert made.transforms[1].p == 0.3 and made.transforms[1].transforms[0].brightness == (0.6, 1.4)
+    assert made.transforms[2].padding == 2
+
+
+@pytest.mark.parametrize('steps, words', [
+    (['ToTensorr'], ['file.yaml', "'ToTensorr'", 'did you mean ToTensor']),
+    ([{'RandomCrop': dict(sise=3)}], ['RandomCrop', 'sise']),
+    ([3], ['3']),
+    (['functional'], ['functional']),
+])
+def test_transforms_that_cannot_be(steps, words):
+    with refused(*words):
+        composed(steps, 'file.yaml: TRANSFORM')

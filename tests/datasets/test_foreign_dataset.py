@@ -1,0 +1,249 @@
+"""Data-set files written for Mammoth, unchanged: what they import, what they define, what methods do to them."""
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import main
+from datasets import get_dataset
+from datasets.utils.continual_dataset import MammothDatasetWrapper, fix_class_names_order
+from tests.conftest import refused
+from tests.datasets.conftest import run
+
+ALL = ['picture-digits', 'unequal-digits', 'flowing-digits', 'shuffled-digits']
+
+
+def walk(dataset) -> list:
+    return [dataset.get_data_loaders() for _ in range(dataset.N_TASKS)]
+
+
+def labels_of(loader) -> list:
+    return [y for batch in loader for y in batch[1].tolist()]
+
+
+@pytest.mark.parametrize('dataset', ALL)
+@pytest.mark.parametrize('model', ['sgd', 'er'])
+def test_runs_end_to_end(arguments, dataset, model):
+    flags = ['--buffer_size', '30', '--minibatch_size', '7'] if model == 'er' else []
+    row = run(arguments(dataset, *flags, model=model))
+    tasks = dict(zip(ALL, (5, 4, 1, 3)))[dataset]
+    assert row['n_tasks'] == tasks and 0 <= row[f'task{tasks}'] <= 100 and f'task{tasks + 1}' not in row
+
+
+def test_defaults_of_the_file_reach_the_arguments_and_flags_win(arguments, foreign):
+    args = main.parse_args(['--model', 'er', '--dataset', 'picture_digits', '--lr', '0.1', '--buffer_size', '5', '--width', '2'])
+    assert (args.n_epochs, args.batch_size, args.backbone, args.transform_type) == (1, 16, 'resnet18', 'weak')
+    assert args.weights == 'none' and args.minibatch_size == 16                 # such images are not what psi was made for
+    assert arguments('picture-digits', '--batch_size', '7', '--n_epochs', '3').batch_size == 7
+    assert (arguments('unequal-digits').batch_size, arguments('unequal-digits').n_epochs) == (20, 1)
+    assert (arguments('flowing-digits').batch_size, arguments('flowing-digits').n_epochs) == (16, 1)
+    assert (arguments('shuffled-digits').batch_size, arguments('shuffled-digits').n_epochs) == (32, 1)
+
+
+def test_a_literal_annotation_lists_the_choices_of_a_flag(arguments):
+    assert get_dataset(arguments('picture-digits', '--transform_type', 'strong')).transform_type == 'strong'
+    with refused('--transform_type', 'weak', 'strong', 'medium'):
+        arguments('picture-digits', '--transform_type', 'medium')
+
+
+def test_more_than_one_epoch_of_a_stream_without_tasks_is_refused(arguments):
+    with refused('--n_epochs 2', 'without tasks'):
+        arguments('flowing-digits', '--n_epochs', '2')
+
+
+@pytest.mark.parametrize('name, sizes', [('picture-digits', [2] * 5), ('unequal-digits', [3, 1, 4, 2])])
+def test_each_task_brings_its_classes(arguments, name, sizes):
+    dataset, ends = get_dataset(arguments(name)), np.cumsum([0, *sizes])
+    assert dataset.N_CLASSES == 10 and dataset.c_task == -1
+    for t, (train, test) in enumerate(walk(dataset)):
+        classes = list(range(ends[t], ends[t + 1]))
+        assert dataset.get_offsets(t) == (ends[t], ends[t + 1]) and dataset.task_classes(t).tolist() == classes
+        assert sorted(labels_of(train)) == sorted(classes * 12) and sorted(labels_of(test)) == sorted(classes * 6)
+        assert train.dataset.targets.dtype == torch.int64
+    assert len(dataset.test_loaders) == dataset.N_TASKS and dataset.train_loader is train and dataset.current_task == len(sizes) - 1
+    assert dataset.seen_classes().tolist() == list(range(10))
+
+
+def test_items_are_input_label_and_plain_image_or_input_and_label(arguments):
+    dataset = get_dataset(arguments('picture-digits', '--batch_size', '5'))
+    train, test = dataset.get_data_loaders()
+    inputs, labels, plain = next(iter(train))
+    assert inputs.shape == plain.shape == (5, 3, 8, 8) and labels.dtype == torch.int64
+    assert plain.dtype == torch.float32 and plain.min() >= 0 and plain.max() <= 1
+    row = torch.from_numpy(train.dataset.data[3]).permute(2, 0, 1) / 255
+    assert torch.equal(train.dataset[3][2], row)
+    image, label = next(iter(test))
+    assert torch.allclose(dataset.get_denormalization_transform()(image[0]), test.dataset.dataset.not_aug_transform(
+        test.dataset.data[0]), atol=1e-6) and label[0] == test.dataset.targets[0]
+
+
+def test_every_domain_has_all_classes_and_a_file_may_count_its_tasks_itself(arguments):
+    dataset = get_dataset(arguments('shuffled-digits'))
+    loaders = walk(dataset)
+    assert dataset.N_CLASSES == 10 and dataset.c_task == 2 and len(dataset.test_loaders) == 3
+    assert all(sorted(labels_of(train)) == sorted([*range(10)] * 12) for train, _ in loaders)
+    assert dataset.get_offsets(2) == (0, 10) and dataset.seen_classes().tolist() == list(range(10))
+    first, second = (test.dataset[0][0] for _, test in loaders[:2])
+    assert not torch.equal(first, second) and torch.equal(first.flatten().sort()[0], second.flatten().sort()[0])
+
+
+def test_a_stream_counts_one_task_and_keeps_the_loaders(arguments):
+    dataset = get_dataset(arguments('flowing-digits'))
+    train, test = dataset.get_data_loaders()
+    assert dataset.c_task == 0 and dataset.train_loader is train and dataset.test_loaders == [test]
+    assert dataset.N_CLASSES_PER_TASK == 10 and len(labels_of(train)) == 120
+
+
+@pytest.fixture
+def loader(arguments):
+    return get_dataset(arguments('picture-digits', '--batch_size', '5')).get_data_loaders()[0]
+
+
+@pytest.mark.parametrize('count', [4, 40])
+def test_replaced_data_are_iterated_with_their_own_length(loader, count):
+    labels_of(loader)
+    loader.dataset.data, loader.dataset.targets = np.full((count, 8, 8, 3), 51, np.uint8), torch.arange(count)
+    assert len(loader.dataset) == count and len(loader) == -(-count // 5)
+    assert sorted(labels_of(loader)) == list(range(count))
+    assert float(loader.dataset[count - 1][2].mean()) == pytest.approx(0.2)
+
+
+def test_a_copy_with_other_data_works_in_torchs_own_loader(loader):
+    other, before = copy.deepcopy(loader.dataset), len(loader.dataset)
+    mask = np.arange(before) % 4 == 0
+    other.data, other.targets = other.data[mask], other.targets[mask]
+    batches = list(DataLoader(other, batch_size=4))
+    assert sum(len(batch[1]) for batch in batches) == mask.sum() == 6 and len(batches[0]) == 3
+    assert len(loader.dataset) == before == len(labels_of(loader))
+
+
+def test_logits_become_a_fourth_field(loader):
+    train = loader.dataset
+    table = torch.rand(len(train), 10)
+    train.logits = table
+    train.extra_return_fields += ('logits',)
+    train.data = np.arange(len(train), dtype=np.uint8)[:, None, None, None] * np.ones((1, 8, 8, 3), np.uint8)
+    for batch in loader:
+        rows = (batch[2][:, 0, 0, 0] * 255).round().long()
+        assert len(batch) == 4 and torch.equal(batch[3], table[rows])
+    train.add_extra_return_field('marks', torch.arange(24))
+    assert train.extra_return_fields == ('logits', 'marks') and train[7][4] == 7 and len(train.__getitem__(7)) == 5
+    with pytest.raises(ValueError, match='3 values for 24 samples'):
+        train.add_extra_return_field('short', [1, 2, 3])
+
+
+def test_the_wrapper_forwards_what_the_data_set_has_and_keeps_the_rest(loader):
+    train = loader.dataset
+    assert hasattr(train, 'not_aug_transform') and not hasattr(train, 'no_such_thing')
+    train.transform = 'mine'
+    train.colour = 'red'
+    assert train.dataset.transform == 'mine' and not hasattr(train.dataset, 'colour') and train.colour == 'red'
+    assert train.indexes.tolist() == [i for i, y in enumerate(np.repeat(range(10), 12)) if y < 2]
+
+
+def test_how_often_an_item_was_asked_for(loader):
+    list(loader)
+    list(loader)
+    assert loader.dataset.num_times_iterated.tolist() == [2] * 24
+    loader.dataset[5]
+    assert loader.dataset.num_times_iterated[5] == 3
+
+
+def test_an_earlier_loader_stays_usable_and_the_files_own_data_stay_whole(arguments):
+    dataset = get_dataset(arguments('picture-digits'))
+    first = dataset.get_data_loaders()[0]
+    dataset.get_data_loaders()
+    assert sorted(set(labels_of(first))) == [0, 1] and sorted(set(labels_of(dataset.train_loader))) == [2, 3]
+
+
+def test_a_data_set_that_hands_out_the_same_objects_each_time(arguments, monkeypatch):
+    dataset = get_dataset(arguments('picture-digits'))
+    import datasets.foreign_pictures as file
+    train, test = file.Digits(True, dataset.TRANSFORM), file.Digits(False, dataset.TEST_TRANSFORM)
+    monkeypatch.setattr(file, 'Digits', lambda is_train, transform: train if is_train else test)
+    assert [sorted(set(labels_of(loader))) for loader, _ in walk(dataset)] == [[2 * t, 2 * t + 1] for t in range(5)]
+    assert len(train) == 120 and isinstance(train.targets, list)
+
+
+def test_tasks_by_number_instead_of_by_class(arguments, monkeypatch):
+    dataset = get_dataset(arguments('picture-digits'))
+    import datasets.foreign_pictures as file
+
+    def with_ids(is_train, transform, make=file.Digits):
+        made = make(is_train, transform)
+        made.task_ids = np.arange(len(made)) % 5
+        return made
+    monkeypatch.setattr(file, 'Digits', with_ids)
+    for t, (train, test) in enumerate(walk(dataset)):
+        assert set(train.dataset.task_ids) == set(test.dataset.task_ids) == {t}
+        assert len(train.dataset) == 24 and len(set(train.dataset.targets.tolist())) == 10
+
+
+def test_permuted_classes_and_their_names(arguments):
+    args = arguments('picture-digits', '--permute_classes', '1', '--seed', '1993')
+    dataset = get_dataset(args)
+    np.random.seed(1993)
+    np.testing.assert_array_equal(dataset.class_order, np.random.permutation(10))             # as Mammoth draws it
+    loader = dataset.get_data_loaders()[0]
+    files = np.repeat(range(10), 12)[loader.dataset.indexes]
+    assert dataset.class_order[files].tolist() == loader.dataset.targets.tolist()
+    names = dataset.get_class_names()
+    assert [names[y] for y in loader.dataset.targets] == [f'digit {c}' for c in files]
+    args.class_order = dataset.class_order
+    assert fix_class_names_order([f'digit {i}' for i in range(10)], args) == names
+
+
+def test_a_second_instance_changes_nothing_and_agrees(arguments):
+    args = arguments('picture-digits', '--permute_classes', '1')
+    before = dict(vars(args)), torch.get_rng_state(), np.random.get_state()[1].tolist()
+    first = get_dataset(args)
+    first.get_data_loaders()
+    second = get_dataset(args)
+    assert second.c_task == -1 and not second.test_loaders and (first.class_order == second.class_order).all()
+    second.get_data_loaders()
+    assert labels_of(first.train_loader) == labels_of(second.train_loader) and first.c_task == 0
+    assert vars(args) == before[0] and torch.equal(torch.get_rng_state(), before[1])
+    assert np.random.get_state()[1].tolist() == before[2]
+
+
+def test_the_test_loader_of_a_coming_task_leaves_the_stream_where_it_is(arguments):
+    dataset = get_dataset(arguments('picture-digits'))
+    dataset.get_data_loaders()
+    assert set(labels_of(dataset.test_loader(3))) == {6, 7} and dataset.test_loader(0) is dataset.test_loaders[0]
+    assert dataset.c_task == 0 and len(dataset.test_loaders) == 1
+    dataset.get_data_loaders()
+    assert set(labels_of(dataset.train_loader)) == {2, 3}
+
+
+def test_labels_beyond_the_number_of_classes_are_told(arguments, monkeypatch):
+    dataset = get_dataset(arguments('picture-digits'))
+    dataset.N_CLASSES = 7
+    with refused('picture-digits', 'label 9', 'N_CLASSES is 7'):
+        dataset.get_data_loaders()
+    import datasets.foreign_pictures as file
+    monkeypatch.setattr(file.Digits, '__getitem__', lambda self, i: (torch.zeros(3, 8, 8), 0))
+    train = get_dataset(arguments('picture-digits')).get_data_loaders()[0]
+    with refused('Digits', 'un-augmented'):
+        train.dataset[0]
+
+
+def test_a_wrapper_of_ones_own(foreign):
+    class Plain(torch.utils.data.Dataset):
+        data, targets = torch.arange(3.), torch.arange(3)
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, i):
+            return self.data[i], self.targets[i], self.data[i]
+    batch = next(iter(DataLoader(MammothDatasetWrapper(Plain()), batch_size=3)))
+    assert [x.tolist() for x in batch] == [[0, 1, 2]] * 3
+
+
+def test_batches_do_not_depend_on_the_number_of_workers(arguments):
+    def content(workers):
+        train = get_dataset(arguments('picture-digits', num_workers=workers)).get_data_loaders()[0]
+        return [torch.cat([field.flatten().double() for field in batch]).tolist() for _ in range(2) for batch in train]
+    assert content(0) == content(2)

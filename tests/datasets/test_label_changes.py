@@ -1,0 +1,257 @@
+"""Class order, validation split, label noise and missing labels, as functions and as flags of both kinds of data sets."""
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datasets import get_dataset, seq_cifar10, seq_cifar100
+from datasets.utils import label_changes
+from datasets.utils.scheduled_dataset import reordered
+from scroll.schedules import make_schedule
+from tests.conftest import quick, refused
+from tests.datasets.conftest import run
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), [10, 20, 40, 7, 1]))
+
+
+def flags(**given) -> SimpleNamespace:
+    return SimpleNamespace(**{'seed': 0, 'disable_noisy_labels_cache': True, **given})
+
+
+@quick
+@given(st.floats(0, 1), st.integers(0, 9))
+def test_a_share_of_each_class_is_picked_and_more_contains_less(share, seed):
+    picked, more = (label_changes.pick(LABELS, s, np.random.default_rng(seed)) for s in (share, min(1, share + 0.2)))
+    for label, count in zip(range(5), (10, 20, 40, 7, 1)):
+        assert picked[label == LABELS].sum() == round(share * count)
+    assert not (picked & ~more).any()
+
+
+@pytest.mark.parametrize('kind', ['symmetric', 'asymmetric'])
+@pytest.mark.parametrize('rate, wrong', [(0.1, 8), (0.5, 38), (1, 78)])
+def test_as_many_labels_are_wrong_as_asked_for(kind, rate, wrong):
+    noisy = label_changes.noisy_labels(flags(noise_rate=rate, noise_type=kind), LABELS, 5)
+    assert (noisy != LABELS).sum() == pytest.approx(wrong, abs=1) and noisy.min() >= 0 and noisy.max() < 5
+    if kind == 'asymmetric':
+        assert set(((noisy - LABELS) % 5)[noisy != LABELS]) == {1}
+    elif rate > 0.1:
+        assert len(set(zip(LABELS[noisy != LABELS], noisy[noisy != LABELS]))) > 10          # every class goes to several
+
+
+def test_symmetric_noise_is_uniform_over_the_other_classes():
+    noisy = label_changes.noisy_labels(flags(noise_rate=1), np.zeros(9000, np.int64), 4)
+    assert np.abs(np.bincount(noisy, minlength=4) - [0, 3000, 3000, 3000]).max() < 200
+
+
+def test_noise_between_classes_that_are_confused():
+    noisy = label_changes.noisy_labels(flags(noise_rate=1, noise_type='asymmetric'), LABELS, 5, {1: 2, 2: 1})
+    assert noisy.tolist() == [{1: 2, 2: 1}.get(y, y) for y in LABELS.tolist()]
+    pairs = seq_cifar100.SequentialCIFAR100.CONFUSED_WITH
+    assert sorted(pairs) == sorted(pairs.values()) == list(range(100)) and all(a != b for a, b in pairs.items())
+    group = seq_cifar100.SUPERCLASS
+    assert all(group[a] == group[b] for a, b in pairs.items()) and {group.count(g) for g in group} == {5}
+    assert seq_cifar10.SequentialCIFAR10.CONFUSED_WITH[3] == 5
+
+
+def test_noisy_labels_are_kept_and_taken_from_there(tmp_path):
+    args = flags(noise_rate=0.5, base_path=str(tmp_path), dataset='toy', disable_noisy_labels_cache=False)
+    first = label_changes.noisy_labels(args, LABELS, 5)
+    path, = (tmp_path / 'noisy_labels').iterdir()
+    np.testing.assert_array_equal(first, label_changes.noisy_labels(flags(noise_rate=0.5), LABELS, 5))
+    np.save(path, np.roll(first, 1))
+    np.testing.assert_array_equal(label_changes.noisy_labels(args, LABELS, 5), np.roll(first, 1))
+    np.save(path, first + 5)
+    with refused(path.name, 'delete it'):
+        label_changes.noisy_labels(args, LABELS, 5)
+    path.write_bytes(b'\x93NUM')
+    with refused(path.name, 'cannot be read'):
+        label_changes.noisy_labels(args, LABELS, 5)
+    args.base_path = str(path)
+    with refused('cannot be written', '--base_path'):
+        label_changes.noisy_labels(args, LABELS, 5)
+
+
+@pytest.mark.parametrize('name, value, expected', [('label_perc', 0.25, 20), ('label_perc_by_class', 0.25, 20), ('label_perc', 1, 78)])
+def test_how_many_labels_there_are(name, value, expected):
+    kept = ~label_changes.unlabelled(flags(**{name: value}), LABELS, 0)
+    assert kept.sum() == pytest.approx(expected, abs=2)
+    if name == 'label_perc_by_class':
+        assert [kept[c == LABELS].sum() for c in range(4)] == [2, 5, 10, 2]
+
+
+@pytest.mark.parametrize('call, words', [
+    (lambda: label_changes.class_order(flags(custom_class_order='0-1'), 3), ['--custom_class_order 0-1', '3 classes 0..2']),
+    (lambda: label_changes.class_order(flags(custom_class_order='0,1,1'), 3), ['--custom_class_order 0,1,1']),
+    (lambda: label_changes.class_order(flags(custom_class_order='a-b-c'), 3), ['a-b-c']),
+    (lambda: label_changes.class_order(flags(custom_class_order=''), 3), ['--custom_class_order']),
+    (lambda: label_changes.class_order(flags(custom_class_order='2-1-0', permute_classes=True), 3), ['--permute_classes', 'one of']),
+    (lambda: label_changes.task_order(flags(custom_task_order='1-2'), 2), ['--custom_task_order 1-2', '2 tasks 0..1']),
+    (lambda: label_changes.task_order(flags(custom_task_order='1-0', joint=1), 2), ['--joint']),
+    (lambda: label_changes.task_order(flags(custom_task_order='1-0', permute_classes=True), 2), ['--permute_classes']),
+    (lambda: label_changes.validation_share(flags(validation=100)), ['--validation 100', 'below 100']),
+    (lambda: label_changes.validation_share(flags(validation=-3)), ['--validation -3']),
+    (lambda: label_changes.noisy_labels(flags(noise_rate=1.5), LABELS, 5), ['--noise_rate 1.5', '0..1']),
+    (lambda: label_changes.noisy_labels(flags(noise_rate=0.5), LABELS, 1), ['one class']),
+    (lambda: label_changes.unlabelled(flags(label_perc=2), LABELS, 0), ['--label_perc 2']),
+    (lambda: label_changes.unlabelled(flags(label_perc=0.5, label_perc_by_class=0.5), LABELS, 0), ['--label_perc_by_class']),
+])
+def test_what_is_refused(call, words):
+    with refused(*words):
+        call()
+
+
+def test_percent_or_a_share():
+    assert [label_changes.validation_share(flags(validation=v)) for v in (None, 0, 0.1, 10, 1)] == [0, 0, 0.1, 0.1, 0.01]
+
+
+def test_a_custom_order_lists_the_classes_as_they_come():
+    for text in ('2-0-1', '2,0,1', '2, 0, 1'):
+        assert label_changes.class_order(flags(custom_class_order=text), 3).tolist() == [1, 2, 0]      # class 2 gets label 0
+
+
+def test_tasks_change_places_and_keep_their_segments():
+    schedule = make_schedule('split:3,batch=4', LABELS, 0)
+    other = reordered(schedule, np.array([2, 0, 1]))
+    for place, task in enumerate((2, 0, 1)):
+        for mine, its in zip(other.task(place), schedule.task(task)):
+            np.testing.assert_array_equal(mine, its)
+
+
+BOTH = ['seq-digits', 'picture-digits']
+
+
+@pytest.fixture
+def stream(arguments):
+    """stream(dataset, *flags, **more): a data set under flags."""
+    return lambda dataset, *words, **more: get_dataset(arguments(dataset, *words, disable_noisy_labels_cache=True, **more))
+
+
+def walk(dataset):
+    for _ in range(dataset.N_TASKS):
+        yield dataset.get_data_loaders()
+
+
+def targets(loader) -> np.ndarray:
+    return loader.dataset.targets.numpy()
+
+
+def file_labels(dataset):
+    """Labels of the files by position."""
+    return dataset.images.train_labels if hasattr(dataset, 'images') else np.repeat(np.arange(10), 12)
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_joint_is_one_task_of_all_classes(stream, name):
+    dataset = stream(name, joint=1)
+    assert (dataset.N_TASKS, dataset.N_CLASSES_PER_TASK) == (1, 10) and len(set(targets(dataset.get_data_loaders()[0]))) == 10
+    assert dataset.get_offsets(0) == (0, 10) and type(dataset).__dict__.get('N_TASKS', 5) == 5
+
+
+def test_joint_where_it_cannot_be(stream):
+    with refused('--joint 1', '--n_splits'):
+        stream('seq-digits', '--n_splits', '5', joint=1)
+    with refused('--joint', 'shuffled-digits', 'domain-il'):
+        stream('shuffled-digits', joint=1)
+    with refused('--custom_task_order', 'flowing-digits'):
+        stream('flowing-digits', custom_task_order='0')
+    with refused('--custom_task_order', 'no tasks'):
+        stream('seq-digits', '--schedule', 'gaussian', custom_task_order='0')
+
+
+@pytest.mark.parametrize('name', BOTH)
+@pytest.mark.parametrize('percent', [25, 0.25])
+def test_validation_samples_leave_training_and_become_the_test_set(stream, name, percent):
+    whole, split = stream(name), stream(name, validation=percent)
+    for (train, _), (rest, held) in zip(walk(whole), walk(split), strict=True):
+        for label in np.unique(targets(train)):
+            count = (targets(train) == label).sum()
+            assert (targets(held) == label).sum() == round(0.25 * count)
+            assert (targets(rest) == label).sum() == count - round(0.25 * count)
+        pixels = [sorted(np.asarray(loader.dataset.data[i]).tobytes() for i in range(len(loader.dataset))) for loader in (train, rest, held)]
+        assert pixels[0] == sorted(pixels[1] + pixels[2])
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_validation_of_all_classes_so_far_and_then_the_real_test_set(stream, name):
+    dataset = stream(name, validation=20, validation_mode='complete')
+    for _ in range(3):
+        _, test = dataset.get_data_loaders()
+    assert set(targets(test)) == set(range(6)) and set(targets(dataset.test_loaders[0])) == {0, 1}
+    real, plain = dataset.without_validation(), stream(name)
+    for _ in range(3):
+        plain.get_data_loaders()
+    assert real.c_task == 2 and dataset.args.validation == 20
+    for mine, its in zip(real.test_loaders, plain.test_loaders, strict=True):
+        assert torch.equal(mine.dataset.targets, its.dataset.targets)
+        np.testing.assert_array_equal(mine.dataset.data, its.dataset.data)
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_batches_of_noisy_labels_end_with_the_true_ones(stream, name):
+    dataset = stream(name, '--permute_classes', '1', noise_rate=0.3, noise_type='asymmetric')
+    wrong = 0
+    for train, test in walk(dataset):
+        fields = train.dataset
+        files = file_labels(dataset)[np.asarray(fields.indexes)]
+        assert fields.extra_return_fields == ('true_labels',)
+        np.testing.assert_array_equal(fields.true_labels, dataset.class_order[files])
+        back = np.argsort(dataset.class_order)[targets(train)]
+        assert set(back - files) <= {0, 1, -9}                                              # the next class of the files
+        wrong += (back != files).sum()
+        *_, labels, _, true = next(iter(train))
+        assert len(labels) == len(true) and not hasattr(test.dataset, 'true_labels')
+        assert set(targets(train)) <= set(dataset.task_classes(dataset.c_task).tolist())
+    assert wrong == sum(round(0.3 * count) for count in np.bincount(file_labels(dataset)))
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_a_run_with_wrong_labels_and_validation(arguments, name):
+    row = run(arguments(name, '--n_epochs', '1', noise_rate=0.3, validation=20, disable_noisy_labels_cache=True))
+    assert row['n_tasks'] == 5 and row['noise_rate'] == 0.3 and row['validation'] == 20
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_which_labels_are_wrong_does_not_depend_on_the_order_of_classes(stream, name):
+    def wrong(*words):
+        dataset = stream(name, *words, noise_rate=0.3)
+        back, found = np.argsort(dataset.class_order), {}
+        for train, _ in walk(dataset):
+            found |= dict(zip(np.asarray(train.dataset.indexes).tolist(), back[targets(train)].tolist()))
+        return found
+    assert wrong() == wrong('--permute_classes', '1')
+
+
+@pytest.mark.parametrize('name', BOTH)
+@pytest.mark.parametrize('more', [dict(label_perc=0.5), dict(label_perc_by_class=0.5)], ids=str)
+def test_labels_that_are_missing_are_minus_one(stream, name, more):
+    for train, test in walk(stream(name, **more)):
+        known = targets(train) >= 0
+        assert known.mean() == pytest.approx(0.5, abs=0.02) and set(targets(train)[~known]) == {-1} and targets(test).min() >= 0
+
+
+@pytest.mark.parametrize('name', BOTH)
+def test_classes_come_in_the_order_given(stream, name):
+    dataset = stream(name, custom_class_order='9-8-7-6-5-4-3-2-1-0')
+    for t, (train, _) in enumerate(walk(dataset)):
+        files = file_labels(dataset)[np.asarray(train.dataset.indexes)]
+        assert set(files) == {9 - 2 * t, 8 - 2 * t} and set(targets(train)) == {2 * t, 2 * t + 1}
+    assert dataset.get_class_names()[0].endswith('9')
+
+
+@pytest.mark.parametrize('name, words, groups', [
+    ('seq-digits', ['--n_splits', '3'], [[7, 8, 9], [0, 1, 2, 3], [4, 5, 6]]),
+    ('unequal-digits', [], [[4, 5, 6, 7], [0, 1, 2], [8, 9], [3]]),
+    ('picture-digits', [], [[4, 5], [0, 1], [8, 9], [2, 3], [6, 7]]),
+])
+def test_tasks_come_in_the_order_given(stream, name, words, groups):
+    order = {'seq-digits': '2-0-1', 'unequal-digits': '2,0,3,1', 'picture-digits': '2,0,4,1,3'}[name]
+    dataset = stream(name, *words, custom_task_order=order)
+    seen = 0
+    for (train, test), group in zip(walk(dataset), groups, strict=True):
+        assert sorted(set(file_labels(dataset)[np.asarray(train.dataset.indexes)])) == group
+        assert set(targets(train)) == set(targets(test)) == set(range(seen, seen + len(group)))
+        assert dataset.get_offsets() == (seen, seen + len(group))
+        seen += len(group)
