@@ -7,6 +7,14 @@ get_model_names = PLUGINS.names
 get_model_class = PLUGINS.get
 
 
+def __getattr__(name: str):
+    """The base class, without importing torch before it is wanted."""
+    if name == 'ContinualModel':
+        from models.utils.continual_model import ContinualModel
+        return ContinualModel
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
 def get_model(args, backbone, loss, transform, dataset):
     """An instance of the method `args.model`."""
     return get_model_class(args.model)(backbone, loss, args, transform, dataset)

@@ -30,14 +30,15 @@ _EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on ch
 class ScrollModel(ContinualModel):
     """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
     NAME = 'scroll'
-    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
+    COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
     RAW_STREAM = ONLINE = True
     REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr and --classifier_lr',
                      'optimizer': 'SCROLL adapts with AdaDelta', 'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
                      'optim_mom': 'SCROLL adapts with AdaDelta', 'optim_nesterov': 'SCROLL adapts with AdaDelta',
                      'lr_scheduler': 'SCROLL learns online without steps', 'drop_last': 'SCROLL learns from every sample',
                      'bn': 'psi is frozen',
-                     'eval_epochs': 'SCROLL sees every sample once'}
+                     'eval_epochs': 'SCROLL sees every sample once', 'fitting_mode': 'SCROLL sees every sample once',
+                     'early_stopping_patience': 'SCROLL sees every sample once'}
 
     @staticmethod
     def get_parser(parser):
@@ -100,7 +101,9 @@ class ScrollModel(ContinualModel):
         self._arrived = 0
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self._segment.append((as_images(not_aug_inputs), self.to_file[labels.cpu().numpy()]))
+        known = labels.cpu().numpy() >= 0
+        if known.any():
+            self._segment.append((as_images(not_aug_inputs)[known], self.to_file[labels.cpu().numpy()[known]]))
         self._arrived += len(labels)
         if self._arrived in self._ends:
             self._end_segment()

@@ -12,6 +12,46 @@ def binary_to_boolean_type(value) -> bool:
     raise argparse.ArgumentTypeError(f'{value!r}: expected 0 or 1')
 
 
+def create_if_not_exists(path) -> None:
+    """Make a folder, and those above it."""
+    import os
+    os.makedirs(path, exist_ok=True)
+
+
+def smart_joint(*paths) -> str:
+    """Join the parts of a path, or of a URL if the first is one."""
+    import os
+    first, *rest = (str(path) for path in paths)
+    return '/'.join([first.rstrip('/'), *(part.strip('/') for part in rest)]) if '://' in first else os.path.join(first, *rest)
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a Jupyter notebook."""
+    import sys
+    shell = getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
+    return type(shell).__name__ == 'ZMQInteractiveShell'
+
+
+def to_parsable_obj(value):
+    """The same as what JSON knows: dicts with text keys, lists, numbers, texts, True, False and None."""
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return value
+    if isinstance(value, dict):
+        return {str(k): to_parsable_obj(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [to_parsable_obj(v) for v in value]
+    if hasattr(value, 'tolist'):                            # arrays, tensors and their scalars
+        return to_parsable_obj(value.tolist())
+    return to_parsable_obj(vars(value)) if type(value).__name__ == 'Namespace' else str(value)
+
+
+def field_with_aliases(aliases, **options):
+    """A dataclass field that may be given by other names, too; they are in its metadata."""
+    import dataclasses
+    metadata = {**options.pop('metadata', {}), 'aliases': list(aliases)}
+    return dataclasses.field(metadata=metadata, **options)
+
+
 def none_or_float(value):
     """Command-line type of a number that may be absent: `None` or a float."""
     return None if str(value) == 'None' else float(value)

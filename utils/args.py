@@ -12,10 +12,20 @@ from pathlib import Path
 
 from utils import binary_to_boolean_type
 from utils.errors import UserError
-from utils.plugins import ROOT, nearest
+from utils.plugins import ROOT, nearest, normalise
 
+__all__ = ('ArgumentParser', 'Namespace', 'ContinualModel', 'binary_to_boolean_type', 'add_rehearsal_args',  # noqa: F822  lazily
+           'add_experiment_args', 'add_management_args')
 HELP = ('-h', '--help')
 OPTIMISERS = ('sgd', 'adam', 'adamw')
+
+
+def __getattr__(name: str):
+    """`from utils.args import *` in files written for Mammoth is to give the base class of methods, too."""
+    if name == 'ContinualModel':
+        from models.utils.continual_model import ContinualModel
+        return ContinualModel
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -82,6 +92,19 @@ def real(least: float = -math.inf, positive: bool = False):
     return number
 
 
+def share(text) -> float:
+    """Command-line type: a number from 0 to 1."""
+    value = real(0)(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f'{text}: expected a share from 0 to 1')
+    return value
+
+
+def noise_type(text: str) -> str:
+    """Command-line type: `sym`, `symm` and `asym`, `asymm` are short for the choices."""
+    return {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric', 'asymm': 'asymmetric'}.get(text, text)
+
+
 def add_selection_args(parser) -> None:
     """What to run: model, data set, backbone, weights and their configs."""
     group = parser.add_argument_group('what to run')
@@ -92,6 +115,7 @@ def add_selection_args(parser) -> None:
                                          '(default: compact)')
     group.add_argument('--model_config', choices=('default', 'base', 'best'),
                        help='which values of models/config/<model>.yaml to take')
+    group.add_argument('--load_best_args', action='store_true', help='earlier name of --model_config best')
     group.add_argument('--dataset_config', help='name of a file in datasets/configs/<dataset>/')
 
 
@@ -114,6 +138,61 @@ def add_experiment_args(parser) -> None:
                        help='batch norms: statistics of the batch, or those that the network came with')
 
 
+def add_stream_args(parser) -> None:
+    """What flags do to the data of any data set."""
+    group = parser.add_argument_group('data')
+    group.add_argument('--joint', type=int, choices=(0, 1), default=0, help='all classes as one task')
+    group.add_argument('--custom_class_order', help='the classes in order of arrival, joined by - or ,')
+    group.add_argument('--custom_task_order', help='the tasks in order of arrival, joined by - or ,')
+    group.add_argument('--validation', type=real(0), nargs='?', const=10.0, default=0.0,
+                       help='percent of each class held out from training, and evaluated on in place of the test set')
+    group.add_argument('--validation_mode', choices=('current', 'complete'), default='current',
+                       help='complete: held-out samples of all classes so far')
+    group.add_argument('--label_perc', '--label_perc_by_task', '--lpt', dest='label_perc', type=share, default=1.0,
+                       help='share of labelled samples of each task; the others have label -1')
+    group.add_argument('--label_perc_by_class', '--lpc', dest='label_perc_by_class', type=share, default=1.0,
+                       help='share of labelled samples of each class')
+    group.add_argument('--noise_type', type=noise_type, choices=('symmetric', 'asymmetric'), default='symmetric',
+                       help='how wrong labels are drawn')
+    group.add_argument('--noise_rate', type=share, default=0.0, help='share of wrong labels')
+    group.add_argument('--disable_noisy_labels_cache', type=binary_to_boolean_type, default=False,
+                       help='draw wrong labels anew instead of keeping them in a file')
+    group.add_argument('--cache_path_noisy_labels', default='noisy_labels', help='below base_path')
+    group.add_argument('--num_workers', type=whole(0), help='processes that load data of foreign make (default: none)')
+
+
+def add_fitting_args(parser) -> None:
+    """How long a task is trained."""
+    group = parser.add_argument_group('how long')
+    group.add_argument('--fitting_mode', choices=('epochs', 'iters', 'time', 'early_stopping'), default='epochs',
+                       help='until n_epochs, n_iters, fitting_minutes, or no improvement on the newest task')
+    group.add_argument('--n_iters', type=whole(1), help='batches a task (--fitting_mode iters)')
+    group.add_argument('--fitting_minutes', type=real(positive=True), help='minutes a task (--fitting_mode time)')
+    group.add_argument('--early_stopping_patience', type=whole(1), default=5, help='evaluations without improvement')
+    group.add_argument('--early_stopping_metric', choices=('loss', 'accuracy'), default='loss')
+    group.add_argument('--early_stopping_freq', type=whole(1), default=1, help='epochs between evaluations')
+    group.add_argument('--early_stopping_epsilon', type=real(0), default=1e-6, help='smallest improvement that counts')
+    group.add_argument('--start_from', type=whole(0), help='first task that is trained, from 0; earlier ones only begin and end')
+    group.add_argument('--stop_after', type=whole(1), help='number of the last task')
+    group.add_argument('--inference_only', type=binary_to_boolean_type, default=False, help='train nothing, evaluate')
+    group.add_argument('--debug_mode', type=binary_to_boolean_type, default=False, help='a few batches of each pass')
+    group.add_argument('--eval_future', type=binary_to_boolean_type, default=False, help='evaluate on tasks to come, too')
+
+
+def add_tracking_args(parser) -> None:
+    """Weights & Biases and TensorBoard, and flags of earlier versions of Mammoth, which are understood."""
+    group = parser.add_argument_group('tracking')
+    group.add_argument('--wandb_entity', help='with wandb_project: log to Weights & Biases')
+    group.add_argument('--wandb_project')
+    group.add_argument('--wandb_name', help='of the run')
+    on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
+    group.add_argument('--tensorboard', default=False, help='log to <results>/tensorboard', **on_off)
+    group.add_argument('--nowand', help='1: no Weights & Biases, whatever else is said', **on_off)
+    group.add_argument('--ignore_other_metrics', help='the reverse of --enable_other_metrics', **on_off)
+    for flag in ('--csv_log', '--force_compat'):            # always so here
+        group.add_argument(flag, help=argparse.SUPPRESS, default=argparse.SUPPRESS, **on_off)
+
+
 def add_management_args(parser) -> None:
     """Seeds, folders, device, what is written and shown."""
     group = parser.add_argument_group('management')
@@ -126,9 +205,13 @@ def add_management_args(parser) -> None:
     group.add_argument('--eval_epochs', type=whole(1), help='also evaluate every so many epochs')
     group.add_argument('--enable_other_metrics', type=binary_to_boolean_type, default=False,
                        help='forward and backward transfer, forgetting')
-    group.add_argument('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress bars')
+    group.add_argument('--non_verbose', type=binary_to_boolean_type, nargs='?', const=True, default=False,
+                       help='no progress bars')
     group.add_argument('--disable_log', type=binary_to_boolean_type, default=False, help='write no results files')
     group.add_argument('--num_threads', type=whole(1), help='CPU threads (default: torch decides)')
+    group.add_argument('-O', '--code_optimization', type=int, choices=(0, 1, 2, 3), default=0,
+                       help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
+    group.add_argument('--distributed', choices=('no', 'dp', 'ddp'), default='no', help='dp: batches split among GPUs')
 
 
 def add_rehearsal_args(parser) -> None:
@@ -142,8 +225,11 @@ def base_parser(**kwargs) -> ArgumentParser:
     """The flags that every run has."""
     parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.', **kwargs)
     add_selection_args(parser)
+    add_stream_args(parser)
     add_experiment_args(parser)
+    add_fitting_args(parser)
     add_management_args(parser)
+    add_tracking_args(parser)
     return parser
 
 
@@ -215,7 +301,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
 
     The file holds `default:` (always taken) and `best:`, a list of rules `{when: {...}, set: {...}}`; of these, for
     `which='best'`, each whose conditions hold is applied, later ones over earlier ones. A condition is a value, or
-    `{min: a, max: b}`.
+    `{min: a, max: b}`. In the place of rules there may be Mammoth's sections by data set and buffer size.
     """
     path = next((p for p in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
                  if p.stem.replace('_', '-') == model.replace('_', '-')), None)
@@ -225,15 +311,25 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     values = content.get('default') or {}
     if not isinstance(values, dict):
         raise UserError(f'{source}: default: expected a mapping of flags, found {values!r}')
-    values = dict(values)
-    if which == 'best':
-        try:
-            for rule in content.get('best') or []:
-                if all(_holds(condition, known.get(name)) for name, condition in rule['when'].items()):
-                    values.update(rule['set'])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f'{source}: best must be a list of {{when: ..., set: ...}} ({error!r})') from error
-    return values, source
+    best = (content.get('best') or []) if which == 'best' else []
+    try:
+        found = _from_sections(best, known) if isinstance(best, dict) else _from_rules(best, known)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f'{source}: best must be a list of {{when: ..., set: ...}} ({error!r})') from error
+    return {**values, **found}, source
+
+
+def _from_rules(rules: list, known: dict) -> dict:
+    """The values of all rules whose conditions hold."""
+    holding = (rule['set'] for rule in rules if all(_holds(c, known.get(name)) for name, c in rule['when'].items()))
+    return {name: value for values in holding for name, value in values.items()}
+
+
+def _from_sections(best: dict, known: dict) -> dict:
+    """Mammoth's form, `{dataset: {flag: value, ..., buffer size: {flag: value, ...}}}`: the more special section wins."""
+    section = next((part for name, part in best.items() if normalise(name) == known.get('dataset')), None) or {}
+    values = {name: value for name, value in section.items() if not isinstance(value, dict)}
+    return {**values, **next((part for size, part in section.items() if str(size) == str(known.get('buffer_size'))), {})}
 
 
 def _holds(condition, value) -> bool:

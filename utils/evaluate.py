@@ -1,7 +1,9 @@
 """Accuracy of a model on the tasks a stream has brought so far."""
+import itertools
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 
 
 @contextmanager
@@ -22,7 +24,7 @@ def serve(loader, model) -> None:
 
 
 @torch.no_grad()
-def evaluate(model, dataset, last: bool = False, loaders=None):
+def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, forward=None, seen=None):
     """Accuracies in percent for each task so far; random state and training mode are left as they were.
 
     Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the sample's task.
@@ -30,23 +32,51 @@ def evaluate(model, dataset, last: bool = False, loaders=None):
     Args:
         last: only the newest task.
         loaders: (task, test loader) pairs; default: those of `dataset.test_loaders`.
+        return_loss: also return the mean cross-entropy over the classes seen, of all samples.
+        forward: gives the logits; default: the model, which is told the task if it is made for task-il alone.
+        seen: labels that class-il chooses among; default: those of the tasks so far, before the first task all.
 
     Returns:
-        (class-il, task-il): two lists of floats.
+        (class-il, task-il): two lists of floats; with `return_loss` a third item, the loss.
     """
     if loaders is None:
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
-    seen = torch.as_tensor(dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)).to(model.device)
-    class_il, task_il = [], []
+    if seen is None:
+        seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
+    seen = torch.as_tensor(seen).to(model.device)
+    class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
     with eval_mode(model.net):
         for task, loader in loaders:
-            serve(loader, model)
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
-            hits = torch.zeros(2, dtype=torch.int64, device=model.device)
-            for inputs, labels in loader:
-                logits, labels = model(inputs.to(model.device)), labels.to(model.device)
+            hits, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
+            for inputs, labels in _batches(loader, model):
+                logits, labels = _logits(model, inputs.to(model.device), task, forward), labels.to(model.device)
                 for row, allowed in enumerate((seen, own)):
                     hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
+                if return_loss:
+                    losses += _loss(logits, labels, seen)
+                size += len(labels)
+            count += size
             for accuracies, hit in zip((class_il, task_il), hits.tolist()):
-                accuracies.append(100 * hit / max(1, len(loader.dataset)))
-    return class_il, task_il
+                accuracies.append(100 * hit / max(1, size))
+    return (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
+
+
+def _batches(loader, model):
+    """The loader's batches, as the method wants them; with `--debug_mode` a few."""
+    serve(loader, model)
+    return itertools.islice(loader, model.get_debug_iters() if getattr(model.args, 'debug_mode', False) else None)
+
+
+def _logits(model, inputs, task: int, forward) -> torch.Tensor:
+    if forward is not None:
+        return forward(inputs)
+    told = {'class-il', 'general-continual', 'domain-il'}.isdisjoint(getattr(model, 'COMPATIBILITY', ['class-il']))
+    return model(inputs, task) if told else model(inputs)
+
+
+def _loss(logits, labels, seen) -> torch.Tensor:
+    """Sum of cross-entropies over the seen classes; a class that a method rules out costs as much as the least float does."""
+    others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(0, seen, False)
+    least = torch.finfo(logits.dtype).min
+    return F.cross_entropy(logits.masked_fill(others, least).clamp(min=least), labels, reduction='sum')

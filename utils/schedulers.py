@@ -2,8 +2,12 @@
 import torch
 
 
-def get_scheduler(model, args):
-    """The scheduler that `--lr_scheduler` names, over the model's optimiser; None without one."""
+def get_scheduler(model, args, reload_optim: bool = True):
+    """The scheduler that `--lr_scheduler` names, over the model's optimiser; None without one, or for a bare network.
+
+    `reload_optim` asks Mammoth to make the optimiser anew; here each task begins with a new one, and what a method put in its
+    place stays.
+    """
     optimiser = getattr(model, 'opt', None)
     if not args.lr_scheduler or optimiser is None:
         return None

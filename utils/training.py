@@ -1,5 +1,6 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
 import datetime
+import itertools
 import json
 import platform
 import resource
@@ -18,8 +19,10 @@ from utils import metrics, plots, results
 from utils.conf import results_folder
 from utils.errors import UserError
 from utils.evaluate import evaluate, serve
+from utils.fitting import make_fitting
 from utils.plugins import ROOT
 from utils.schedulers import get_scheduler
+from utils.tracking import Tracker
 
 
 class Record:
@@ -28,52 +31,67 @@ class Record:
     Attributes:
         class_il, task_il: R[i][j], accuracy on task j after task i, percent. test_sizes: samples of each task's test set.
         before, untrained: (class-il, task-il) lists for forward transfer. seconds: by stage. images: stream images seen.
+        test: (class-il, task-il) on the real test set, at the end of a run on held-out samples.
     """
 
     def __init__(self):
         self.class_il, self.task_il, self.test_sizes = [], [], []
         self.before, self.untrained = ([], []), ([], [])
         self.seconds = dict(stream=0.0, evaluation=0.0)
-        self.images = 0
+        self.images, self.test = 0, None
 
 
 def train(model, dataset, args) -> dict:
-    """Run the whole stream; returns the results row, which is also written unless `--disable_log 1`."""
+    """Run the whole stream, or with `--start_from` and `--stop_after` a part of it; returns the results row, which is also
+    written unless `--disable_log 1`."""
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     folders = {setting: results_folder(args, setting) for setting in _settings(dataset)}
     if not args.disable_log:
         for folder in folders.values():
             results.check_writable(folder)
-    record, began = Record(), time.perf_counter()
+    record, began, tracker = Record(), time.perf_counter(), Tracker(args, folders)
     if args.enable_other_metrics:
         loaders = [(t, dataset.test_loader(t)) for t in range(dataset.N_TASKS)]
         record.untrained = tuple(accs[1:] for accs in evaluate(model, dataset, loaders=loaders))
-    for task in range(dataset.N_TASKS):
+    for task in range(min(dataset.N_TASKS, args.stop_after or dataset.N_TASKS)):
         train_loader, _ = dataset.get_data_loaders()
         record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
         model.meta_begin_task(dataset)
-        if args.enable_other_metrics and task > 0:
-            for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
-                row += accuracies
-        _learn_task(model, dataset, train_loader, args, record)
+        if task >= (args.start_from or 0):
+            if args.enable_other_metrics and task > 0:
+                for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
+                    row += accuracies
+            if not args.inference_only:
+                _learn_task(model, dataset, train_loader, args, record)
         with _Stopwatch(record.seconds, 'stream'):
             model.meta_end_task(dataset)
-        _evaluate_task(model, dataset, record)
+        if task >= (args.start_from or 0):
+            _evaluate_task(model, dataset, record)
+            tracker.log(record, task)
+            if args.eval_future:
+                _evaluate_future(model, dataset)
+    if args.validation:
+        _evaluate_really(model, dataset, record)
     record.seconds['total'] = time.perf_counter() - began
-    return _finish(model, dataset, args, arguments, record, folders)
+    row = _finish(model, dataset, args, arguments, record, folders)
+    tracker.finish(row)
+    return row
 
 
 def _learn_task(model, dataset, loader, args, record) -> None:
     serve(loader, model)
-    scheduler = get_scheduler(model, args)
-    for epoch in range(args.n_epochs):
+    scheduler, fitting, epoch = get_scheduler(model, args), make_fitting(args, model, dataset), 0
+    while fitting.wants_epoch(epoch):
         with _Stopwatch(record.seconds, 'stream'):
             training_mode(model.net, args.bn)
             model.meta_begin_epoch(epoch, dataset)
-            bar = tqdm(loader, desc=f'Task {dataset.c_task + 1} - Epoch {epoch + 1}', leave=False,
-                       disable=args.non_verbose or None, mininterval=0.5)
+            bar = tqdm(itertools.islice(loader, model.get_debug_iters() if args.debug_mode else None), leave=False,
+                       desc=f'Task {dataset.c_task + 1} - Epoch {epoch + 1}', disable=args.non_verbose or None, mininterval=0.5,
+                       total=len(loader) if hasattr(loader, '__len__') else None)
             losses = LossWatch(f'task {dataset.c_task + 1}, epoch {epoch + 1}')
             for batch in bar:
+                if not fitting.wants_batch():
+                    break
                 if not model.RAW_STREAM:
                     batch = [x.to(model.device) for x in batch]
                 inputs, labels, not_aug_inputs, *extras = batch
@@ -87,8 +105,11 @@ def _learn_task(model, dataset, loader, args, record) -> None:
                 scheduler.step()
             losses.check()
             model.meta_end_epoch(epoch, dataset)
-        if args.eval_epochs and (epoch + 1) % args.eval_epochs == 0 and epoch + 1 < args.n_epochs:
-            print_accuracies(*evaluate(model, dataset), dataset, f' (epoch {epoch + 1})')
+            fitting.end_epoch(epoch)
+        epoch += 1
+        if args.eval_epochs and epoch % args.eval_epochs == 0 and fitting.wants_epoch(epoch):
+            print_accuracies(*evaluate(model, dataset), dataset, f' (epoch {epoch})')
+    fitting.finish()
 
 
 def training_mode(net, bn: str) -> None:
@@ -147,9 +168,24 @@ def _evaluate_task(model, dataset, record) -> None:
         model.meta_end_eval(dataset, accuracies)
 
 
-def print_accuracies(class_il, task_il, dataset, epoch: str = '') -> None:
+def _evaluate_future(model, dataset) -> None:
+    """Accuracy on the tasks to come (`--eval_future`)."""
+    later = [(t, dataset.test_loader(t)) for t in range(dataset.c_task + 1, dataset.N_TASKS)]
+    if later:
+        model.change_transform(dataset)
+        accuracies = evaluate(model, dataset, loaders=later, forward=model.future_forward, seen=range(dataset.N_CLASSES))
+        print_accuracies(*accuracies, dataset, what='Future Accuracy')
+
+
+def _evaluate_really(model, dataset, record) -> None:
+    """After a run on held-out samples (`--validation`): the real test set."""
+    record.test = evaluate(model, dataset.without_validation())
+    print_accuracies(*record.test, dataset, what='Test accuracy', when='final')
+
+
+def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'Accuracy', when=None) -> None:
     """Mammoth's two lines after an evaluation."""
-    print(f'Accuracy{epoch} for {dataset.c_task + 1} task(s): \t [Class-IL]: {np.mean(class_il):.2f} % '
+    print(f'{what}{epoch} for {when or dataset.c_task + 1} task(s): \t [Class-IL]: {np.mean(class_il):.2f} % '
           f'\t [Task-IL]: {np.mean(task_il):.2f} %')
     print(f'\tRaw accuracy values: Class-IL {np.round(class_il, 2).tolist()} | Task-IL {np.round(task_il, 2).tolist()}',
           flush=True)
@@ -172,9 +208,9 @@ def _finish(model, dataset, args, arguments, record, folders) -> dict:
                  run=run, finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
     rows, paths = {}, {}
     for which, (setting, folder) in enumerate(folders.items()):
-        R = (record.class_il, record.task_il)[which]
-        row = {f'task{i + 1}': round(metrics.mean(accuracies), 4) for i, accuracies in enumerate(R)}
-        if args.enable_other_metrics and len(R) > 1:
+        R, first = (record.class_il, record.task_il)[which], args.start_from or 0
+        row = {f'task{first + i + 1}': round(metrics.mean(accuracies), 4) for i, accuracies in enumerate(R)}
+        if args.enable_other_metrics and len(R) > 1 and not first:
             row |= dict(forward_transfer=metrics.forward_transfer(record.before[which], record.untrained[which]),
                         backward_transfer=metrics.backward_transfer(R), forgetting=metrics.forgetting(R))
         else:
@@ -182,13 +218,15 @@ def _finish(model, dataset, args, arguments, record, folders) -> dict:
         rows[setting] = {**row, **common, 'final_accuracy': round(float(np.average(R[-1], weights=record.test_sizes)), 4),
                          'average_incremental_accuracy': round(metrics.average_incremental_accuracy(R), 4),
                          'accuracy_per_task': json.dumps(np.round(R[-1], 4).tolist()),
+                         **({'test_accuracy': round(metrics.mean(record.test[which]), 4)} if record.test else {}),
                          **(own if which == 0 else {}), **{k: v for k, v in arguments.items() if k not in common},
                          **seconds, **about}
         if not args.disable_log:
             paths[setting] = results.append_row(folder, rows[setting])
     setting = next(iter(rows))
     if not args.disable_log:
-        curves = {model.NAME: [(i + 1, rows[setting][f'task{i + 1}']) for i in range(dataset.N_TASKS)], **model.curves()}
+        points = [(i + 1, rows[setting][f'task{i + 1}']) for i in range(dataset.N_TASKS) if f'task{i + 1}' in rows[setting]]
+        curves = {model.NAME: points, **model.curves()}
         paths['plot'] = plots.accuracy_curve(folders[setting] / 'plots' / f'{run}.png', curves,
                                              f'{model.NAME} on {dataset.NAME}, {spec}')
     _summary(model, rows, record, paths)
@@ -200,9 +238,11 @@ def _summary(model, rows, record, paths) -> None:
     for setting, row in rows.items():
         print(f"  {setting}: final accuracy {row['final_accuracy']:.2f} %, average incremental "
               f"{row['average_incremental_accuracy']:.2f} %")
-        for name in ('forward_transfer', 'backward_transfer', 'forgetting'):
-            if row[name] is not None:
-                print(f"    {name.replace('_', ' ')}: {row[name]:.2f}")
+    for name in ('forward_transfer', 'backward_transfer', 'forgetting'):
+        known = {setting: row[name] for setting, row in rows.items() if row[name] is not None}
+        if known:
+            print(f"  {name.replace('_', ' ').title()}: "
+                  + ' \t '.join(f"[{setting.title().replace('Il', 'IL')}]: {value:.2f}" for setting, value in known.items()))
     for line in model.summary():
         print(f'  {line}')
     print('  seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))

@@ -62,6 +62,7 @@ class ContinualModel(nn.Module):
         self.current_task = 0
         self.n_seen_classes = self.n_past_classes = self.n_classes_current_task = self.n_remaining_classes = -1
         self.task_iteration = self.epoch_iteration = 0
+        self.labels_missing = min(getattr(args, 'label_perc', 1) or 1, getattr(args, 'label_perc_by_class', 1) or 1) < 1
         self.opt = self.get_optimizer() if backbone is not None else None
         self.to(self.device)
 
@@ -87,6 +88,8 @@ class ContinualModel(nn.Module):
         if not params:
             return None
         lr, wd = self.args.lr if lr is None else lr, self.args.optim_wd
+        if self.args.optimizer not in self.AVAIL_OPTIMS:
+            raise UserError(f"--optimizer {self.args.optimizer}: {self.NAME} takes {' or '.join(self.AVAIL_OPTIMS)}")
         if self.args.optim_nesterov and not self.args.optim_mom:
             raise UserError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
         if self.args.optimizer == 'sgd':
@@ -137,12 +140,21 @@ class ContinualModel(nn.Module):
         """Further lines of the closing summary."""
         return []
 
+    @staticmethod
+    def get_debug_iters() -> int:
+        """Batches of a pass with `--debug_mode`."""
+        return 5
+
+    def load_buffer(self, buffer) -> None:
+        """Take over a replay buffer: one of `utils.buffer`, or the dict that its `serialize` gives."""
+        self.buffer = self.buffer.load(buffer) if isinstance(buffer, dict) else buffer
+
     def meta_begin_task(self, dataset):
-        """Counters and a fresh optimiser, then `begin_task`."""
+        """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
         self.task_iteration = 0
-        sizes = [len(dataset.task_classes(t)) for t in range(self.current_task + 1)]
-        self.n_classes_current_task, self.n_past_classes = sizes[-1], sum(sizes[:-1])
-        self.n_seen_classes = sum(sizes)
+        self.n_classes_current_task = len(dataset.task_classes(self.current_task))
+        self.n_past_classes = len({int(c) for t in range(self.current_task) for c in dataset.task_classes(t)})
+        self.n_seen_classes = len(dataset.seen_classes())
         self.n_remaining_classes = self.N_CLASSES - self.n_seen_classes
         if self.net is not None:
             self.opt = self.get_optimizer()
@@ -167,8 +179,21 @@ class ContinualModel(nn.Module):
         self.end_eval(dataset, accs)
 
     def meta_observe(self, inputs, labels, not_aug_inputs, **extra):
-        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names."""
+        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names.
+
+        Samples without a label (-1) are left out, unless the method is made for such (`cssl`).
+        """
         parameters = inspect.signature(self.observe).parameters
+        for name, parameter in list(parameters.items())[3:]:
+            if parameter.default is parameter.empty and parameter.kind == parameter.POSITIONAL_OR_KEYWORD and name not in extra:
+                raise UserError(f'--model {self.NAME} needs {name} with each batch, which this stream does not give'
+                                + (': it comes with --noise_rate' if name == 'true_labels' else ''))
+        if self.labels_missing and 'cssl' not in self.COMPATIBILITY:
+            known = labels != -1
+            inputs, labels, not_aug_inputs = inputs[known], labels[known], not_aug_inputs[known]
+            extra = {name: v[known] if isinstance(v, torch.Tensor) and len(v) == len(known) else v for name, v in extra.items()}
+            if not len(labels):
+                return 0.0
         if 'kwargs' not in parameters:
             extra = {name: value for name, value in extra.items() if name in parameters}
         loss = self.observe(inputs, labels, not_aug_inputs, **extra)
