@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))     # `datasets`
 
 from utils.args import (  # noqa: E402
     HELP,
+    add_model_args,
     apply_defaults,
     base_parser,
     binary_to_boolean_type,
@@ -20,6 +21,8 @@ from utils.args import (  # noqa: E402
     model_config,
     parse_known,
     relax_required,
+    settle,
+    whole,
 )
 from utils.errors import UserError, run_command  # noqa: E402
 from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
@@ -50,13 +53,14 @@ def parse_args(cmd=None):
     dataset = build if isinstance(build, type) else ContinualDataset
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
+    if chosen.load_best_args and chosen.model_config is None:
+        chosen.model_config = 'best'
+    chosen.dataset_config = _configured(chosen).get('dataset_config', chosen.dataset_config)
     values, source = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
     from_data = dataset_defaults(dataset) | split_config(values)[1]
     about, name = _backbone(chosen, dataset, from_data.get('backbone', 'resnet18'))
     _flags_of(parser, backbone.get_backbone_class(name), f'backbone {name}')
-    before = dict(parser._defaults)
-    model.get_parser(parser)
-    from_model = {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v}
+    from_model = add_model_args(parser, model)
     known = {action.dest for action in parser._actions}             # a data set need not know which flags a model has
     own = {flag: value for flag, value in dataset_defaults(dataset).items() if flag in known}
     apply_defaults(parser, own | dict(backbone=name, weights=chosen.weights), 'defaults of the data set')
@@ -66,7 +70,10 @@ def parse_args(cmd=None):
     apply_defaults(parser, (dict(n_epochs=1) if model.ONLINE else {}) | from_model, f'defaults of {chosen.model}')
     known = parse_known(parser, cmd)
     known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
-    apply_defaults(parser, *model_config(known['model'], known['model_config'] or 'default', known))
+    known |= dict(n_splits=dataset.get_n_splits(argparse.Namespace(**known)))
+    from_config, source = model_config(known['model'], chosen.model_config or known['model_config'] or 'default', known)
+    apply_defaults(parser, {k: v for k, v in from_config.items() if k != 'dataset_config'}, source)
+    parser.set_defaults(dataset_config=chosen.dataset_config)
     relax_required(parser)
     if dataset.is_task_free(argparse.Namespace(**known)):
         parser.set_defaults(n_epochs=1)
@@ -74,12 +81,27 @@ def parse_args(cmd=None):
     if getattr(args, 'minibatch_size', 0) is None:
         args.minibatch_size = args.batch_size
     args.model, args.dataset, args.backbone = (normalise(x) for x in (args.model, args.dataset, args.backbone))
+    args.dataset_config = chosen.dataset_config
+    settle(args)
     _check_method(model, dataset, args, cmd)
     return args
 
 
+def _configured(chosen) -> dict:
+    """What the model's config file says, as far as it can be known before there are flags."""
+    known = {**vars(chosen), 'dataset': normalise(chosen.dataset)}
+    return model_config(normalise(chosen.model), chosen.model_config or 'default', known)[0]
+
+
 def _check_method(model, dataset, args, cmd) -> None:
     """UserError if the method cannot run on this stream, or was given a flag that it has no use for."""
+    from models.utils.future_model import FutureModel
+    from utils.fitting import check_fitting
+    from utils.tracking import check_tracking
+    check_fitting(args)
+    check_tracking(args)
+    if args.eval_future and not issubclass(model, FutureModel):
+        raise UserError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no FutureModel)')
     for flag, why in model.REFUSED_FLAGS.items():
         if any(item.split('=')[0] == f'--{flag}' for item in cmd):
             raise UserError(f'--{flag} has no effect on --model {args.model}: {why}')
@@ -95,6 +117,7 @@ def _check_method(model, dataset, args, cmd) -> None:
 def _peek(cmd):
     """What decides which other flags there are."""
     parser = base_parser(add_help=False)
+    parser.add_argument('--buffer_size', type=whole(0))
     for action in parser._actions:
         action.required = False
     chosen = parser.parse_known_args([item for item in cmd if item not in HELP])[0]
@@ -143,14 +166,15 @@ def _names() -> str:
     return '\n'.join([*lines, f'weights: {shipped or "none"}', 'Add --model and --dataset to see their flags.'])
 
 
-def initialize(args):
-    """Data set, backbone and model of a run: (model, dataset, args)."""
+def initialize(args=None):
+    """Data set, backbone and model of a run: (model, dataset, args). Without arguments, those of the command line."""
+    args = parse_args() if args is None else args
     import torch
 
     from backbone import get_backbone, weights
     from datasets import get_dataset
     from models import get_model
-    from utils.conf import get_device, results_folder, set_random_seed
+    from utils.conf import get_device, optimise, results_folder, set_random_seed, split_among_gpus
     from utils.results import check_writable
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
@@ -163,13 +187,17 @@ def initialize(args):
     net = get_backbone(args)
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)
-    return get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset), dataset, args
+    optimise(net, args.code_optimization)
+    model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
+    if args.distributed == 'dp':
+        model.net = split_among_gpus(model.net)
+    return model, dataset, args
 
 
 def run(args=None) -> None:
     """One run, from arguments to results."""
     from utils.training import train
-    train(*initialize(parse_args() if args is None else args))
+    train(*initialize(args))
 
 
 def main(args=None) -> int:

@@ -32,7 +32,7 @@ class ErAce(ReplayModel):
     def get_parser(parser):
         ReplayModel.get_parser(parser)
         parser.add_argument('--task_free', type=binary_to_boolean_type, default=True,
-                            help='mask and replay from the second batch on; 0: from the second task on')
+                            help='mask and replay from the second batch on; 0: from the second task on, if there are tasks')
         parser.add_argument('--use_custom_classifier', type=binary_to_boolean_type, default=True, help='cosine head')
         return parser
 
@@ -43,7 +43,7 @@ class ErAce(ReplayModel):
         self.seen = torch.zeros(backbone.classifier.out_features, dtype=torch.bool, device=self.device)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        begun = not self.buffer.is_empty() and (self.args.task_free or self.current_task > 0)
+        begun = not self.buffer.is_empty() and (self.task_free or self.current_task > 0)
         self.opt.zero_grad()
         seen = self.seen if begun else torch.zeros_like(self.seen)
         loss = asymmetric_cross_entropy(self.net(inputs), labels, seen)

@@ -14,32 +14,45 @@ _BASE_TEMPERATURE = 0.07
 
 
 def contrastive_loss(anchors, positives, negatives, labels, negative_labels, valid, temperature):
-    """SupCon (Khosla et al. 2020) of each anchor, taken twice, against all positives and negatives.
+    """SupCon (Khosla et al. 2020) of each anchor against all positives and negatives, those of its class being its like.
 
     Args:
         anchors, positives, negatives: unit rows (n, F). labels: int64 (n,), of anchors and positives.
         negative_labels: int64 (n,). valid: bool (n,), rows that count; without any the loss is 0.
     """
     contrast, contrast_labels = torch.cat([positives, negatives]), torch.cat([labels, negative_labels])
-    valid, labels = valid.repeat(2), labels.repeat(2)
-    similarity = anchors.repeat(2, 1) @ contrast.T / temperature                                    # (2n, 2n)
-    log_p = similarity.masked_fill(~valid, torch.finfo(similarity.dtype).min).log_softmax(dim=1)
-    alike = (labels[:, None] == contrast_labels) & valid
-    per_anchor = (log_p * alike).sum(dim=1) / alike.sum(dim=1).clamp(min=1)
+    similarity, counts = anchors @ contrast.T / temperature, valid.repeat(2)                        # (n, 2n), (2n,)
+    log_p = similarity.masked_fill(~counts, torch.finfo(similarity.dtype).min).log_softmax(dim=1)
+    alike = (labels[:, None] == contrast_labels) & counts
+    per_anchor = log_p.masked_fill(~alike, 0).sum(dim=1) / alike.sum(dim=1).clamp(min=1)
     return -(temperature / _BASE_TEMPERATURE) * (per_anchor * valid).sum() / valid.sum().clamp(min=1)
 
 
-def choose(allowed: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """For each row of bool (B, N) one of its True columns at random, int64 (B,); column 0 in a row without any."""
-    return (torch.rand(allowed.shape, generator=generator).to(allowed.device) * allowed).argmax(dim=1)
+def partners(labels, pool, rivals, generator) -> tuple:
+    """A random positive and negative for each sample of a batch.
+
+    Args:
+        labels: int64 (B,). pool: int64 (N,), labels of what is chosen from; its first B are the batch itself.
+        rivals: int64 (R,), classes that negatives may have. generator: torch generator on the CPU.
+
+    Returns:
+        (positions of positives, of negatives, int64 (B,) each; bool (B,), whether there is a positive and a negative).
+    """
+    position = torch.arange(len(pool), device=pool.device)
+    alike, rival = labels[:, None] == pool, (pool[:, None] == rivals).any(dim=1)                     # (B, N), (N,)
+    allowed = torch.stack([alike & (position[:len(labels), None] != position), ~alike & rival])     # (2, B, N)
+    priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)                   # in (0, 1]: above 0
+    positives, negatives = (priority * allowed).argmax(dim=2)
+    return positives, negatives, allowed.any(dim=2).all(dim=0)
 
 
 class ErAml(ReplayModel):
     """ER-AML (Caccia et al. 2022, equation 2) with a cosine head.
 
-    Each incoming sample gets a positive (its class, not itself) and a negative (another class of this batch) out of buffer and
-    batch; samples for which there is none do not count. So where tasks have one class, incoming data teach nothing, and the
-    method learns from replay alone. Until the buffer holds something (`--task_free 0`: in the first task): cross-entropy.
+    Each incoming sample gets a positive (its class, not itself) and a negative (another class of this batch; with
+    `--task_free 0`: of this task) out of buffer and batch; samples for which there is none do not count. So where tasks have
+    one class, incoming data teach nothing, and the method learns from replay alone, which draws from the whole buffer. Until
+    the buffer holds something (`--task_free 0`, the default of the authors' code: in the first task): cross-entropy.
     """
     NAME = 'er_aml'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
@@ -48,8 +61,8 @@ class ErAml(ReplayModel):
     @staticmethod
     def get_parser(parser):
         ReplayModel.get_parser(parser)
-        parser.add_argument('--task_free', type=binary_to_boolean_type, default=True,
-                            help='contrast and replay from the second batch on; 0: from the second task on')
+        parser.add_argument('--task_free', type=binary_to_boolean_type, default=False,
+                            help='contrast and replay from the second batch on; 0: from the second task on, if there are tasks')
         parser.add_argument('--supcon_temperature', type=real(positive=True), default=0.2, help='of the contrast')
         return parser
 
@@ -58,9 +71,12 @@ class ErAml(ReplayModel):
         super().__init__(backbone, loss, args, transform, dataset)
         self.random = torch_stream(args.seed, 'contrast')
 
+    def begin_task(self, dataset):
+        self.task_classes = torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)
+
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.opt.zero_grad()
-        if self.buffer.is_empty() or not (self.args.task_free or self.current_task > 0):
+        if self.buffer.is_empty() or not (self.task_free or self.current_task > 0):
             loss = self.loss(self.net(inputs), labels)
         else:
             replayed, replayed_labels = self.replay()
@@ -71,21 +87,14 @@ class ErAml(ReplayModel):
         return loss
 
     def incoming_loss(self, inputs, labels, not_aug_inputs) -> torch.Tensor:
-        """The contrast of a batch with positives and negatives from the batch and the buffer."""
-        count, kept = len(labels), len(self.buffer)
-        pool = torch.cat([labels, self.buffer.labels[:kept]])                                       # (B + |M|,)
-        alike, present = labels[:, None] == pool, (pool[:, None] == labels).any(dim=1)
-        itself = torch.arange(count, device=self.device)[:, None] == torch.arange(len(pool), device=self.device)
-        positive, negative = alike & ~itself, ~alike & present
-        chosen = torch.cat([choose(allowed, self.random) for allowed in (positive, negative)])      # (2 B,)
-        images = torch.where(_column(chosen < count), not_aug_inputs[chosen.clamp(max=count - 1)],
+        """The contrast of a batch; samples that do not count pass the network, too, so that no step waits for the device."""
+        count = len(labels)
+        pool = torch.cat([labels, self.buffer.labels[:len(self.buffer)]])
+        positives, negatives, valid = partners(labels, pool, labels if self.task_free else self.task_classes, self.random)
+        chosen = torch.cat([positives, negatives])                                                  # (2 B,)
+        in_batch = (chosen < count)[:, None, None, None]
+        images = torch.where(in_batch, not_aug_inputs[chosen.clamp(max=count - 1)],
                              self.buffer.examples[(chosen - count).clamp(min=0)])
         anchors = normalise(self.net(inputs, returnt='features'))
-        positives, negatives = normalise(self.net(self.transform(images), returnt='features')).split(count)
-        valid = positive.any(dim=1) & negative.any(dim=1)
-        return contrastive_loss(anchors, positives, negatives, labels, pool[chosen[count:]], valid, self.args.supcon_temperature)
-
-
-def _column(mask: torch.Tensor) -> torch.Tensor:
-    """(B,) -> (B, 1, 1, 1), to choose among images."""
-    return mask[:, None, None, None]
+        like, unlike = normalise(self.net(self.transform(images), returnt='features')).split(count)
+        return contrastive_loss(anchors, like, unlike, labels, pool[negatives], valid, self.args.supcon_temperature)

@@ -27,8 +27,9 @@ def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> 
 class Mir(ReplayModel):
     """MIR (Aljundi et al. 2019, section 3.1): of C random candidates the b with the largest interference are replayed.
 
-    The gradient of the replayed samples is added to that of the batch; then one step. Candidates are scored un-augmented. Equal
-    scores (a rate of zero) leave the order of the draw, so that with C = b it is ER.
+    The gradient of the replayed samples is added to that of the batch; then one step. Candidates are scored un-augmented; the
+    virtual step knows the learning rate only, no momentum. Equal scores (a rate of zero) leave the order of the draw, and with
+    C = b what is replayed is ER's draw. The current task is not replayed, unless `--task_free 1`.
     """
     NAME = 'mir'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
@@ -42,22 +43,26 @@ class Mir(ReplayModel):
                             help='replay the current task as well (always so on a stream without tasks)')
         return parser
 
-    def __init__(self, backbone, loss, args, transform, dataset=None):
-        super().__init__(backbone, loss, args, transform, dataset)
-        self.task_free = args.task_free or getattr(dataset, 'SETTING', None) == 'general-continual'
-
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         loss.backward()
-        if not self.buffer.is_empty() and (self.task_free or self.current_task > 0):
-            images, replayed_labels, _ = self.buffer.get_data(
-                self.args.subsample, device=self.device, mask_task_out=None if self.task_free else self.current_task)
-            lr = self.opt.param_groups[0]['lr']
-            scores = interference(self.net, lr, self.plain(images), replayed_labels)
-            chosen = scores.argsort(descending=True, stable=True)[:self.args.minibatch_size]
-            self.loss(self.net(self.transform(images[chosen])), replayed_labels[chosen]).backward()
+        replayed, replayed_labels = self.retrieve()
+        if len(replayed):
+            self.loss(self.net(self.transform(replayed)), replayed_labels).backward()
         self.opt.step()
         tasks = torch.full_like(labels, self.current_task)
         self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=tasks)
         return loss
+
+    def retrieve(self) -> tuple:
+        """(images, labels) of the candidates that the gradient at hand would hurt most; none where there are no candidates."""
+        if self.buffer.is_empty():
+            return (), ()
+        images, labels, _ = self.buffer.get_data(self.args.subsample, device=self.device,
+                                                 mask_task_out=None if self.task_free else self.current_task)
+        if not len(images):
+            return (), ()
+        scores = interference(self.net, self.opt.param_groups[0]['lr'], self.plain(images), labels)
+        chosen = scores.argsort(descending=True, stable=True)[:self.args.minibatch_size]
+        return images[chosen], labels[chosen]

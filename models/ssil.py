@@ -11,6 +11,21 @@ from utils.args import real
 _TEMPERATURE = 2.0
 
 
+def separated_cross_entropy(logits, labels, classes) -> torch.Tensor:
+    """Cross-entropy of a softmax over some classes. Logits (B, K); labels int64 (B,), all among classes, int64 (n,)."""
+    allowed = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(0, classes, True)
+    return masked_cross_entropy(logits, labels, allowed)
+
+
+def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
+    """KL divergence at T = 2 of a softmax for each task's classes apart, mean over samples, summed over tasks.
+
+    Args:
+        teacher, student: logits (B, K). tasks: list of int64 (n_t,), the classes of each task.
+    """
+    return sum(softened_kl(teacher[:, classes], student[:, classes], _TEMPERATURE) for classes in tasks)
+
+
 class Ssil(ReplayModel):
     """SS-IL (Ahn et al. 2021) in its online form (Caccia et al. 2022).
 
@@ -29,18 +44,16 @@ class Ssil(ReplayModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.tasks, self.teacher = [], None             # bool (K,) for each task so far: its classes
+        self.tasks, self.teacher = [], None             # int64 (n_t,) for each task so far: its classes
 
     def begin_task(self, dataset):
-        own = torch.zeros(self.num_classes, dtype=torch.bool)
-        own[torch.as_tensor(dataset.task_classes(self.current_task))] = True
-        self.tasks.append(own.to(self.device))
+        self.tasks.append(torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device))
         if self.current_task > 0:
             self.teacher = frozen_copy(self.net)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         self.opt.zero_grad()
-        loss = masked_cross_entropy(self.net(inputs), labels, self.tasks[-1])
+        loss = separated_cross_entropy(self.net(inputs), labels, self.tasks[-1])
         if self.current_task > 0 and not self.buffer.is_empty():
             replayed, replayed_labels, _ = self.replay(mask_task_out=self.current_task)
             if len(replayed):
@@ -53,9 +66,9 @@ class Ssil(ReplayModel):
     def replay_loss(self, inputs, labels) -> torch.Tensor:
         """Cross-entropy over the earlier classes, and task-wise distillation."""
         logits, old = self.net(inputs), self.tasks[:-1]
-        loss = masked_cross_entropy(logits, labels, torch.stack(old).any(dim=0))
+        loss = separated_cross_entropy(logits, labels, torch.cat(old))
         if self.args.distill_coef > 0:
             with torch.no_grad():
                 before = self.teacher(inputs)
-            loss = loss + self.args.distill_coef * sum(softened_kl(before[:, own], logits[:, own], _TEMPERATURE) for own in old)
+            loss = loss + self.args.distill_coef * task_wise_distillation(before, logits, old)
         return loss

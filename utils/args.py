@@ -6,6 +6,7 @@ Nothing here imports torch: `--help` answers at once.
 """
 import argparse
 import difflib
+import inspect
 import math
 from argparse import Namespace  # noqa: F401  re-exported: model files take it from here
 from pathlib import Path
@@ -264,6 +265,35 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
         if action.choices and value is not None and value not in action.choices:
             raise UserError(f'{source}: {name} {value!r}: expected one of {", ".join(map(str, action.choices))}')
         parser.set_defaults(**{name: value})
+
+
+def add_model_args(parser: ArgumentParser, model) -> dict:
+    """Let a method add its flags; returns the defaults it sets.
+
+    `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in files written for earlier
+    versions of Mammoth `get_parser()` returns a parser of its own. Defaults for flags that do not exist stay in the parser.
+    """
+    before = dict(parser._defaults)
+    added = model.get_parser(parser) if inspect.signature(model.get_parser).parameters else model.get_parser()
+    if added is not None and added is not parser:
+        known = {action.dest for action in parser._actions}
+        for action in added._actions:
+            if action.dest not in known and action.option_strings:
+                parser._add_action(action)
+        parser._defaults.update(added._defaults)
+    flags = {action.dest for action in parser._actions}
+    return {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v and k in flags}
+
+
+def settle(args) -> None:
+    """Fill in what follows from other arguments: earlier names of flags, what is always there for foreign methods."""
+    if args.ignore_other_metrics is not None:
+        args.enable_other_metrics = not args.ignore_other_metrics
+    args.nowand = int(bool(args.nowand) or not (args.wandb_entity and args.wandb_project))
+    if args.distributed == 'ddp':
+        raise UserError('--distributed ddp: streams are learned by one process; use dp, or leave the flag out')
+    if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
+        raise UserError(f'--start_from {args.start_from} --stop_after {args.stop_after}: nothing is left to train')
 
 
 def parse_known(parser: ArgumentParser, cmd) -> dict:

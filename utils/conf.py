@@ -1,5 +1,7 @@
 """Where a run lives (device, folders) and how its randomness begins."""
 import random
+import sys
+from functools import cache
 from pathlib import Path
 
 from utils.errors import UserError
@@ -22,6 +24,46 @@ def get_device(wanted=None):
         return torch.device(f'cuda:{text}')
     raise UserError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; use cpu" +
                     (f' or 0..{count - 1}' if count else ''))
+
+
+def base_path() -> str:
+    """Mammoth's folder for data, with a slash at its end; flags may say another (`args.base_path`)."""
+    return './data/'
+
+
+def get_checkpoint_path() -> str:
+    """Mammoth's folder for checkpoints."""
+    return './checkpoints/'
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Print a warning the first time it is given."""
+    print(f'warning: {message}', file=sys.stderr)
+
+
+def optimise(net, level: int) -> None:
+    """`-O`: 1 lets float32 products use TF32, 2 bfloat16; 3 also compiles the network. Results change in their last bits."""
+    import torch
+    if level:
+        torch.set_float32_matmul_precision('high' if level == 1 else 'medium')
+    if level == 3:
+        net.compile()
+
+
+def split_among_gpus(net):
+    """`--distributed dp`: the network, with each batch split among all GPUs; attributes are those of the network."""
+    import torch
+    if torch.cuda.device_count() < 2:
+        raise UserError(f'--distributed dp: this machine has {torch.cuda.device_count()} CUDA devices; leave the flag out')
+
+    class Split(torch.nn.DataParallel):
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.module, name)
+    return Split(net)
 
 
 def set_random_seed(seed: int) -> None:

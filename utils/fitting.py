@@ -9,7 +9,8 @@ from utils.evaluate import evaluate
 
 def make_fitting(args, model, dataset) -> 'Epochs':
     """The rule that `--fitting_mode` names, for one task."""
-    return dict(epochs=Epochs, iters=Iterations, time=Minutes, early_stopping=EarlyStopping)[args.fitting_mode](args, model, dataset)
+    rule = dict(epochs=Epochs, iters=Iterations, time=Minutes, early_stopping=EarlyStopping)[args.fitting_mode]
+    return rule(args, model, dataset)
 
 
 def check_fitting(args) -> None:

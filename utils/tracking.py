@@ -16,8 +16,8 @@ def check_tracking(args) -> None:
     import importlib.util
     for name in wanted(args):
         if importlib.util.find_spec(name) is None:
-            raise UserError(f'--{name}: the package {name} is not installed; pip install {name}, or leave the flag out'
-                            if name == 'tensorboard' else f'--wandb_entity: the package {name} is not installed; pip install {name}')
+            flag = dict(wandb='--wandb_entity').get(name, f'--{name}')
+            raise UserError(f'{flag}: the package {name} is not installed; pip install {name}, or leave the flag out')
 
 
 class Tracker:

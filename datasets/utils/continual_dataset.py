@@ -97,6 +97,11 @@ class ContinualDataset:
         """Whether a stream made with these arguments has no task boundaries (Mammoth's general-continual setting)."""
         return getattr(cls, 'SETTING', None) == 'general-continual'
 
+    @classmethod
+    def get_n_splits(cls, args):
+        """The number of tasks a stream made with these arguments will have, None where it is not known beforehand."""
+        return 1 if getattr(args, 'joint', 0) else getattr(cls, 'N_TASKS', None)
+
     def begin_task(self) -> int:
         """Number of the task that `get_data_loaders` is about to give; it becomes the current one."""
         self.c_task = self.c_task + 1 if self._coming is None else self._coming

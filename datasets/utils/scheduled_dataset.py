@@ -14,7 +14,7 @@ from datasets.utils.loader import ImageLoader, InMemoryDataset
 from scroll.errors import InputError
 from scroll.images import Preprocessing
 from scroll.randomness import stream_seed
-from scroll.schedules import Schedule, is_task_free, make_schedule
+from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
 from utils.args import whole
 from utils.augmentations import BatchTransform, PlainTransform, apply_transform
 from utils.errors import UserError
@@ -99,6 +99,12 @@ class ScheduledDataset(ContinualDataset):
             return args.schedule is not None and is_task_free(args.schedule)
         except InputError as error:
             raise UserError(f'--schedule: {error}') from error
+
+    @classmethod
+    def get_n_splits(cls, args):
+        if args.joint or args.schedule is not None:
+            return 1 if args.joint else n_splits(args.schedule)
+        return args.n_splits or (min(cls.DEFAULT_SPLITS, cls.N_CLASSES) if cls.N_CLASSES else cls.DEFAULT_SPLITS)
 
     def has_own_classes(self) -> bool:
         return True
