@@ -4,6 +4,9 @@ The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` t
 replaceable linear head. A backbone file registers a class or function with `@register_backbone('name')`; the parameters
 of its signature (beyond `num_classes`) become command-line flags.
 """
+import inspect
+from typing import Literal
+
 import torch
 from torch import nn
 
@@ -14,6 +17,8 @@ PLUGINS = PluginFolder('backbone', 'backbone')
 register_backbone = PLUGINS.register
 get_backbone_names = PLUGINS.names
 get_backbone_class = PLUGINS.get
+REGISTERED_BACKBONES = PLUGINS.registered       # those of the files imported so far
+ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 
 
 class MammothBackbone(nn.Module):
@@ -36,10 +41,12 @@ class MammothBackbone(nn.Module):
         raise NotImplementedError(f'{type(self).__name__} has no feature maps')
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, 3, H, W) -> (B, feature_dim): the pooled last map."""
+        """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or what a `forward` of its own calls features."""
+        if type(self).maps is MammothBackbone.maps and type(self).forward is not MammothBackbone.forward:
+            return self(x, returnt='features')
         return self.maps(x)[-1].mean(dim=(2, 3))
 
-    def forward(self, x: torch.Tensor, returnt: str = 'out'):
+    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
         """`out`: logits (B, K); `features`: (B, F); `both`: (logits, features); `full` or `all`: (logits, list of maps)."""
         if returnt in ('full', 'all'):
             maps = self.maps(x)
@@ -77,17 +84,39 @@ class MammothBackbone(nn.Module):
             p.grad = values.view_as(p).clone()
 
 
+class StagedBackbone(MammothBackbone):
+    """A convolutional backbone of a `stem(x)` and stages `layer1`, `layer2`, ...; a map after each."""
+
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, 3, H, W) -> the first map (B, C, H', W')."""
+        raise NotImplementedError(f'{type(self).__name__} has no stem')
+
+    def maps(self, x: torch.Tensor) -> list:
+        maps = [self.stem(x)]
+        for name, stage in self.named_children():
+            if name.startswith('layer'):
+                maps.append(stage(maps[-1]))
+        return maps
+
+
 def get_backbone(args) -> nn.Module:
     """A fresh network as `args` describes it: `args.backbone`, `args.num_classes` and the flags of its signature."""
     build = get_backbone_class(args.backbone)
     given = {name: getattr(args, name) for name in keyword_flags(build) if hasattr(args, name)}
+    parameters = inspect.signature(build).parameters
+    if 'num_classes' in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        given['num_classes'] = args.num_classes
     try:
-        return build(num_classes=args.num_classes, **given)
+        return build(**given)
     except ValueError as error:
         raise UserError(f'--backbone {args.backbone}: {error}') from error
 
 
-ReturnTypes = ('out', 'features', 'both', 'full')
+def kaiming(net: nn.Module) -> None:
+    """Normal weights of variance 2 / (outgoing connections) for every convolution of `net` (He et al. 2015)."""
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')
 
 
 def xavier(module: nn.Module) -> None:

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import MammothBackbone, register_backbone
+from backbone import StagedBackbone, kaiming, register_backbone
 
 
 class BasicBlock(nn.Module):
     """conv3x3 - BN - ReLU - conv3x3 - BN, plus identity or a strided 1x1 projection, then ReLU."""
 
-    def __init__(self, channels_in: int, channels: int, stride: int):
+    def __init__(self, channels_in: int, channels: int, stride: int = 1):
         super().__init__()
         self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
@@ -32,7 +32,7 @@ class BasicBlock(nn.Module):
 
 
 @register_backbone('resnet18')
-class ResNet18(MammothBackbone):
+class ResNet18(StagedBackbone):
     """Meta-Dataset ResNet18.
 
     Args:
@@ -51,14 +51,9 @@ class ResNet18(MammothBackbone):
         for stage, stride in enumerate((1, 2, 2, 2)):
             channels_in, channels = width * 2 ** max(stage - 1, 0), width * 2 ** stage
             setattr(self, f'layer{stage + 1}', nn.Sequential(BasicBlock(channels_in, channels, stride),
-                                                            BasicBlock(channels, channels, 1)))
+                                                            BasicBlock(channels, channels)))
         self.classifier = nn.Linear(self.feature_dim, num_classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')
+        kaiming(self)
 
-    def maps(self, x: torch.Tensor) -> list:
-        maps = [F.relu(self.bn1(self.conv1(x)), inplace=True)]
-        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            maps.append(stage(maps[-1]))
-        return maps
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.bn1(self.conv1(x)), inplace=True)

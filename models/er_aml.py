@@ -96,5 +96,5 @@ class ErAml(ReplayModel):
         images = torch.where(in_batch, not_aug_inputs[chosen.clamp(max=count - 1)],
                              self.buffer.examples[(chosen - count).clamp(min=0)])
         anchors = normalise(self.net(inputs, returnt='features'))
-        like, unlike = normalise(self.net(self.transform(images), returnt='features')).split(count)
+        like, unlike = normalise(self.net(self.augment(images), returnt='features')).split(count)
         return contrastive_loss(anchors, like, unlike, labels, pool[negatives], valid, self.args.supcon_temperature)

@@ -49,7 +49,7 @@ class Mir(ReplayModel):
         loss.backward()
         replayed, replayed_labels = self.retrieve()
         if len(replayed):
-            self.loss(self.net(self.transform(replayed)), replayed_labels).backward()
+            self.loss(self.net(self.augment(replayed)), replayed_labels).backward()
         self.opt.step()
         tasks = torch.full_like(labels, self.current_task)
         self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=tasks)

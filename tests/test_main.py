@@ -27,7 +27,7 @@ def fails(command_line, tiny_weights, tmp_path):
 
 
 @pytest.mark.parametrize('flags, words', [
-    (['--model', 'scrol'], ['--model scrol', 'did you mean scroll?']),
+    (['--model', 'scrol'], ['--model scrol', 'did you mean', 'scroll']),
     (['--model', 'zzz'], ['--model zzz', 'known:', 'sgd']),
     (['--model', '__init__'], ['--model __init__']),
     (['--model', '../scroll'], ['--model ../scroll']),
@@ -45,7 +45,7 @@ def fails(command_line, tiny_weights, tmp_path):
     (['--ridge_lambda', '0'], ['--ridge_lambda', 'above 0']),
     (['--predictor', 'svm'], ['--predictor', 'ridge', 'ncc']),
     (['--schedule', 'gauss'], ['--schedule', 'gauss', 'split:50']),
-    (['--schedule', 'split:5\nbatch=3'], ['--schedule']),
+    (['--schedule', 'split:5\nbatch=3'], ['schedule']),
     (['--schedule', 'iid', '--n_splits', '3'], ['--n_splits and --schedule']),
     (['--weights', 'no-such'], ['--weights no-such', "'none'"]),
     (['--weights', 'none', '--stem_padding', '3'], ['stem_padding', '3']),
@@ -58,7 +58,7 @@ def fails(command_line, tiny_weights, tmp_path):
     (['--lr', '0.1'], ['--lr', 'SCROLL']),
     (['--n_epochs', '5'], ['--n_epochs 5']),
     (['--seed', '9' * 25], ['--seed']),
-    (['--model', 'sgd'], ['--lr', 'required']),
+    (['--model', 'sgd', '--model_config', 'base'], ['--lr', 'required']),
     (['--model', 'sgd', '--lr', '0.1', '--optim_nesterov', '1'], ['optim_nesterov', 'optim_mom']),
     (['--model', 'sgd', '--lr', '0.1', '--buffer_size', '5'], ['--buffer_size', 'no such flag']),
 ], ids=lambda value: ' '.join(value).replace('\n', ' ') if value and value[0].startswith('--') else '')
@@ -146,7 +146,8 @@ def test_help_is_given_while_required_flags_are_missing(tiny_weights, capsys):
 
 
 def test_parsing_takes_the_command_line_by_default(monkeypatch, tiny_weights):
-    monkeypatch.setattr(main.sys, 'argv', ['main.py', '--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--lr', '3'])
+    monkeypatch.setattr(main.sys, 'argv', ['main.py', '--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights,
+                                          '--model_config', 'base', '--lr', '3'])
     assert main.parse_args().lr == 3
     with refused('--lr'):
         main.parse_args(main.sys.argv[1:-2])

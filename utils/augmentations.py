@@ -1,8 +1,36 @@
-"""Transforms of whole batches: the same code for the stream and for what a buffer replays."""
+"""Transforms of whole batches: the same code for the stream and for what a buffer replays.
+
+No `__all__`: files written for Mammoth take `torch` and `F` from `from utils.augmentations import *`.
+"""
+from functools import partial
+
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: F401  see above
 
-from scroll.images import Preprocessing, random_crop, random_flip, resize
+from scroll import images as scroll_images
+from scroll.images import Preprocessing, resize
+from utils.image_ops import grey, per_channel, random_jitter, random_resized_crop, sometimes
+
+
+def random_flip(x: torch.Tensor, generator=None) -> torch.Tensor:
+    """Each image (B, C, H, W) mirrored left to right with probability one half."""
+    return scroll_images.random_flip(x, generator)
+
+
+def random_crop(x: torch.Tensor, padding: int, generator=None) -> torch.Tensor:
+    """Each image (B, C, H, W) shifted by up to `padding` pixels each way, filled with zeros."""
+    return scroll_images.random_crop(x, padding, generator)
+
+
+def random_grayscale(x: torch.Tensor, prob: float = 0.2, generator=None) -> torch.Tensor:
+    """Each image (B, C, H, W) without its colours with probability `prob`; it keeps its channels."""
+    return sometimes(lambda images: grey(images).expand_as(images), x, prob, generator)
+
+
+def normalize(x: torch.Tensor, mean, std) -> torch.Tensor:
+    """(x - mean) / std per channel, of a batch (B, C, H, W) or an image (C, H, W)."""
+    return (x - per_channel(mean, x)) / per_channel(std, x)
 
 
 class PlainTransform:
@@ -48,13 +76,93 @@ class BatchTransform(PlainTransform):
         return random_flip(batch, self.generator) if self.flip else batch
 
 
-def apply_transform(images: torch.Tensor, transform) -> torch.Tensor:
-    """A transform of a batch: at once if it is one of ours, else image by image on the CPU, as torchvision's expect it."""
-    if transform is None:
-        return images
-    if getattr(transform, 'batched', False):
-        return transform(images)
-    return torch.stack([transform(image) for image in images.cpu()]).to(images.device)
+class BatchCompose:
+    """Steps one after the other, each from a float batch (B, C, H, W) to one; randomness is each image's own.
+
+    Args:
+        steps: callables.
+    """
+    batched = True
+
+    def __init__(self, steps):
+        self.steps = list(steps)
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """uint8 (B, H, W, C), or float (B, C, H, W) in [0, 1] or one such image (C, H, W)."""
+        batch = images if images.dim() == 4 else images[None]
+        batch = batch.permute(0, 3, 1, 2).float().div(255) if batch.dtype == torch.uint8 else batch
+        for step in self.steps:
+            batch = step(batch)
+        return batch if images.dim() == 4 else batch[0]
+
+
+def soft_aug(mean, std) -> BatchCompose:
+    """Flip, shift by up to 4 pixels, normalisation: the usual augmentation of small images, of a float batch in [0, 1]."""
+    return BatchCompose([random_flip, partial(random_crop, padding=4), partial(normalize, mean=mean, std=std)])
+
+
+def strong_aug(size, mean, std) -> BatchCompose:
+    """SimCLR's views (Chen et al. 2020, appendix A; no blur, as theirs on CIFAR), of a float batch in [0, 1]; normalised.
+
+    Args:
+        size: of the views, in pixels, or (height, width).
+    """
+    size = (size, size) if isinstance(size, int) else tuple(size)[-2:]
+    jitter = partial(random_jitter, brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1))
+    return BatchCompose([partial(random_resized_crop, size=size, scale=(0.2, 1.0)), random_flip,
+                         partial(sometimes, jitter, prob=0.8), random_grayscale, partial(normalize, mean=mean, std=std)])
+
+
+class RepeatedTransform:
+    """Several views of one batch: a list with the result of each transform.
+
+    Args:
+        transform_list: transforms that `apply_transform` takes; the same one may come more than once.
+        autosqueeze: as in `apply_transform`.
+    """
+    batched = True
+
+    def __init__(self, transform_list, autosqueeze: bool = False):
+        self.transform_list, self.autosqueeze = list(transform_list), autosqueeze
+
+    def __call__(self, images: torch.Tensor) -> list:
+        return [apply_transform(images, transform, self.autosqueeze) for transform in self.transform_list]
+
+
+class DoubleTransform:
+    """A transform of the first of two inputs, for `DoubleCompose`; the second, a label map say, is left alone."""
+
+    def __init__(self, transform):
+        self.transform = transform
+
+    def __call__(self, first, second) -> tuple:
+        return self.transform(first), second
+
+
+class DoubleCompose:
+    """Transforms of two inputs at once, one after the other: each takes a pair and returns one."""
+
+    def __init__(self, transforms):
+        self.transforms = list(transforms)
+
+    def __call__(self, first, second) -> tuple:
+        for transform in self.transforms:
+            first, second = transform(first, second)
+        return first, second
+
+
+def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
+    """A transform of a batch: at once if it says so, else image by image on the CPU, as torchvision's expect it.
+
+    Args:
+        images: (B, ...). transform: those with a true attribute `batched` take whole batches; None changes nothing.
+        autosqueeze: of a batch of one, return the image alone.
+    """
+    if transform is not None and getattr(transform, 'batched', False):
+        images = transform(images)
+    elif transform is not None:
+        images = torch.stack([transform(image) for image in images.cpu()]).to(images.device)
+    return images[0] if autosqueeze and len(images) == 1 else images
 
 
 def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_prob: float = 0.5, force: bool = False,

@@ -65,7 +65,8 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
 def _batches(loader, model):
     """The loader's batches, as the method wants them; with `--debug_mode` a few."""
     serve(loader, model)
-    return itertools.islice(loader, model.get_debug_iters() if getattr(getattr(model, 'args', None), 'debug_mode', False) else None)
+    few = getattr(getattr(model, 'args', None), 'debug_mode', False)
+    return itertools.islice(loader, model.get_debug_iters() if few else None)
 
 
 def _logits(model, inputs, task: int, forward) -> torch.Tensor:

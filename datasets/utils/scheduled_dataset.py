@@ -95,15 +95,12 @@ class ScheduledDataset(ContinualDataset):
 
     @classmethod
     def is_task_free(cls, args) -> bool:
-        try:
-            return args.schedule is not None and is_task_free(args.schedule)
-        except InputError as error:
-            raise UserError(f'--schedule: {error}') from error
+        return args.schedule is not None and _asked(is_task_free, args.schedule)
 
     @classmethod
     def get_n_splits(cls, args):
         if args.joint or args.schedule is not None:
-            return 1 if args.joint else n_splits(args.schedule)
+            return 1 if args.joint else _asked(n_splits, args.schedule)
         return args.n_splits or (min(cls.DEFAULT_SPLITS, cls.N_CLASSES) if cls.N_CLASSES else cls.DEFAULT_SPLITS)
 
     def has_own_classes(self) -> bool:
@@ -198,6 +195,14 @@ class ScheduledDataset(ContinualDataset):
 
     def get_class_names(self) -> list:
         return [self.images.class_names[i] for i in np.argsort(self.class_order)]
+
+
+def _asked(question, spec: str):
+    """The answer of a function of a schedule's text; a text that cannot be read is the user's mistake."""
+    try:
+        return question(spec)
+    except InputError as error:
+        raise UserError(f'--schedule: {error}') from error
 
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:

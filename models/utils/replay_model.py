@@ -36,6 +36,10 @@ class ReplayModel(ContinualModel):
         """Up to `size` (default: `--minibatch_size`) random samples of the buffer, freshly augmented: (inputs, labels, ...)."""
         return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform, device=self.device, **options)
 
+    def augment(self, images):
+        """Network input of stored images, freshly augmented."""
+        return apply_transform(images, self.transform)
+
     def plain(self, images):
         """Network input of stored images, un-augmented."""
         return apply_transform(images, getattr(self, 'normalization_transform', None))

@@ -8,11 +8,11 @@ import torch
 
 import main
 import models
-from datasets.utils import readers
 from tests.conftest import refused
 from utils.model_state import load_model_state, model_state
 from utils.training import train
 
+pytestmark = pytest.mark.usefixtures('few_digits')
 METHODS = models.get_model_names()
 TASK_FREE = [name for name in METHODS if 'general-continual' in models.get_model_class(name).COMPATIBILITY]
 BUFFER = 25
@@ -23,23 +23,6 @@ OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]
 
 class StopHere(Exception):
     """Ends a run after a chosen task."""
-
-
-@pytest.fixture(autouse=True)
-def few_digits(monkeypatch):
-    """The first 8 training and 4 test images of each digit: enough for what holds of any data."""
-    whole = readers.digits()
-
-    def some(labels, count):
-        return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
-    train_ids, test_ids = some(whole.train_labels, 8), some(whole.test_labels, 4)
-    few = readers.Images(whole.train[train_ids], whole.train_labels[train_ids], whole.test[test_ids], whole.test_labels[test_ids],
-                         whole.class_names)
-    monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*(np.copy(a) for a in few[:4]), few.class_names))
-    from datasets.utils import scheduled_dataset
-    scheduled_dataset._read_once.cache_clear()
-    yield
-    scheduled_dataset._read_once.cache_clear()
 
 
 @pytest.fixture

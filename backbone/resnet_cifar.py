@@ -1,0 +1,63 @@
+"""ResNets for small images, as in Mammoth: a 3x3 stem of stride 1 and no max-pool.
+
+At 32 px the maps of `resnet18-cifar` are 32, 32, 16, 8, 4 wide. It has 11.22 M parameters with a head of 100 classes and
+512 features; `reduced-resnet18`, of 20 filters, 1.11 M and 160. He et al. 2016, "Deep residual learning"; the reduced
+network: Lopez-Paz and Ranzato 2017.
+"""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from backbone import StagedBackbone, register_backbone
+from backbone.resnet18 import BasicBlock
+
+
+class ResNet(StagedBackbone):
+    """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
+
+    Args:
+        block: `block(channels_in, channels, stride)`.
+        num_blocks: of each stage.
+        num_classes: outputs of the linear head.
+        num_filters: channels of the stem and of the first stage.
+    """
+
+    def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64):
+        super().__init__()
+        if num_filters < 1:
+            raise ValueError(f'num_filters={num_filters}: must be positive')
+        self.num_classes, self.feature_dim = num_classes, num_filters * 2 ** (len(num_blocks) - 1)
+        self.conv1 = nn.Conv2d(3, num_filters, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(num_filters)
+        for stage, count in enumerate(num_blocks):
+            channels_in, channels = num_filters * 2 ** max(stage - 1, 0), num_filters * 2 ** stage
+            rest = [block(channels, channels) for _ in range(count - 1)]
+            setattr(self, f'layer{stage + 1}', nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest))
+        self.classifier = nn.Linear(self.feature_dim, num_classes)
+
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.bn1(self.conv1(x)), inplace=True)
+
+
+@register_backbone('resnet18-cifar')
+def resnet18(num_classes: int, num_filters: int = 64) -> ResNet:
+    """Mammoth's `resnet18`; here that name is the Meta-Dataset network's."""
+    return ResNet(BasicBlock, [2, 2, 2, 2], num_classes, num_filters)
+
+
+@register_backbone('reduced-resnet18')
+def reduced_resnet18(num_classes: int, num_filters: int = 20) -> ResNet:
+    """The narrow ResNet18 of GEM and of much of the online literature."""
+    return ResNet(BasicBlock, [2, 2, 2, 2], num_classes, num_filters)
+
+
+@register_backbone('resnet34')
+def resnet34(num_classes: int, num_filters: int = 64) -> ResNet:
+    """ResNet34 with the stem for small images."""
+    return ResNet(BasicBlock, [3, 4, 6, 3], num_classes, num_filters)
+
+
+@register_backbone('resnet32')
+def resnet32(num_classes: int, num_filters: int = 16) -> ResNet:
+    """ResNet32 of He et al. 2016, section 4.2, with projections where the shape changes: three stages, 64 features."""
+    return ResNet(BasicBlock, [5, 5, 5], num_classes, num_filters)

@@ -1,0 +1,194 @@
+"""What every architecture promises: its size, its shapes, Mammoth's contract, a place for residual adapters."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from backbone import MammothBackbone, StagedBackbone, get_backbone_names
+from scroll.adapters import ParallelAdapter, attach
+from scroll.embedding import fold_batch_norm
+from tests.backbone.conftest import CONVOLUTIONAL, OPTIONS, build, pictures, small
+from tests.conftest import refused
+
+
+@pytest.fixture(params=OPTIONS)
+def net(request):
+    return small(request.param)
+
+
+@pytest.fixture(params=CONVOLUTIONAL)
+def convolutional(request):
+    return small(request.param)
+
+
+def count(parameters) -> int:
+    return sum(p.numel() for p in parameters)
+
+
+def test_this_table_has_every_name():
+    """The others differ from `resnet18-tv` in depth, or fetch weights."""
+    assert set(get_backbone_names()) == {*OPTIONS, 'resnet50-tv', 'resnet18-7x7-pt', 'resnet50-pt'}
+
+
+@pytest.mark.parametrize('name, parameters, features, adapters, adapter_parameters', [
+    ('resnet18', 11_171_904, 512, 16, 1_220_608),
+    ('resnet12', 12_424_320, 640, 12, 1_349_824),
+    ('resnet50-byol', 23_508_032, 2048, 16, sum(n * c * c for n, c in zip((3, 4, 6, 3), (64, 128, 256, 512)))),
+    ('resnet18-tv', 11_176_512, 512, 16, 1_220_608),
+    ('resnet50-tv', 23_508_032, 2048, 16, sum(n * c * c for n, c in zip((3, 4, 6, 3), (64, 128, 256, 512)))),
+    ('resnet18-cifar', 11_168_832, 512, 16, 1_220_608),
+    ('reduced-resnet18', 1_109_240 - 16_100, 160, 16, 119_200),
+])
+def test_published_sizes(name, parameters, features, adapters, adapter_parameters):
+    with torch.device('meta'):                                  # shapes without values
+        net = build(name, num_classes=64)
+        assert count(net.parameters()) - count(net.classifier.parameters()) == parameters
+        assert net.feature_dim == net.classifier.in_features == features
+        alphas = attach(net)
+    assert len(alphas) == adapters and count(alphas) == adapter_parameters
+
+
+@pytest.mark.parametrize('name, classes, millions', [
+    ('resnet18-cifar', 100, 11.220132), ('reduced-resnet18', 100, 1.10924), ('resnet12', 64, 12.465344), ('resnet32', 10, 0.466906)])
+def test_published_sizes_with_the_head(name, classes, millions):
+    with torch.device('meta'):
+        assert count(build(name, num_classes=classes).parameters()) == round(millions * 1e6)
+
+
+@pytest.mark.parametrize('name, size, sides', [
+    ('resnet18', 84, [41, 41, 21, 11, 6]), ('resnet12', 84, [42, 21, 10, 5]), ('resnet12', 16, [8, 4, 2, 1]),
+    ('resnet50-byol', 224, [56, 56, 28, 14, 7]), ('resnet50-byol', 33, [9, 9, 5, 3, 2]), ('resnet18-tv', 224, [56, 56, 28, 14, 7]),
+    ('resnet50-tv', 224, [56, 56, 28, 14, 7]), ('resnet18-cifar', 32, [32, 32, 16, 8, 4]), ('resnet32', 32, [32, 32, 16, 8])])
+def test_map_sizes(name, size, sides):
+    with torch.device('meta'):
+        maps = build(name).maps(torch.zeros(2, 3, size, size))
+    assert [m.shape[2] for m in maps] == [m.shape[3] for m in maps] == sides
+
+
+@torch.no_grad()
+def test_what_forward_returns(net):
+    x = pictures()
+    logits, features = net(x), net.features(x)
+    assert logits.shape == (3, net.num_classes) == (3, 5) and features.shape == (3, net.feature_dim)
+    assert torch.equal(net.classifier(features), logits) and torch.equal(net(x, returnt='out'), logits)
+    assert torch.equal(net(x, returnt='features'), features)
+    assert all(torch.equal(a, b) for a, b in zip(net(x, returnt='both'), (logits, features), strict=True))
+    for word in ('full', 'all'):
+        first, second = net(x, returnt=word)
+        assert torch.equal(first, logits)
+        if isinstance(second, list):
+            torch.testing.assert_close(second[-1].mean(dim=(2, 3)), features)
+        else:                                                   # a perceptron has no maps
+            assert torch.equal(second, features)
+    with pytest.raises(ValueError, match="'nothing'"):
+        net(x, returnt='nothing')
+
+
+@torch.no_grad()
+def test_the_head_is_linear_and_can_be_replaced(net):
+    assert type(net.classifier) is nn.Linear
+    net.classifier = nn.Linear(net.feature_dim, 7)
+    assert net(pictures()).shape == (3, 7)
+
+
+@torch.no_grad()
+def test_parameters_as_one_vector_and_back(net):
+    flat = net.get_params()
+    assert len(flat) == count(net.parameters())
+    other = copy.deepcopy(net)
+    other.set_params(-flat)
+    assert torch.equal(other.get_params(), -flat) and torch.equal(net.get_params(), flat)
+    other.set_params(flat)
+    assert torch.equal(other(pictures()), net(pictures()))
+
+
+def test_gradients_as_one_vector_and_back(net):
+    assert not net.get_grads().any()
+    net(pictures()).square().sum().backward()
+    grads = net.get_grads()
+    assert torch.equal(grads, torch.cat([p.grad.flatten() for p in net.parameters()]))     # every parameter has one
+    net.set_grads(2 * grads)
+    assert torch.equal(net.get_grads(), 2 * grads)
+
+
+@pytest.mark.parametrize('name', OPTIONS)
+def test_a_fresh_network_every_time(name):
+    first, second = (build(name, **OPTIONS[name]) for _ in range(2))
+    assert first.classifier.out_features == 5 and first.training
+    assert len(first.get_params()) == len(second.get_params()) and not torch.equal(first.get_params(), second.get_params())
+    assert not {p.data_ptr() for p in first.parameters()} & {p.data_ptr() for p in second.parameters()}
+
+
+@pytest.mark.parametrize('name', OPTIONS)
+def test_a_step_of_training_lowers_the_loss_of_its_batch(name):
+    torch.manual_seed(0)
+    net, x, y = build(name, **OPTIONS[name]), pictures(8), torch.arange(8) % 5
+    for module in net.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    before = nn.functional.cross_entropy(net(x), y)
+    before.backward()
+    direction = net.get_grads()
+    net.set_params(net.get_params() - 1e-3 * direction / direction.norm())
+    assert nn.functional.cross_entropy(net(x), y) < before - 1e-4 * direction.norm()
+
+
+def test_zero_adapters_change_no_bit(convolutional):
+    x = pictures()
+    with torch.no_grad():
+        expected = convolutional.features(x)
+        attach(convolutional, 0)
+        assert torch.equal(convolutional.features(x), expected)
+
+
+def test_each_3x3_convolution_of_a_block_gets_an_adapter_and_nothing_else(convolutional):
+    wanted = [n for n, m in convolutional.named_modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) and '.' in n]
+    attach(convolutional)
+    assert [n for n, m in convolutional.named_modules() if isinstance(m, ParallelAdapter)] == wanted
+
+
+def with_random_adapters(net):
+    for i, alpha in enumerate(attach(net)):
+        noise = torch.randn(alpha.shape, generator=torch.Generator().manual_seed(i), dtype=alpha.dtype)
+        alpha.data = 0.05 * noise / alpha.shape[1] ** 0.5
+    return net
+
+
+def test_adapters_train(convolutional):
+    net = with_random_adapters(convolutional)
+    (net.features(pictures()) * torch.arange(1., 1 + net.feature_dim)).sum().backward()
+    trained = [p for p in net.parameters() if p.requires_grad]
+    assert len(trained) == len([m for m in net.modules() if isinstance(m, ParallelAdapter)])
+    assert all(p.grad.abs().max() > 0 for p in trained)
+
+
+@torch.no_grad()
+def test_folded_batch_norms_leave_features_and_adapters_as_they_are(convolutional):
+    net, x = convolutional.double(), pictures(dtype=torch.float64)
+    folded = copy.deepcopy(net)
+    fold_batch_norm(folded, x[:1])
+    left = [n for n, m in folded.named_modules() if isinstance(m, nn.BatchNorm2d)]
+    shifted = ['bn1', *(f'layer{i}.0.bn2' for i in (2, 3, 4))]  # 'SAME' padding cuts between convolution and norm
+    assert left == (shifted if type(net).__name__ == 'ResNet50Byol' else [])
+    expected = net.features(x)
+    torch.testing.assert_close(folded.features(x), expected, rtol=1e-10, atol=1e-12)
+    adapted = with_random_adapters(net).features(x)
+    assert (adapted - expected).abs().max() > 1e-3
+    torch.testing.assert_close(with_random_adapters(folded).features(x), adapted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize('name, options', [
+    ('resnet12', dict(width=3)), ('resnet12', dict(drop_rate=1.0)), ('resnet12', dict(dropblock_size=0)), ('resnet50-byol', dict(width=0)),
+    ('resnet50-byol', dict(stride_on='5x5')), ('resnet18-cifar', dict(num_filters=0)), ('resnet18', dict(stem_padding=3))])
+def test_options_out_of_range_are_named(name, options):
+    (option, value), = options.items()
+    with refused(f'--backbone {name}', f'{option}={value}'):
+        build(name, **options)
+
+
+def test_a_backbone_that_defines_too_little_says_what():
+    with pytest.raises(NotImplementedError, match='MammothBackbone has no feature maps'):
+        MammothBackbone()(pictures())
+    with pytest.raises(NotImplementedError, match='StagedBackbone has no stem'):
+        StagedBackbone().features(pictures())

@@ -1,0 +1,178 @@
+"""Backbone files as users of Mammoth write them, put where `--backbone` finds them: unchanged, they run."""
+import sys
+
+import pytest
+import torch
+
+import backbone
+from backbone import get_backbone
+from main import initialize
+from tests.conftest import refused
+from utils import plugins
+from utils.plugins import PluginFolder
+from utils.training import train
+
+STYLED = '''
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from backbone import MammothBackbone, ReturnTypes, num_flat_features, register_backbone, xavier
+from backbone.MNISTMLP import BaseMNISTMLP
+from backbone.ResNetBlock import BasicBlock, ResNet
+
+
+class WeeNet(MammothBackbone):
+    def __init__(self, num_classes: int, nf: int, flat: bool) -> None:
+        super().__init__()
+        self.nf, self.flat = nf, flat
+        self.conv = nn.Conv2d(3, nf, 3, padding=1)
+        self.bn = nn.BatchNorm2d(nf)
+        self.classifier = nn.Linear(nf, num_classes)
+        self.classifier.apply(xavier)
+
+    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out') -> torch.Tensor:
+        maps = F.relu(self.bn(self.conv(x)))
+        feats = F.adaptive_avg_pool2d(maps, 1)
+        feats = feats.view(-1, num_flat_features(feats))
+        if returnt == 'features':
+            return feats
+        out = self.classifier(feats)
+        return {'out': out, 'both': (out, feats), 'full': (out, [maps])}[returnt]
+
+
+@register_backbone('wee_net')
+def wee_net(num_classes: int, num_filters: int = 8, flat: bool = False) -> WeeNet:
+    return WeeNet(num_classes, num_filters, flat)
+
+
+@register_backbone('wee-resnet')
+def wee_resnet(num_classes: int) -> ResNet:
+    return ResNet(BasicBlock, [1, 1], num_classes, 3)
+
+
+@register_backbone('wee-mlp')
+class WeeMlp(BaseMNISTMLP):
+    def __init__(self, num_classes, hidden: int = 7):
+        super().__init__(3 * 8 * 8, num_classes, hidden)
+'''
+
+LEGACY = '''
+from typing import Literal
+
+import torch
+from torch import nn
+
+from backbone import register_backbone
+
+
+class Plain(nn.Module):
+    """Knows nothing of the base class."""
+    def __init__(self, n, act):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 9), nn.ReLU() if act == 'relu' else nn.Tanh())
+        self.classifier = nn.Linear(9, n)
+
+    def forward(self, x, returnt='out'):
+        feats = self.body(x)
+        return feats if returnt == 'features' else self.classifier(feats)
+
+
+@register_backbone('plain')
+def plain(num_classes, act: Literal['relu', 'tanh'] = 'relu'):
+    return Plain(num_classes, act)
+
+
+@register_backbone('ten-classes')
+def ten_classes():
+    return Plain(10, 'relu')
+'''
+
+BROKEN = '''
+import no_such_dependency
+from backbone import register_backbone
+
+
+@register_backbone('broken')
+def broken(num_classes):
+    pass
+'''
+
+RUNS = {'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'wee-mlp': ['--hidden', '5'], 'plain': ['--act', 'tanh'],
+        'ten-classes': []}
+
+
+@pytest.fixture
+def arguments(parse, tmp_path, monkeypatch):
+    """arguments(backbone, *flags, model=): of a short run on the digits with a backbone of the files above."""
+    folder = tmp_path / 'backbone'
+    folder.mkdir()
+    for name, text in dict(styled=STYLED, legacy=LEGACY, broken=BROKEN).items():
+        (folder / f'foreign_{name}.py').write_text(text)
+    with monkeypatch.context() as patch:
+        patch.setattr(plugins, 'ROOT', tmp_path)
+        found = PluginFolder('backbone', 'backbone').files()
+    monkeypatch.setattr(backbone.PLUGINS, '_files', backbone.PLUGINS.files() | found)
+    monkeypatch.setattr(backbone.PLUGINS, 'registered', dict(backbone.PLUGINS.registered))
+    monkeypatch.setattr(backbone, '__path__', [*backbone.__path__, str(folder)])
+
+    def build(name, *flags, model='sgd'):
+        steps = [] if model == 'scroll' else ['--lr', '0.05', '--n_epochs', '1', '--batch_size', '200']
+        return parse(model, '--weights', 'none', '--backbone', name, '--device', 'cpu', *steps, *flags)
+    yield build
+    for name in [name for name in sys.modules if name.startswith('backbone.foreign_')]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize('name', RUNS)
+@pytest.mark.parametrize('model, more', [('sgd', []), ('er', ['--buffer_size', '30']), ('derpp', ['--buffer_size', '30', '--alpha', '0.1',
+                                                                                                  '--beta', '0.5'])])
+def test_a_run_with_a_foreign_backbone(arguments, name, model, more):
+    args = arguments(name, *RUNS[name], *more, model=model)
+    model, dataset, args = initialize(args)
+    before = torch.cat([p.flatten() for p in model.net.parameters()]).clone()
+    row = train(model, dataset, args)
+    assert 0 <= row['task5'] <= 100
+    assert not torch.equal(before, torch.cat([p.flatten() for p in model.net.parameters()]))
+
+
+def test_parameters_of_the_signature_are_flags_with_their_types(arguments):
+    args = arguments('wee_net', '--num_filters', '4', '--flat', '1')
+    assert args.backbone == 'wee-net' and args.num_filters == 4 and args.flat is True
+    args.num_classes = 6
+    net = get_backbone(args)
+    assert net.nf == 4 and net.flat is True and net.classifier.out_features == 6
+    with refused('--act', 'relu', 'tanh'):
+        arguments('plain', '--act', 'gelu')
+    with refused('--num_filters'):
+        arguments('plain', '--num_filters', '4')
+
+
+@pytest.mark.parametrize('name', RUNS)
+def test_a_fresh_network_in_the_middle_of_a_run(arguments, name):
+    args = arguments(name, *RUNS[name])
+    args.num_classes = 10
+    first, second = get_backbone(args), get_backbone(args)
+    assert type(first) is type(second) and not torch.equal(first.classifier.weight, second.classifier.weight)
+
+
+@torch.no_grad()
+def test_a_forward_of_its_own_is_what_features_are(arguments):
+    args = arguments('wee-net')
+    args.num_classes = 10
+    net, x = get_backbone(args).eval(), torch.randn(2, 3, 8, 8)
+    assert torch.equal(net.features(x), net(x, returnt='features'))
+    net.set_params(torch.zeros_like(net.get_params()))
+    assert not net(x).any() and net.to('cpu').device == torch.device('cpu')
+
+
+def test_a_file_that_cannot_be_imported_hurts_only_who_chooses_it(arguments):
+    with refused('--backbone broken', 'foreign_broken', 'no_such_dependency'):
+        arguments('broken')
+    with refused('--backbone wee-nett', 'wee-net'):
+        arguments('wee-nett')
+
+
+def test_scroll_runs_on_a_backbone_with_a_forward_of_its_own(arguments):
+    row = train(*initialize(arguments('wee-net', '--buffer_size', '0', model='scroll')))
+    assert row['task5'] > 20                                    # chance is 10
