@@ -4,11 +4,13 @@
     python main.py --model scroll --dataset seq-cifar100 --n_splits 50
 """
 import argparse
+import importlib.util
 import os
 import sys
 import typing
 
-sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))     # `datasets` is ours, whatever else is installed
+HERE = os.path.dirname(os.path.realpath(__file__))                  # also of the link utils/main.py, whose folder is no package
+sys.path[:] = [HERE, *(p for p in sys.path if os.path.realpath(p) != os.path.join(HERE, 'utils'))]  # `datasets` is ours
 
 from utils.args import (  # noqa: E402
     HELP,
@@ -18,18 +20,20 @@ from utils.args import (  # noqa: E402
     binary_to_boolean_type,
     check_repeated,
     dataset_config,
+    given_flags,
     model_config,
     parse_known,
     relax_required,
-    settle,
     whole,
 )
+from utils.checks import check_flags, check_method, settle  # noqa: E402
 from utils.errors import UserError, run_command  # noqa: E402
 from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
+from utils.tracking import check_tracking  # noqa: E402
 
 
-def parse_args(cmd=None):
-    """The run's arguments; see `utils.args` for the order of precedence.
+def parse_args(cmd=None, return_parser_only: bool = False):
+    """The run's arguments, or the parser that knows all their flags; see `utils.args` for the order of precedence.
 
     Raises:
         UserError: anything wrong with the command line or a config file, in one line.
@@ -53,8 +57,6 @@ def parse_args(cmd=None):
     dataset = build if isinstance(build, type) else ContinualDataset
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
-    if chosen.load_best_args and chosen.model_config is None:
-        chosen.model_config = 'best'
     chosen.dataset_config = _configured(chosen).get('dataset_config', chosen.dataset_config)
     values, source = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
     from_data = dataset_defaults(dataset) | split_config(values)[1]
@@ -70,20 +72,23 @@ def parse_args(cmd=None):
     apply_defaults(parser, (dict(n_epochs=1) if model.ONLINE else {}) | from_model, f'defaults of {chosen.model}')
     known = parse_known(parser, cmd)
     known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
-    known |= dict(n_splits=dataset.get_n_splits(argparse.Namespace(**known)))
+    configured = type(dataset.__name__, (dataset,), split_config(values)[0])       # with the constants of the data-set config
+    known |= dict(n_splits=configured.get_n_splits(argparse.Namespace(**known)))
     from_config, source = model_config(known['model'], chosen.model_config or known['model_config'] or 'default', known)
     apply_defaults(parser, {k: v for k, v in from_config.items() if k != 'dataset_config'}, source)
     parser.set_defaults(dataset_config=chosen.dataset_config)
     relax_required(parser)
     if dataset.is_task_free(argparse.Namespace(**known)):
         parser.set_defaults(n_epochs=1)
-    args = parser.parse_args(cmd)
-    if getattr(args, 'minibatch_size', 0) is None:
-        args.minibatch_size = args.batch_size
+    if return_parser_only:
+        return parser
+    given, args = given_flags(parser, cmd), parser.parse_args(cmd)
     args.model, args.dataset, args.backbone = (normalise(x) for x in (args.model, args.dataset, args.backbone))
     args.dataset_config = chosen.dataset_config
     settle(args)
-    _check_method(model, dataset, args, cmd)
+    check_flags(args, given)
+    check_tracking(args)
+    check_method(model, dataset, args, given)
     return args
 
 
@@ -91,27 +96,6 @@ def _configured(chosen) -> dict:
     """What the model's config file says, as far as it can be known before there are flags."""
     known = {**vars(chosen), 'dataset': normalise(chosen.dataset)}
     return model_config(normalise(chosen.model), chosen.model_config or 'default', known)[0]
-
-
-def _check_method(model, dataset, args, cmd) -> None:
-    """UserError if the method cannot run on this stream, or was given a flag that it has no use for."""
-    from models.utils.future_model import FutureModel
-    from utils.fitting import check_fitting
-    from utils.tracking import check_tracking
-    check_fitting(args)
-    check_tracking(args)
-    if args.eval_future and not issubclass(model, FutureModel):
-        raise UserError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no FutureModel)')
-    for flag, why in model.REFUSED_FLAGS.items():
-        if any(item.split('=')[0] == f'--{flag}' for item in cmd):
-            raise UserError(f'--{flag} has no effect on --model {args.model}: {why}')
-    task_free = dataset.is_task_free(args)
-    if task_free and 'general-continual' not in getattr(model, 'COMPATIBILITY', ['general-continual']):
-        raise UserError(f'--model {args.model} needs to be told where tasks begin and end, and this stream has no tasks: use '
-                        '--n_splits, or a method for streams without tasks (er, der, er-ace, mir, scroll, ...)')
-    if args.n_epochs != 1 and (task_free or model.ONLINE):
-        what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
-        raise UserError(f'--n_epochs {args.n_epochs}: {what}; use 1 or leave the flag out')
 
 
 def _peek(cmd):
@@ -174,11 +158,14 @@ def initialize(args=None):
     from backbone import get_backbone, weights
     from datasets import get_dataset
     from models import get_model
-    from utils.conf import get_device, optimise, results_folder, set_random_seed, split_among_gpus
+    from utils.conf import base_path, choose_devices, results_folder, set_random_seed
     from utils.results import check_writable
+    from utils.speed import optimise, split_among_gpus
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
-    args.device = get_device(args.device)
+    devices = choose_devices(args.device, several=args.distributed == 'dp')
+    args.device = devices[0]
+    base_path(args.base_path)
     set_random_seed(args.seed)
     if not args.disable_log:
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
@@ -190,12 +177,20 @@ def initialize(args=None):
     optimise(net, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     if args.distributed == 'dp':
-        model.net = split_among_gpus(model.net)
+        split_among_gpus(model, devices)
     return model, dataset, args
+
+
+def _environment() -> None:
+    """Variables from a file `.env` beside this one (keys of Weights & Biases), where python-dotenv is there to read it."""
+    if os.environ.get('MAMMOTH_TEST') != '1' and importlib.util.find_spec('dotenv'):
+        from dotenv import load_dotenv
+        load_dotenv(ROOT / '.env')
 
 
 def run(args=None) -> None:
     """One run, from arguments to results."""
+    _environment()
     from utils.training import train
     train(*initialize(args))
 

@@ -38,7 +38,10 @@ class ScrollModel(ContinualModel):
                      'lr_scheduler': 'SCROLL learns online without steps', 'drop_last': 'SCROLL learns from every sample',
                      'bn': 'psi is frozen',
                      'eval_epochs': 'SCROLL sees every sample once', 'fitting_mode': 'SCROLL sees every sample once',
-                     'early_stopping_patience': 'SCROLL sees every sample once'}
+                     'inference_only': 'it knows nothing before it has learned',
+                     'scheduler_mode': 'SCROLL learns online without steps', 'lr_milestones': 'SCROLL learns online without steps',
+                     'sched_multistep_lr_gamma': 'SCROLL learns online without steps', 'distributed': 'psi runs on one device',
+                     'code_optimization': 'its features are to be the same to the last bit'}
 
     @staticmethod
     def get_parser(parser):

@@ -11,7 +11,7 @@ from backbone import weights
 from backbone.resnet18 import ResNet18
 from pretrain import SHARED_WITH_CIFAR100
 from tests.conftest import ROOT, files_below
-from tests.datasets.test_safe_pickle import dump
+from tests.utils.test_safe_pickle import dump
 
 KEPT = ['n00000001', 'n99999999']
 LEFT_OUT = ['n02747177', 'n04389033']

@@ -38,6 +38,8 @@ def check_flags(args, given: set) -> None:
     for mode, flag in (('iters', 'n_iters'), ('time', 'fitting_minutes')):
         if args.fitting_mode == mode and getattr(args, flag) is None:
             raise UserError(f'--fitting_mode {mode} needs --{flag}')
+    if 1 == bool(args.wandb_entity) + bool(args.wandb_project):
+        raise UserError('--wandb_entity and --wandb_project belong together: give both of them')
     if args.distributed == 'ddp':
         raise UserError('--distributed ddp: streams are learned by one process; use dp, or leave the flag out')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:

@@ -7,72 +7,77 @@ from pathlib import Path
 from utils.errors import UserError
 
 
+_run = dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')        # what files written for Mammoth ask for
+
+
+def choose_devices(wanted=None, several: bool = False) -> list:
+    """The torch devices that `--device` names; from now on the first is what `get_device()` gives."""
+    devices = _devices(wanted, several)
+    _run['device'] = devices[0]
+    return devices
+
+
 def get_device(wanted=None):
-    """The torch device for `--device`: None picks a GPU if there is one; 'cpu', 'cuda', '1' and 'cuda:1' name one."""
+    """The torch device that `wanted` names, as `--device` does; without it that of the run, or the best there is."""
+    return _run['device'] if wanted is None and _run['device'] is not None else _devices(wanted)[0]
+
+
+def _devices(wanted=None, several: bool = False) -> list:
+    """Torch devices by name.
+
+    Args:
+        wanted: None picks the GPU with most free memory, or the CPU; 'cpu', 'cuda', '1', 'cuda:1', or, if `several` are allowed,
+            '0,1'. None and 'cuda' are then all GPUs.
+    """
     import torch
-    if wanted is None or str(wanted) == 'cuda':
-        if torch.cuda.is_available():
-            free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
-            return torch.device(f'cuda:{free.index(max(free))}')
-        if wanted is None:
-            return torch.device('cpu')
-    text = str(wanted).removeprefix('cuda:')
-    if text == 'cpu':
-        return torch.device('cpu')
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if text.isdecimal() and int(text) < count:
-        return torch.device(f'cuda:{text}')
-    raise UserError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; use cpu" +
-                    (f' or 0..{count - 1}' if count else ''))
+    words = [word.strip().removeprefix('cuda:') for word in str(wanted).split(',')]
+    if count and wanted is None or str(wanted) == 'cuda':
+        free = [torch.cuda.mem_get_info(i)[0] for i in range(count)]
+        words = list(map(str, range(count) if several else sorted(range(count), key=lambda i: -free[i])[:1])) or words
+    elif wanted is None:
+        words = ['cpu']
+    unknown = [word for word in words if word != 'cpu' and not (word.isdecimal() and int(word) < count)]
+    if unknown or len(set(words)) < len(words) or 'cpu' in words[1:]:
+        raise UserError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; use cpu" +
+                        (f' or 0..{count - 1}' if count else ''))
+    if len(words) > 1 and not several:
+        raise UserError(f'--device {wanted}: a run uses one device, unless it has --distributed dp')
+    return [torch.device('cpu' if word == 'cpu' else f'cuda:{word}') for word in words]
 
 
-def base_path() -> str:
-    """Mammoth's folder for data, with a slash at its end; flags may say another (`args.base_path`)."""
-    return './data/'
+def base_path(override=None) -> str:
+    """Mammoth's folder for data, with a slash at its end: `--base_path`. Another one is used from when it is given."""
+    return _folder('base_path', override)
 
 
-def get_checkpoint_path() -> str:
-    """Mammoth's folder for checkpoints."""
-    return './checkpoints/'
+def get_checkpoint_path(override=None) -> str:
+    """Mammoth's folder for checkpoints, with a slash at its end. Another one is used from when it is given."""
+    return _folder('checkpoint_path', override)
+
+
+def _folder(name: str, override) -> str:
+    if override is not None:
+        _run[name] = f"{str(override).rstrip('/')}/"
+    return _run[name]
 
 
 @cache
-def warn_once(message: str) -> None:
+def warn_once(*messages) -> None:
     """Print a warning the first time it is given."""
-    print(f'warning: {message}', file=sys.stderr)
-
-
-def optimise(net, level: int) -> None:
-    """`-O`: 1 lets float32 products use TF32, 2 bfloat16; 3 also compiles the network. Results change in their last bits."""
-    import torch
-    if level:
-        torch.set_float32_matmul_precision('high' if level == 1 else 'medium')
-    if level == 3:
-        net.compile()
-
-
-def split_among_gpus(net):
-    """`--distributed dp`: the network, with each batch split among all GPUs; attributes are those of the network."""
-    import torch
-    if torch.cuda.device_count() < 2:
-        raise UserError(f'--distributed dp: this machine has {torch.cuda.device_count()} CUDA devices; leave the flag out')
-
-    class Split(torch.nn.DataParallel):
-        def __getattr__(self, name):
-            try:
-                return super().__getattr__(name)
-            except AttributeError:
-                return getattr(self.module, name)
-    return Split(net)
+    print('warning:', *messages, file=sys.stderr)
 
 
 def set_random_seed(seed: int) -> None:
-    """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own streams)."""
+    """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own streams), and let
+    cuDNN choose only algorithms that give the same result each time.
+    """
     import numpy as np
     import torch
     random.seed(seed)
     np.random.seed(seed % 2 ** 32)
     torch.manual_seed(seed)
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 def results_folder(args, setting: str) -> Path:

@@ -1,4 +1,5 @@
 """Accuracy of a model on the tasks a stream has brought so far."""
+import inspect
 import itertools
 from contextlib import contextmanager
 
@@ -27,13 +28,14 @@ def serve(loader, model) -> None:
 def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, forward=None, seen=None):
     """Accuracies in percent for each task so far; random state and training mode are left as they were.
 
-    Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the sample's task.
+    Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the sample's task. A
+    method that has to be told the task (`is_told`) has no class-il accuracy; it is 0.
 
     Args:
         last: only the newest task.
         loaders: (task, test loader) pairs; default: those of `dataset.test_loaders`.
         return_loss: also return the mean cross-entropy over the classes seen, of all samples.
-        forward: gives the logits; default: the model, which is told the task if it is made for task-il alone.
+        forward: gives the logits; default: the model.
         seen: labels that class-il chooses among; default: those of the tasks so far, before the first task all.
 
     Returns:
@@ -45,20 +47,24 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
         seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
     seen = torch.as_tensor(seen).to(model.device)
     class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
+    told = forward is None and is_told(model)
+    forward = forward or model
     with eval_mode(model.net):
         for task, loader in loaders:
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
             hits, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
-            for inputs, labels in _batches(loader, model):
-                logits, labels = _logits(model, inputs.to(model.device), task, forward), labels.to(model.device)
+            for inputs, labels, *_ in _batches(loader, model):
+                inputs, labels = inputs.to(model.device), labels.to(model.device)
+                logits = forward(inputs, task) if told else forward(inputs)
                 for row, allowed in enumerate((seen, own)):
                     hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
                 if return_loss:
                     losses += _loss(logits, labels, seen)
                 size += len(labels)
             count += size
-            for accuracies, hit in zip((class_il, task_il), hits.tolist()):
-                accuracies.append(100 * hit / max(1, size))
+            right, right_in_task = hits.tolist()
+            class_il.append(0.0 if told else 100 * right / max(1, size))
+            task_il.append(100 * right_in_task / max(1, size))
     return (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
 
 
@@ -69,11 +75,18 @@ def _batches(loader, model):
     return itertools.islice(loader, model.get_debug_iters() if few else None)
 
 
-def _logits(model, inputs, task: int, forward) -> torch.Tensor:
-    if forward is not None:
-        return forward(inputs)
-    told = {'class-il', 'general-continual', 'domain-il'}.isdisjoint(getattr(model, 'COMPATIBILITY', ['class-il']))
-    return model(inputs, task) if told else model(inputs)
+def is_told(model) -> bool:
+    """Whether `forward` has to be told the task: the method is made neither for class-il nor for streams without tasks."""
+    if not {'class-il', 'general-continual'}.isdisjoint(getattr(model, 'COMPATIBILITY', ['class-il'])):
+        return False
+    return len(inspect.signature(model.forward).parameters) > 1
+
+
+def mask_classes(outputs: torch.Tensor, dataset, k: int) -> None:
+    """Rule out, in place, the classes of all tasks but `k`: their logits (B, N_CLASSES) become minus infinity."""
+    others = torch.ones(outputs.shape[1], dtype=torch.bool, device=outputs.device)
+    others[torch.as_tensor(dataset.task_classes(k)).to(outputs.device)] = False
+    outputs[:, others] = -torch.inf
 
 
 def _loss(logits, labels, seen) -> torch.Tensor:

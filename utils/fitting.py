@@ -4,23 +4,13 @@ import math
 import time
 
 from utils.errors import UserError
-from utils.evaluate import evaluate
+from utils.evaluate import evaluate, is_told
 
 
 def make_fitting(args, model, dataset) -> 'Epochs':
     """The rule that `--fitting_mode` names, for one task."""
     rule = dict(epochs=Epochs, iters=Iterations, time=Minutes, early_stopping=EarlyStopping)[args.fitting_mode]
     return rule(args, model, dataset)
-
-
-def check_fitting(args) -> None:
-    """UserError if the mode lacks what it needs."""
-    for mode, flag in (('iters', 'n_iters'), ('time', 'fitting_minutes')):
-        given = getattr(args, flag) is not None
-        if args.fitting_mode == mode and not given:
-            raise UserError(f'--fitting_mode {mode} needs --{flag}')
-        if given and args.fitting_mode != mode:
-            raise UserError(f'--{flag} has no effect with --fitting_mode {args.fitting_mode}: use --fitting_mode {mode}')
 
 
 class Epochs:
@@ -33,12 +23,12 @@ class Epochs:
         """Whether another pass, number `epoch` from 0, is to begin."""
         return epoch < self.args.n_epochs
 
-    def wants_batch(self) -> bool:
-        """Whether another batch is to be learned; asked before each."""
-        return True
+    def end_batch(self) -> bool:
+        """Called after each batch; whether it was the last one."""
+        return False
 
-    def end_epoch(self, epoch: int) -> None:
-        """Called after each pass."""
+    def end_epoch(self, epoch: int, batches: int) -> None:
+        """Called after each pass, which had so many batches."""
 
     def finish(self) -> None:
         """Called after the last pass."""
@@ -54,23 +44,26 @@ class Iterations(Epochs):
     def wants_epoch(self, epoch):
         return self.left > 0
 
-    def wants_batch(self):
+    def end_batch(self):
         self.left -= 1
-        return self.left >= 0
+        return self.left <= 0
+
+    def end_epoch(self, epoch, batches):
+        if not batches:
+            raise UserError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has not one whole batch; use a '
+                            'smaller --batch_size, or --drop_last 0')
 
 
-class Minutes(Epochs):
-    """`--fitting_minutes` by the clock; the batch that is being learned is finished."""
+class Minutes(Iterations):
+    """`--fitting_minutes` by the clock, and one batch at least; a batch that is being learned is finished."""
 
     def __init__(self, *given):
         super().__init__(*given)
-        self.end = time.monotonic() + 60 * self.args.fitting_minutes
+        self.end, self.left = time.monotonic() + 60 * self.args.fitting_minutes, 1
 
-    def wants_epoch(self, epoch):
-        return time.monotonic() < self.end
-
-    def wants_batch(self):
-        return time.monotonic() < self.end
+    def end_batch(self):
+        self.left = int(time.monotonic() < self.end)
+        return not self.left
 
 
 class EarlyStopping(Epochs):
@@ -86,12 +79,12 @@ class EarlyStopping(Epochs):
     def wants_epoch(self, epoch):
         return super().wants_epoch(epoch) and self.without < self.args.early_stopping_patience
 
-    def end_epoch(self, epoch):
+    def end_epoch(self, epoch, batches):
         if (epoch + 1) % self.args.early_stopping_freq:
             return
-        by_loss = self.args.early_stopping_metric == 'loss'
-        *accuracies, loss = evaluate(self.model, self.dataset, last=True, return_loss=True)
-        score = -loss if by_loss else accuracies[0][-1]
+        class_il, task_il, loss = evaluate(self.model, self.dataset, last=True, return_loss=True)
+        accuracy = task_il[-1] if is_told(self.model) else class_il[-1]
+        score = -loss if self.args.early_stopping_metric == 'loss' else accuracy
         if score > self.best + self.args.early_stopping_epsilon:
             self.best, self.without, self.state = score, 0, copy.deepcopy(self.model.net.state_dict())
         else:

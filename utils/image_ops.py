@@ -114,7 +114,8 @@ def random_resized_crop(images: torch.Tensor, size, scale=(0.08, 1.0), ratio=(3 
     return resized_crop(images, *boxes, size)
 
 
-def random_jitter(images: torch.Tensor, brightness=None, contrast=None, saturation=None, hue=None, generator=None) -> torch.Tensor:
+def random_jitter(images: torch.Tensor, brightness=None, contrast=None, saturation=None, hue=None,
+                  generator=None) -> torch.Tensor:
     """Colours of each image changed by factors (hue: shifts) uniform in the ranges given, (least, largest) each.
 
     The order of the four changes is drawn once for the batch.

@@ -1,6 +1,8 @@
 """Learning-rate schedulers of a task."""
 import torch
 
+from utils.lr_schedules import CosineSchedule, CosineSchedulerWithLinearWarmup  # noqa: F401  foreign files take them from here
+
 
 def get_scheduler(model, args, reload_optim: bool = True):
     """The scheduler that `--lr_scheduler` names, over the model's optimiser; None without one, or for a bare network.

@@ -31,7 +31,8 @@ class SupConLoss(nn.Module):
         Args:
             features: (B, V, D) or (B, V, ...): V views of each sample, as a rule of unit length.
             labels: (B,): samples with equal ones are each other's positives.
-            mask: instead of labels, (B, B): entry (i, j) is 1 where j is a positive of i. With neither, each sample has but itself.
+            mask: instead of labels, (B, B): entry (i, j) is 1 where j is a positive of i. With neither, each sample has but its
+                own views.
         """
         if features.dim() < 3:
             raise ValueError(f'features of shape {tuple(features.shape)}: expected (B, V, D)')

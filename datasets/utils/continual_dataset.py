@@ -99,8 +99,10 @@ class ContinualDataset:
 
     @classmethod
     def get_n_splits(cls, args):
-        """The number of tasks a stream made with these arguments will have, None where it is not known beforehand."""
-        return 1 if getattr(args, 'joint', 0) else getattr(cls, 'N_TASKS', None)
+        """The number of tasks into which a stream made with these arguments will split the classes; None for other streams."""
+        if getattr(cls, 'SETTING', None) not in ('class-il', 'task-il'):
+            return None
+        return 1 if args.joint else cls.N_TASKS
 
     def begin_task(self) -> int:
         """Number of the task that `get_data_loaders` is about to give; it becomes the current one."""

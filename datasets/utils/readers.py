@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.utils import safe_pickle
+from utils import safe_pickle
 from utils.errors import UserError
 
 Images = namedtuple('Images', 'train train_labels test test_labels class_names')

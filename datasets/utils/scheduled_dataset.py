@@ -101,7 +101,8 @@ class ScheduledDataset(ContinualDataset):
     def get_n_splits(cls, args):
         if args.joint or args.schedule is not None:
             return 1 if args.joint else _asked(n_splits, args.schedule)
-        return args.n_splits or (min(cls.DEFAULT_SPLITS, cls.N_CLASSES) if cls.N_CLASSES else cls.DEFAULT_SPLITS)
+        default = min(cls.DEFAULT_SPLITS, cls.N_CLASSES or cls.DEFAULT_SPLITS)
+        return args.n_splits or cls._configured_splits(cls) or default
 
     def has_own_classes(self) -> bool:
         return True

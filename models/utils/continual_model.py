@@ -62,7 +62,6 @@ class ContinualModel(nn.Module):
         self.current_task = 0
         self.n_seen_classes = self.n_past_classes = self.n_classes_current_task = self.n_remaining_classes = -1
         self.task_iteration = self.epoch_iteration = 0
-        self.labels_missing = min(getattr(args, 'label_perc', 1) or 1, getattr(args, 'label_perc_by_class', 1) or 1) < 1
         self.opt = self.get_optimizer() if backbone is not None else None
         self.to(self.device)
 
@@ -146,8 +145,19 @@ class ContinualModel(nn.Module):
         return 5
 
     def load_buffer(self, buffer) -> None:
-        """Take over a replay buffer: one of `utils.buffer`, or the dict that its `serialize` gives."""
-        self.buffer = self.buffer.load(buffer) if isinstance(buffer, dict) else buffer
+        """Take over a replay buffer: one of the same size, or the dict that its `serialize` gives."""
+        if isinstance(buffer, dict):
+            self.buffer.load(buffer)
+        elif buffer.buffer_size != self.buffer.buffer_size:
+            raise UserError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size {self.buffer.buffer_size}')
+        else:
+            self.buffer = buffer.to(self.device)
+
+    @property
+    def drops_unlabelled(self) -> bool:
+        """Whether samples without a label (-1) come and are left out: the method is not made for such (`cssl`)."""
+        shares = (getattr(self.args, name, None) for name in ('label_perc', 'label_perc_by_class'))
+        return 'cssl' not in getattr(self, 'COMPATIBILITY', ()) and any(share is not None and share < 1 for share in shares)
 
     def meta_begin_task(self, dataset):
         """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
@@ -179,23 +189,27 @@ class ContinualModel(nn.Module):
         self.end_eval(dataset, accs)
 
     def meta_observe(self, inputs, labels, not_aug_inputs, **extra):
-        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names.
+        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names; all, if it has `**kwargs`.
 
-        Samples without a label (-1) are left out, unless the method is made for such (`cssl`).
+        Samples without a label (-1) are left out, unless the method is made for such (`cssl`); without any others there is no step.
+
+        Raises:
+            UserError: it needs a field that the batches do not have.
         """
         parameters = inspect.signature(self.observe).parameters
         for name, parameter in list(parameters.items())[3:]:
-            if parameter.default is parameter.empty and parameter.kind == parameter.POSITIONAL_OR_KEYWORD and name not in extra:
+            needed = parameter.default is parameter.empty and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            if needed and name not in extra:
                 raise UserError(f'--model {self.NAME} needs {name} with each batch, which this stream does not give'
                                 + (': it comes with --noise_rate' if name == 'true_labels' else ''))
-        if self.labels_missing and 'cssl' not in self.COMPATIBILITY:
+        if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
+            extra = {name: value for name, value in extra.items() if name in parameters}
+        if self.drops_unlabelled:
             known = labels != -1
             inputs, labels, not_aug_inputs = inputs[known], labels[known], not_aug_inputs[known]
-            extra = {name: v[known] if isinstance(v, torch.Tensor) and len(v) == len(known) else v for name, v in extra.items()}
+            extra = {name: value[known] if isinstance(value, torch.Tensor) else value for name, value in extra.items()}
             if not len(labels):
                 return 0.0
-        if 'kwargs' not in parameters:
-            extra = {name: value for name, value in extra.items() if name in parameters}
         loss = self.observe(inputs, labels, not_aug_inputs, **extra)
         self.task_iteration += 1
         self.epoch_iteration += 1

@@ -12,7 +12,7 @@ from PIL import Image
 
 from datasets.utils import readers
 from tests.conftest import files_below, refused
-from tests.datasets.test_safe_pickle import dump
+from tests.utils.test_safe_pickle import dump
 
 # -- CIFAR -------------------------------------------------------------------------------------------------------------
 

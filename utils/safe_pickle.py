@@ -1,8 +1,8 @@
 """Read pickles of plain data (dicts, lists, strings, numbers, numpy arrays) without ever running code from them.
 
-The official CIFAR and miniImageNet files are pickles. `pickle.load` would call whatever a file names, numpy's own
-builders among it, some of which reach any memory. Here a file's few known names stand for shells of our own that only
-take down what they are given; arrays are made from that afterwards, checked, by copying bytes.
+The official CIFAR and miniImageNet files are pickles, and so are checkpoints. `pickle.load` would call whatever a file
+names, numpy's own builders among it, some of which reach any memory. Here a file's few known names stand for shells of our
+own that only take down what they are given; arrays are made from that afterwards, checked, by copying bytes.
 """
 import pickle
 import re
@@ -43,6 +43,18 @@ class _Array:
         self.array = _filled(content, dtype, shape, 'F' if columns_first else 'C')
 
 
+class _Record:
+    """Stands for an object of a class that is none of ours: what it was made from, as a tuple."""
+
+    def __new__(cls, *args):
+        made = super().__new__(cls)
+        made.parts = args
+        return made
+
+    def __setstate__(self, state):
+        self.parts += (state,)
+
+
 def _text(value) -> str:
     return value.decode('latin1') if isinstance(value, bytes) else str(value)
 
@@ -72,6 +84,11 @@ def _from_buffer(content, dtype, shape, order, axis_order=None):
     return made
 
 
+def _scalar(dtype, content):
+    """A number or text of numpy's, as one of Python's."""
+    return _filled(content, dtype, (), 'C').item()
+
+
 def _latin1(text: str, encoding: str) -> bytes:
     """`_codecs.encode` for the one use that array pickles make of it."""
     if encoding not in ('latin1', 'latin-1'):
@@ -81,11 +98,19 @@ def _latin1(text: str, encoding: str) -> bytes:
 
 _KNOWN = {(f'numpy.{core}.multiarray', '_reconstruct'): _reconstruct for core in ('core', '_core')}
 _KNOWN |= {(f'numpy.{core}.numeric', '_frombuffer'): _from_buffer for core in ('core', '_core')}
-_KNOWN |= {('numpy', 'ndarray'): _Name, ('numpy', 'dtype'): _Dtype, ('_codecs', 'encode'): _latin1}
+_KNOWN |= {(f'numpy.{core}.multiarray', 'scalar'): _scalar for core in ('core', '_core')}
+_KNOWN |= {('numpy', 'ndarray'): _Name, ('numpy', 'dtype'): _Dtype, ('_codecs', 'encode'): _latin1,
+           ('collections', 'OrderedDict'): dict}
 
 
 class _PlainUnpickler(pickle.Unpickler):
+    def __init__(self, file, encoding: str, records: tuple):
+        super().__init__(file, encoding=encoding)
+        self.records = records
+
     def find_class(self, module, name):
+        if module.partition('.')[0] in self.records:
+            return _Record
         try:
             return _KNOWN[module, name]
         except KeyError:
@@ -96,6 +121,8 @@ def _plain(value):
     """The data with arrays in place of what stood for them."""
     if isinstance(value, _Array) and value.array is not None:
         return value.array
+    if isinstance(value, _Record):
+        value = value.parts
     if isinstance(value, dict):
         return {_plain(k): _plain(v) for k, v in value.items()}
     if type(value) in (list, tuple):
@@ -105,15 +132,23 @@ def _plain(value):
     raise pickle.UnpicklingError(f'a {type(value).__name__.strip("_")} where data was expected')
 
 
-def load(path, encoding: str = 'latin1'):
+def torch_globals() -> list:
+    """The shells, as `torch.serialization.safe_globals` takes them, so that `torch.load` calls nothing of numpy's either."""
+    return [_Array, *((shell, f'{module}.{name}') for (module, name), shell in _KNOWN.items() if module.startswith('numpy'))]
+
+
+def load(path, encoding: str = 'latin1', records: tuple = ()):
     """The plain data in the pickle at `path`.
+
+    Args:
+        records: top-level packages whose classes may occur; an object of theirs becomes a tuple of what it was made from.
 
     Raises:
         UserError: the file is missing, damaged, or holds anything but plain data. Nothing it names has been called.
     """
     try:
         with open(path, 'rb') as file:
-            return _plain(_PlainUnpickler(file, encoding=encoding).load())
+            return _plain(_PlainUnpickler(file, encoding, records).load())
     except OSError as error:
         raise UserError(f'{path}: {error.strerror}') from error
     except Exception as error:      # damaged pickles raise almost anything

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from datasets.utils import safe_pickle
 from tests.conftest import quick, refused
+from utils import safe_pickle
 
 
 class Calls:

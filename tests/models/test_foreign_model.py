@@ -1,0 +1,350 @@
+"""Method files as users of Mammoth write them, unchanged: what they import, what they do to data, nets and buffers."""
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import main
+import models
+from tests.conftest import refused
+from utils import plugins
+from utils.plugins import PluginFolder
+from utils.results import read_rows
+from utils.schedulers import get_scheduler
+from utils.training import train
+
+HEAD = '''
+from copy import deepcopy
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from models.utils.continual_model import ContinualModel
+from utils.args import ArgumentParser, add_rehearsal_args
+from utils.augmentations import apply_transform
+from utils.buffer import Buffer
+'''
+
+PARSER = HEAD + '''
+
+class GroupsAndDefaults(ContinualModel):
+    """Returns nothing, sets defaults of flags before they exist, groups its flags."""
+    NAME = 'groups_and_defaults'
+    COMPATIBILITY = ['class-il']
+
+    @staticmethod
+    def get_parser(parser):
+        parser.set_defaults(lr=0, strength=0.75, optim_mom=0.5, not_a_flag='kept')
+        add_rehearsal_args(parser)
+        group = parser.add_argument_group('further')
+        group.add_argument('--strength', type=float, default=0.25)
+        group.add_argument('--switch', action='store_true')
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        return 0
+'''
+
+STAR = '''
+from utils.args import *
+from utils.buffer import Buffer
+
+
+def get_parser() -> ArgumentParser:
+    parser = ArgumentParser(description='As in 2020.')
+    add_management_args(parser)
+    add_experiment_args(parser)
+    add_rehearsal_args(parser)
+    parser.add_argument('--penalty', type=float, required=True, help='weight')
+    parser.add_argument('--on', type=binary_to_boolean_type, default=0)
+    return parser
+
+
+class Early(ContinualModel):
+    NAME = 'early'
+    COMPATIBILITY = ['class-il', 'task-il']
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        args.penalty = 2 * args.penalty
+        super(Early, self).__init__(backbone, loss, args, transform, dataset)
+        self.buffer = Buffer(self.args.buffer_size, self.device)
+
+    def observe(self, inputs, labels, not_aug_inputs):
+        self.opt.zero_grad()
+        loss = self.loss(self.net(inputs), labels)
+        loss.backward()
+        self.opt.step()
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        return loss.item()
+'''
+
+LEGACY_METHOD = HEAD + '''
+
+class Fresh(ContinualModel):
+    """`get_parser()` gives a parser of its own; only told the task."""
+    NAME = 'fresh'
+    COMPATIBILITY = ['task-il']
+
+    @staticmethod
+    def get_parser() -> ArgumentParser:
+        parser = ArgumentParser(description='Its own.')
+        parser.add_argument('--depth', type=int, default=3)
+        parser.set_defaults(batch_size=40, lr=0.5)
+        return parser
+
+    def forward(self, x, task_label):
+        assert 0 <= task_label <= self.current_task
+        return F.one_hot(torch.full((len(x),), self.dataset.get_offsets(task_label)[0]), self.num_classes).float()
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        return 0
+'''
+
+REPLACED = HEAD + '''
+
+class Replaced(ContinualModel):
+    """Puts other data in the place of a task's, copies data sets, distils logits, as iCaRL, BiC and LwF do."""
+    NAME = 'replaced'
+    COMPATIBILITY = ['class-il']
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.kept, self.seen, self.lengths = None, [], []
+
+    def begin_task(self, dataset):
+        train = dataset.train_loader.dataset
+        assert hasattr(train, 'not_aug_transform') and train.data[0].dtype == np.uint8
+        few = np.arange(len(train.targets)) % 4 == 0
+        val = deepcopy(train)
+        val.data, val.targets = train.data[~few][:12], train.targets[~few][:12]
+        self.validation = sum(len(batch[1]) for batch in torch.utils.data.DataLoader(val, batch_size=5))
+        data, targets = train.data[few], train.targets[few]
+        if self.kept is not None:
+            data, targets = np.concatenate([data, self.kept[0]]), torch.cat([targets, self.kept[1]])
+        train.data, train.targets = data, targets
+        self.kept = data[:7], targets[:7]
+        logits, net = [], deepcopy(self.net).eval()
+        with torch.no_grad():
+            for j in range(len(train)):
+                plain = train.__getitem__(j)[2]
+                assert plain.dim() == 3 and 0 <= plain.min() and plain.max() <= 1
+                logits.append(net(self.normalization_transform(plain[None]).to(self.device))[0])
+        train.extra_return_fields += ('logits',)
+        train.logits = torch.stack(logits)
+        self.lengths.append(len(train))
+        self.table = {row.tobytes(): line for row, line in zip(train.data, train.logits)}
+
+    def observe(self, inputs, labels, not_aug_inputs, logits=None, epoch=None):
+        images = (not_aug_inputs * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+        assert all(torch.equal(self.table[image.tobytes()], line) for image, line in zip(images, logits))
+        self.seen.append(len(labels))
+        loss = self.loss(self.net(inputs), labels, reduction='none')
+        assert loss.shape == labels.shape
+        return {'loss': loss.mean(), 'other': 3}
+'''
+
+NETS = HEAD + '''
+from backbone import get_backbone
+from datasets import get_dataset
+from utils.conf import get_device
+from utils.schedulers import get_scheduler
+
+
+class Nets(ContinualModel):
+    """New networks and data sets in the middle of a run; an optimiser of its own; looks at the last task."""
+    NAME = 'nets'
+    COMPATIBILITY = ['class-il', 'general-continual']
+
+    @staticmethod
+    def get_parser(parser):
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        backbone.classifier = torch.nn.Linear(backbone.classifier.in_features, 10, bias=False)
+        args.mine = 'added'
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.own, self.last = [], []
+
+    def begin_task(self, dataset):
+        assert self.net.training
+        old = self.net
+        self.net = get_backbone(self.args).to(self.device)
+        assert type(self.net) is type(old) and self.net.device == self.device == get_device()
+        self.opt = torch.optim.Adam(self.net.classifier.parameters(), lr=0.125)
+        self.own.append(self.opt)
+        again = get_dataset(self.args)
+        again.get_data_loaders()
+        self.dataset = again
+        assert get_scheduler(self.net, self.args) is None
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        assert self.opt is self.own[-1]
+        features = self.net(inputs, returnt='features')
+        assert torch.allclose(self.net.classifier(features), self.net(inputs, returnt='both')[0], atol=1e-4)
+        self.opt.step()
+        return self.opt.param_groups[0]['lr']
+
+    def end_task(self, dataset):
+        self.net.eval()
+        self.last.append((len(dataset.test_loaders) == dataset.N_TASKS, self.current_task == dataset.N_TASKS - 1))
+'''
+
+BUFFERS = HEAD + '''
+
+class Buffers(ContinualModel):
+    """Reads and writes buffers directly, as GDumb, X-DER, GEM and iCaRL do."""
+    NAME = 'buffers'
+    COMPATIBILITY = ['class-il']
+
+    @staticmethod
+    def get_parser(parser):
+        add_rehearsal_args(parser)
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = Buffer(self.args.buffer_size)
+        self.all = Buffer(-1, device='cpu', sample_selection_strategy='unlimited')
+        self.tasks = [[] for _ in range(dataset.N_TASKS)]
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        if not self.buffer.is_empty():
+            idx, images, y, logits, tasks = self.buffer.get_data(self.args.minibatch_size, transform=self.transform,
+                                                                 device=self.device, return_index=True)
+            assert images.shape[1:] == inputs.shape[1:] and len(y) <= self.args.minibatch_size
+            with torch.no_grad():
+                self.buffer.logits[idx] = self.net(images)
+            for task in tasks:
+                self.tasks[task].append(1)
+        plain = apply_transform(not_aug_inputs, self.normalization_transform)
+        assert torch.equal(plain, self.normalization_transform(not_aug_inputs))
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=self.net(inputs).data,
+                             task_labels=torch.ones(len(labels)) * self.current_task)
+        self.all.add_data(examples=not_aug_inputs, labels=labels)
+        assert len(self.buffer.examples) == self.args.buffer_size
+        return 0.0
+
+    def end_task(self, dataset):
+        images = self.buffer.examples[:len(self.buffer)]
+        again = torch.stack([self.transform(image) for image in images])
+        assert again.shape[0] == len(images)
+'''
+
+FIELDS = HEAD + '''
+ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov optimizer debug_mode dataset model '
+          'backbone seed num_workers nowand label_perc device start_from eval_future n_iters fitting_mode non_verbose joint '
+          'permute_classes noise_rate validation').split()
+
+
+class Fields(ContinualModel):
+    """Reads arguments without asking whether they are there; needs the true labels."""
+    NAME = 'fields'
+    COMPATIBILITY = ['class-il']
+
+    def observe(self, inputs, labels, not_aug_inputs, true_labels, epoch=None):
+        self.values = [getattr(self.args, name) for name in ALWAYS]
+        self.wrong = getattr(self, 'wrong', 0) + int((labels != true_labels).sum())
+        return 0
+'''
+
+BROKEN = 'import a_package_that_is_not_there\n\n\nclass Broken:\n    NAME = "broken"\n'
+FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS, fields=FIELDS,
+             broken=BROKEN)
+
+
+@pytest.fixture(autouse=True)
+def foreign(tmp_path, monkeypatch, few_digits):
+    """Adds the files above to the folder of methods."""
+    folder = tmp_path / 'models'
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / f'foreign_{name}.py').write_text(text)
+    known = dict(models.PLUGINS.files())
+    with monkeypatch.context() as patch:
+        patch.setattr(plugins, 'ROOT', tmp_path)
+        known |= PluginFolder('models', 'model').files()
+    monkeypatch.setattr(models.PLUGINS, '_files', known)
+    monkeypatch.setattr(models, '__path__', [*models.__path__, str(folder)])
+    yield
+    for name in [name for name in sys.modules if name.startswith('models.foreign_')]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def run(parse):
+    """run(name, *flags): (model, data set, results row) of a run on the digits."""
+    def start(name, *flags, lr='0.05'):
+        fixed = {'--n_epochs': '1', '--n_splits': '2', '--batch_size': '16', **({'--lr': lr} if lr else {})}
+        words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
+        model, dataset, args = main.initialize(parse(name, *words, *flags))
+        return model, dataset, train(model, dataset, args)
+    return start
+
+
+def test_a_parser_with_groups_and_defaults_of_flags_to_come(parse):
+    args = parse('groups_and_defaults', '--buffer_size', '3')
+    assert (args.lr, args.strength, args.optim_mom, args.switch, args.not_a_flag) == (0, 0.75, 0.5, False, 'kept')
+    args = parse('groups-and-defaults', '--buffer_size', '3', '--lr', '0.5', '--strength', '2', '--switch')
+    assert (args.lr, args.strength, args.switch) == (0.5, 2, True)
+    with refused('--buffer_size', 'required'):
+        parse('groups_and_defaults')
+
+
+def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, parse):
+    with refused('--penalty', 'required'):
+        parse('early', '--lr', '0.1', '--buffer_size', '20')
+    model, _, row = run('early', '--buffer_size', '20', '--penalty', '1.5', '--on', 'yes')
+    assert model.args.penalty == 3 and model.args.on is True
+    assert len(model.buffer) == 20 and model.current_task == 2
+
+
+def test_a_parser_of_its_own_is_merged_and_a_task_il_method_is_told_the_task(run, tmp_path):
+    model, dataset, row = run('fresh', '--disable_log', '0', '--base_path', str(tmp_path), lr=None)
+    assert (model.args.depth, model.args.lr, model.args.batch_size, model.current_task) == (3, 0.5, 16, 2)
+    told = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'fresh' / 'mean_accs.csv')[0]
+    assert float(told['task2']) == 20 and row['task2'] == 0         # always the first class of five; no class-il accuracy
+
+
+def test_replaced_data_are_what_comes_with_their_logits(run):
+    model, dataset, _ = run('replaced', '--batch_size', '4')
+    sizes = [-(-int((np.isin(dataset.train_labels, range(5 * t, 5 * t + 5))).sum()) // 4) for t in (0, 1)]
+    assert model.lengths == [sizes[0], sizes[1] + 7] and sum(model.seen) == sum(model.lengths) and max(model.seen) == 4
+    assert model.validation == 12 and len(dataset.train_loader.dataset) == model.lengths[1]
+
+
+def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
+    model, _, _ = run('nets', '--permute_classes', '1', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
+    assert len(model.own) == 2 and model.last == [(False, False), (True, True)] and model.args.mine == 'added'
+    assert model.opt.param_groups[0]['lr'] == pytest.approx(0.0125)     # the scheduler works on the optimiser that the method made
+    assert (model.dataset.class_order == model.args.class_order).all()
+
+
+def test_buffers_are_read_and_written_directly(run):
+    model, dataset, _ = run('buffers', '--buffer_size', '40', '--minibatch_size', '9')
+    assert len(model.all) == len(dataset.train_labels) and len(model.buffer) == 40
+    assert model.buffer.task_labels.dtype == torch.int64 and all(model.tasks)
+    assert model.args.minibatch_size == 9
+
+
+def test_arguments_that_are_always_there(run):
+    model, dataset, _ = run('fields', '--noise_rate', '0.25', '--disable_noisy_labels_cache', '1', '--n_splits', '1')
+    assert len(model.values) == 27 and model.wrong == len(dataset.train_labels) / 4
+    args = model.args
+    assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from, args.num_workers) == (0, 16, 1, None, 0)
+
+
+def test_a_field_that_the_stream_does_not_give_is_told(run):
+    with refused('--model fields', 'true_labels', '--noise_rate'):
+        run('fields')
+
+
+def test_a_file_that_cannot_be_imported_disturbs_no_other(run, parse):
+    run('early', '--buffer_size', '5', '--penalty', '1')
+    with refused('--model broken', 'a_package_that_is_not_there'):
+        parse('broken', '--lr', '1')
+
+
+def test_a_scheduler_of_a_bare_network_does_nothing(parse):
+    args = parse('sgd', '--lr', '1', '--lr_scheduler', 'cosine')
+    assert get_scheduler(torch.nn.Linear(2, 2), args, reload_optim=True) is None

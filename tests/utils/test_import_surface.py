@@ -1,0 +1,94 @@
+"""What model and data-set files written for Mammoth import must be there, under Mammoth's names, and take its arguments."""
+import importlib
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+NAMES = {
+    'models': ['get_model', 'get_model_class', 'get_model_names', 'register_model', 'ContinualModel'],
+    'models.utils.continual_model': ['ContinualModel'],
+    'models.utils.future_model': ['FutureModel'],
+    'models.gem': ['store_grad', 'overwrite_grad'],
+    'models.agem': ['project'],
+    'utils': ['binary_to_boolean_type', 'none_or_float', 'create_if_not_exists', 'smart_joint', 'in_notebook', 'to_parsable_obj',
+              'field_with_aliases'],
+    'utils.args': ['ArgumentParser', 'Namespace', 'add_rehearsal_args', 'add_experiment_args', 'add_management_args'],
+    'utils.buffer': ['Buffer', 'fill_buffer', 'icarl_replay'],
+    'utils.gss_buffer': ['Buffer'],
+    'utils.ring_buffer': ['RingBuffer'],
+    'utils.augmentations': ['apply_transform', 'cutmix_data', 'RepeatedTransform', 'strong_aug', 'soft_aug', 'random_flip',
+                            'random_crop', 'random_grayscale', 'normalize', 'DoubleTransform', 'DoubleCompose'],
+    'utils.batch_norm': ['bn_track_stats'],
+    'utils.status': ['progress_bar'],
+    'utils.schedulers': ['get_scheduler', 'CosineSchedule', 'CosineSchedulerWithLinearWarmup'],
+    'utils.spkdloss': ['SPKDLoss'],
+    'utils.simclrloss': ['SupConLoss'],
+    'utils.kornia_utils': ['to_kornia_transform'],
+    'utils.conf': ['base_path', 'get_device', 'create_seeded_dataloader', 'set_random_seed', 'warn_once', 'get_checkpoint_path'],
+    'utils.evaluate': ['evaluate', 'mask_classes'],
+    'utils.metrics': ['forgetting', 'backward_transfer', 'forward_transfer'],
+    'utils.loggers': ['Logger', 'log_accs'],
+    'datasets': ['get_dataset', 'get_dataset_class', 'get_dataset_names', 'register_dataset'],
+    'datasets.utils': ['set_default_from_args'],
+    'datasets.utils.continual_dataset': ['ContinualDataset', 'store_masked_loaders', 'fix_class_names_order', 'MammothDatasetWrapper'],
+    'datasets.utils.gcl_dataset': ['GCLDataset'],
+    'datasets.utils.validation': ['get_train_val'],
+    'datasets.transforms.denormalization': ['DeNormalize'],
+    'datasets.transforms.rotation': ['Rotation'],
+    'datasets.transforms.permutation': ['Permutation'],
+    'backbone': ['get_backbone', 'register_backbone', 'MammothBackbone', 'ReturnTypes', 'xavier', 'num_flat_features'],
+    'backbone.ResNetBlock': ['ResNet', 'resnet18'],
+    'backbone.MNISTMLP': ['BaseMNISTMLP'],
+}
+STARS = {
+    'utils.args': ['ArgumentParser', 'Namespace', 'add_rehearsal_args', 'add_experiment_args', 'add_management_args',
+                   'ContinualModel', 'binary_to_boolean_type'],
+    'utils.augmentations': [*NAMES['utils.augmentations'], 'torch', 'F'],
+}
+CALLS = [                                                   # module, name, positional arguments, keywords
+    ('utils.gss_buffer', 'Buffer', 4, []),
+    ('utils.ring_buffer', 'RingBuffer', 1, ['n_tasks', 'device']),
+    ('utils.buffer', 'Buffer', 2, ['sample_selection_strategy']),
+    ('utils.buffer', 'Buffer', 1, ['device', 'sample_selection_strategy', 'dataset']),
+    ('utils.buffer', 'fill_buffer', 3, ['net', 'use_herding', 'required_attributes', 'normalize_features', 'extend_equalize_buffer']),
+    ('utils.buffer', 'icarl_replay', 2, ['val_set_split']),
+    ('utils.augmentations', 'apply_transform', 2, ['autosqueeze']),
+    ('utils.augmentations', 'cutmix_data', 0, ['x', 'y', 'alpha', 'cutmix_prob', 'force']),
+    ('utils.augmentations', 'strong_aug', 3, []),
+    ('utils.augmentations', 'strong_aug', 0, ['size', 'mean', 'std']),
+    ('utils.batch_norm', 'bn_track_stats', 2, []),
+    ('utils.status', 'progress_bar', 5, []),
+    ('utils.schedulers', 'get_scheduler', 2, ['reload_optim']),
+    ('utils.schedulers', 'CosineSchedule', 1, ['K']),
+    ('utils.simclrloss', 'SupConLoss', 0, ['temperature', 'contrast_mode', 'base_temperature', 'reduction']),
+    ('utils.spkdloss', 'SPKDLoss', 1, []),
+    ('utils.kornia_utils', 'to_kornia_transform', 1, []),
+    ('utils.conf', 'create_seeded_dataloader', 2, ['non_verbose', 'batch_size', 'shuffle', 'num_workers']),
+    ('utils.conf', 'get_device', 0, []),
+    ('utils.loggers', 'Logger', 4, []),
+    ('utils.evaluate', 'evaluate', 2, ['last', 'return_loss']),
+    ('datasets', 'get_dataset', 1, []),
+    ('datasets.utils.continual_dataset', 'store_masked_loaders', 3, []),
+    ('backbone', 'get_backbone', 1, []),
+]
+
+
+@pytest.mark.parametrize('module, name', [(module, name) for module, names in NAMES.items() for name in names])
+def test_the_name_can_be_imported(module, name):
+    assert getattr(importlib.import_module(module), name) is not None
+
+
+@pytest.mark.parametrize('module', STARS)
+def test_a_star_import_gives_the_names(module):
+    given = {}
+    exec(f'from {module} import *', given)
+    assert not set(STARS[module]) - set(given)
+    assert given.get('torch', torch) is torch and given.get('F', F) is F
+
+
+@pytest.mark.parametrize('module, name, positional, keywords', CALLS)
+def test_it_can_be_called_as_mammoths(module, name, positional, keywords):
+    signature = inspect.signature(getattr(importlib.import_module(module), name))
+    signature.bind(*range(positional), **dict.fromkeys(keywords))           # TypeError if it cannot
