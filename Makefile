@@ -18,7 +18,7 @@ demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, 
 
 test: .venv/installed-dev       ## lint, then the whole test suite
 	.venv/bin/ruff check .
-	$(RUN) -m pytest -q
+	$(RUN) -m pytest -q -n 2
 
 bench: .venv/installed          ## speed and memory, as ratios; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py

@@ -2,19 +2,24 @@
 
 A weights file is a safetensors file: every tensor of the feature extractor (no head) in half precision, and as metadata
 one JSON text with the architecture and its options, input size, normalisation, the classes and data it was trained on and
-how well it does. Shipped files lie in `backbone/weights/` and go by their stem: `--weights compact`.
+how well it does. Shipped files lie in `backbone/weights/` and go by their stem: `--weights compact`. Checkpoints of others
+are read as well (`backbone/checkpoints.py`), by path, by the names of `PUBLISHED`, or by torchvision's names.
 """
 import difflib
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
+from backbone import checkpoints, get_backbone_class
 from utils.errors import UserError
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
@@ -22,17 +27,40 @@ DEFAULT = 'compact'
 _FORMAT = 'scroll-bench-weights-1'
 
 
+class Published(NamedTuple):
+    """A checkpoint that must be fetched by hand: name in `backbone/weights/`, backbone, where it comes from, size."""
+    file: str
+    backbone: str
+    source: str
+    size: str
+
+
+PUBLISHED = {
+    'url-resnet18': Published('url-resnet18.pth.tar', 'resnet18',
+                              'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
+                              'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A', '45 MB or more'),
+    'sdl-resnet18': Published('sdl-resnet18.pth.tar', 'resnet18',
+                              '.../sdl/weights/imagenet-net/model_best.pth.tar in the archive '
+                              'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9', '45 MB or more'),
+    'rfs-resnet12': Published('rfs-resnet12.pth', 'resnet12',
+                              'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs', '50 MB'),
+    'byol-resnet50': Published('pretrain_res50x1.pkl', 'resnet50-byol',
+                               'https://storage.googleapis.com/deepmind-byol/checkpoints/pretrain_res50x1.pkl '
+                               '(licence CC BY-NC 4.0)', '570 MB'),
+}
+
+
 @dataclass
 class Weights:
     """A feature extractor's tensors and what they need to be used.
 
     Attributes:
-        name: stem of the file, or the path as given.
+        name: as given.
         tensors: state-dict name -> float32 tensor; no classifier, no batch counters.
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
         input_size: pixels. mean, std: per channel, for images in [0, 1].
         digest: SHA-256 of the file.
-        info: classes seen, data digest, recipe, accuracies.
+        info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format and what of it is ignored.
     """
     name: str
     tensors: dict
@@ -45,20 +73,20 @@ class Weights:
     info: dict = field(default_factory=dict)
 
     def load_into(self, net: torch.nn.Module) -> None:
-        """Copy every tensor into `net`, leaving its classifier alone.
+        """Copy every tensor into `net`, leaving its classifier alone; UserError where `check` finds fault."""
+        self.check(net)
+        net.load_state_dict({**net.state_dict(), **self.tensors})
 
-        Raises:
-            UserError: a tensor is missing on either side or has another shape (the first few are named).
-        """
+    def check(self, net: torch.nn.Module) -> None:
+        """UserError, with the first few, if a tensor is missing on either side or has another shape."""
         wanted = {name: t for name, t in net.state_dict().items() if _is_feature_tensor(name)}
-        wrong = sorted(set(wanted) ^ set(self.tensors))
+        wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})" for name in sorted(set(wanted) ^ set(self.tensors))]
         wrong += [f'{name} {tuple(self.tensors[name].shape)} for {tuple(t.shape)}' for name, t in wanted.items()
                   if name in self.tensors and t.shape != self.tensors[name].shape]
         if wrong:
             more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
             raise UserError(f"--weights {self.name}: made for --backbone {self.backbone} {self.options}; "
                             f"these tensors do not fit: {', '.join(wrong[:3])}{more}")
-        net.load_state_dict({**net.state_dict(), **self.tensors})
 
 
 def _is_feature_tensor(name: str) -> bool:
@@ -84,35 +112,113 @@ def names() -> list:
 
 
 def find(name: str) -> Path:
-    """The file for a shipped name or a path; UserError, with the nearest known names, where there is none."""
-    for path in (SHIPPED / f'{name}.safetensors', Path(name)):
+    """The file of a shipped or published name, of a name of torchvision's, or at a path.
+
+    Raises:
+        UserError: there is none; with where to fetch it and where to put it, or else the nearest known names.
+    """
+    published = PUBLISHED.get(str(name))
+    files = [SHIPPED / f'{name}.safetensors', Path(name)]
+    for path in [SHIPPED / published.file, *files] if published else files:
         if path.is_file():
             return path
-    close = difflib.get_close_matches(str(name), names(), n=1, cutoff=0.4)
-    hint = f'did you mean {close[0]}?' if close else f"shipped: {', '.join(names()) or 'none'}"
+    if published:
+        raise UserError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at {SHIPPED / published.file}')
+    if re.fullmatch(r'ResNet(18|50)_Weights\.\w+', str(name)):
+        return _of_torchvision(name)
+    known = [*names(), *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1', 'ResNet50_Weights.IMAGENET1K_V1']
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    offered = f"shipped: {', '.join(names()) or 'none'}; to be fetched: {', '.join(PUBLISHED)}"
+    hint = f'did you mean {close[0]}?' if close else offered
     raise UserError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from scratch)")
 
 
+def _of_torchvision(name: str) -> Path:
+    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache; its name ends in the start of its digest."""
+    from torchvision.models import get_weight
+    try:
+        weights = get_weight(name)
+    except (AttributeError, KeyError, ValueError) as error:
+        raise UserError(f'--weights {name}: torchvision has no such weights ({error})') from error
+    path = Path(torch.hub.get_dir()) / 'checkpoints' / weights.url.rpartition('/')[2]
+    if not path.is_file():
+        raise UserError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and put it at {path}")
+    if not _digest(path).startswith(path.stem.rpartition('-')[2]):
+        raise UserError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
+    return path
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
 def load(name: str, tensors: bool = True) -> Weights:
-    """Read weights by shipped name or path; `tensors=False` reads only what the file says about itself.
+    """Read weights by name or path; `tensors=False` gives only what the file says about itself.
 
     Raises:
-        UserError: there is no such file, or it is damaged, or it is not in this format.
+        UserError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does not fit its backbone.
     """
     path = find(name)
     try:
+        foreign = checkpoints.is_checkpoint(path)
+        if foreign:
+            status = path.stat()
+            content, digest = _read_checkpoint(path, status.st_size, status.st_mtime_ns)
+        else:
+            content, digest = _read_safetensors(path, tensors), _digest(path)
+    except OSError as error:
+        raise UserError(f'--weights {name}: {path}: {error.strerror}') from error
+    except UserError as error:
+        raise UserError(f'--weights {name}: {error}') from error
+    found = Weights(name=str(name), digest=digest, **content._asdict())
+    if tensors or foreign or found.tensors:         # a file of ours is believed until its tensors are read
+        _check(found)
+    return replace(found, tensors=dict(found.tensors) if tensors else {}, options=dict(found.options))
+
+
+@lru_cache(maxsize=1)       # a run asks several times, and BYOL's file takes seconds
+def _read_checkpoint(path: Path, size: int, modified: int) -> tuple:
+    """(content, digest) of a checkpoint; size and time of change tell the cache when it is another."""
+    return checkpoints.read(path), _digest(path)
+
+
+def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:
+    """A file of ours, or a bare state dict, which has no metadata."""
+    try:
         with safe_open(path, framework='pt') as file:
-            about = json.loads((file.metadata() or {}).get('about', '{}'))
-            names = file.keys()     # safe_open is no mapping
-            values = {key: file.get_tensor(key).float() for key in names} if tensors else {}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f'--weights {name}: {path} is damaged or not a safetensors file ({error})') from error
+            metadata = file.metadata() or {}
+            about = json.loads(metadata.get('about', 'null'))
+            bare = set(metadata) <= {'format'}      # which some libraries write: the framework
+            names = file.keys()                     # safe_open is no mapping
+            values = {key: file.get_tensor(key) for key in names} if tensors or bare else {}
+    except (SafetensorError, ValueError) as error:
+        raise UserError(f'{path} is damaged, or neither a safetensors file nor a checkpoint ({error})') from error
+    if bare:
+        return checkpoints.from_state_dict(values)
     wanted = {'backbone', 'options', 'input_size', 'mean', 'std', 'info'}
     if not isinstance(about, dict) or about.get('format') != _FORMAT or not wanted <= set(about):
-        raise UserError(f"--weights {name}: {path} does not say what it is; expected the metadata that pretrain.py writes")
-    bad = [key for key, t in values.items() if not torch.isfinite(t).all()]
+        raise UserError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
+    return checkpoints.Checkpoint({key: t.float() for key, t in values.items()}, about['backbone'], about['options'],
+                                  int(about['input_size']), tuple(about['mean']), tuple(about['std']), about['info'])
+
+
+def _check(weights: Weights) -> None:
+    """UserError unless these are all tensors of the backbone that they are said to be for, and finite."""
+    published = PUBLISHED.get(weights.name)
+    if published and weights.backbone != published.backbone:
+        raise UserError(f'--weights {weights.name}: {find(weights.name)} has weights of {weights.backbone}; '
+                        f'expected {published.backbone}')
+    try:
+        with torch.device('meta'):
+            net = get_backbone_class(weights.backbone)(1, **weights.options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f'--weights {weights.name}: {error}') from error
+    weights.check(net)
+    bad = [key for key, t in weights.tensors.items() if not torch.isfinite(t).all()]
     if bad:
-        raise UserError(f'--weights {name}: tensor {bad[0]} is not finite; the file is damaged')
-    return Weights(name=str(name), tensors=values, backbone=about['backbone'], options=about['options'],
-                   input_size=int(about['input_size']), mean=tuple(about['mean']), std=tuple(about['std']),
-                   digest=hashlib.sha256(path.read_bytes()).hexdigest(), info=about['info'])
+        raise UserError(f'--weights {weights.name}: tensor {bad[0]} is not finite; the file is damaged')

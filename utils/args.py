@@ -97,14 +97,15 @@ def check_repeated(argv) -> None:
 
 
 def given_flags(parser: ArgumentParser, argv) -> set:
-    """Names (`dest`) of the flags on the command line. UserError where one thing is said by two of its names."""
+    """Names (`dest`) of the flags on the command line. UserError where one thing is said twice, by any of its names."""
     found = {}
     for item in argv:
         option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
         action = parser._option_string_actions.get(option)
         if action is not None:
             if action.dest in found:
-                raise UserError(f'{found[action.dest]} and {option} say the same thing: give one of them')
+                twice = f'{option} is given 2 times' if found[action.dest] == option else f'{found[action.dest]} and {option} say the same'
+                raise UserError(f'{twice}: give one of them')
             found[action.dest] = option
     return set(found)
 

@@ -9,7 +9,9 @@ from backbone import get_backbone
 from datasets import get_dataset
 from main import initialize
 from models.utils.continual_model import ContinualModel
+from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
+from utils.buffer import Buffer
 from utils.training import train
 
 
@@ -151,3 +153,98 @@ def test_sgd_learns_a_task_and_forgets_it_under_splits(parse):
     assert split['task1'] > 80 and sum(last[:3]) / 3 < 15       # learned when it came, lost at the end
     assert split['forgetting'] > 40 and split['backward_transfer'] < -40
     assert split['final_accuracy'] < whole['final_accuracy'] - 20
+
+
+@pytest.mark.parametrize('flag', ['--label_perc', '--label_perc_by_class'])
+def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(build, flag):
+    model, y = build(flag, '0.5'), torch.tensor([3, -1, 0, -1])
+    x = torch.arange(4.).reshape(4, 1)
+    model.meta_observe(x, y, -x, epoch=2, logits=10 * x)
+    given = {name: value.flatten().tolist() for name, value in model.given.items() if name != 'epoch'}
+    assert given == dict(inputs=[0, 2], labels=[3, 0], not_aug_inputs=[0, -2], logits=[0, 20]) and model.given['epoch'] == 2
+    del model.given
+    assert model.meta_observe(x, torch.full((4,), -1), x, epoch=2) == 0 and not hasattr(model, 'given')
+
+
+def test_methods_made_for_missing_labels_get_all_samples(build):
+    class SemiSupervised(Noting):
+        COMPATIBILITY = ['class-il', 'cssl']
+    model, y = build('--label_perc', '0', kind=SemiSupervised), torch.tensor([3, -1])
+    assert not model.drops_unlabelled
+    model.meta_observe(torch.zeros(2, 1), y, torch.zeros(2, 1))
+    assert model.given['labels'] is y
+
+
+def test_with_all_labels_nothing_is_looked_for(build):
+    """A comparison would make a GPU wait."""
+    model, y = build(), torch.tensor([3, -1])
+    model.meta_observe(torch.zeros(2, 1), y, torch.zeros(2, 1))
+    assert model.given['labels'] is y
+
+
+@pytest.mark.parametrize('method', [lambda self, inputs, labels, not_aug_inputs, true_labels: 1,
+                                    lambda self, inputs, labels, not_aug_inputs, epoch=None, *, true_labels: 1])
+def test_a_field_that_observe_needs_and_does_not_get(build, method):
+    model = build(kind=type('Needy', (Noting,), dict(observe=method)))
+    with refused('--model noting', 'true_labels', '--noise_rate'):
+        model.meta_observe(1, 2, 3, epoch=0)
+    assert model.meta_observe(1, 2, 3, epoch=0, true_labels=4) == 1
+
+
+def test_keyword_arguments_by_any_name(build):
+    model = build(kind=type('Greedy', (Noting,), dict(observe=lambda self, inputs, labels, not_aug_inputs, **rest: rest)))
+    assert model.meta_observe(1, 2, 3, epoch=0, logits=4) == dict(epoch=0, logits=4)
+
+
+@pytest.mark.parametrize('given', [0, 0.5, torch.tensor(0.5), {'loss': 0.5}, None])
+def test_what_observe_returns_is_passed_on(build, given):
+    model = build(kind=type('Returning', (Noting,), dict(observe=lambda self, inputs, labels, not_aug_inputs: given)))
+    assert model.meta_observe(1, 2, 3, epoch=0) is given
+
+
+def test_loading_a_buffer(build):
+    model, full = build(), Buffer(6, seed=0)
+    model.buffer = Buffer(6, seed=1)
+    full.add_data(torch.rand(9, 3, 8, 8), labels=torch.arange(9))
+    model.load_buffer(full.serialize())
+    assert model.buffer is not full and torch.equal(model.buffer.labels, full.labels) and model.buffer.num_seen_examples == 9
+    model.load_buffer(full)
+    assert model.buffer is full
+    with refused('7 samples', '--buffer_size 6'):
+        model.load_buffer(Buffer(7, seed=0))
+
+
+def test_an_optimiser_that_a_method_does_not_take(build):
+    class Choosy(Noting):
+        AVAIL_OPTIMS = ['adam']
+    with refused('--optimizer sgd', 'noting', 'adam'):
+        build(kind=Choosy)
+
+
+def test_a_constructor_may_change_arguments_and_backbone_first(build):
+    class Early(Noting):
+        def __init__(self, backbone, loss, args, transform, dataset=None):
+            backbone.classifier, args.lr = torch.nn.Linear(backbone.classifier.in_features, 3), 0.125
+            super().__init__(backbone, loss, args, transform, dataset)
+    model = build(kind=Early)
+    assert model.opt.param_groups[0]['lr'] == 0.125
+    assert any(p is model.net.classifier.weight for p in model.opt.param_groups[0]['params'])
+
+
+def test_counters_count_a_class_once_where_tasks_share_classes(build):
+    model = build('--schedule', 'split:2')
+    dataset = SimpleNamespace(task_classes=lambda t: [0, 1, 2], seen_classes=lambda: [0, 1, 2])
+    for _ in range(2):
+        model.meta_begin_task(dataset)
+        model.meta_end_task(dataset)
+    assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task) == (3, 3, 3)
+
+
+def test_names_of_the_package():
+    import models
+    from models.utils.future_model import FutureModel
+    assert models.ContinualModel is ContinualModel and issubclass(FutureModel, ContinualModel)
+    with pytest.raises(AttributeError, match='no_such_name'):
+        models.no_such_name                                     # noqa: B018
+    with pytest.raises(NotImplementedError, match='future_forward'):
+        FutureModel.future_forward(SimpleNamespace(), None)

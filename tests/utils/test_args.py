@@ -302,3 +302,114 @@ def test_relaxing_leaves_flags_without_a_default_required():
     with refused('--missing'):
         parser.parse_args([])
     assert parser.parse_args(['--missing', 'x']).given == 'here'
+
+
+SECTIONS = '''
+default: {strength: 1, optim_wd: 0.125}
+best:
+  probe_data:
+    strength: 2
+    n_epochs: 9
+    7: {strength: 3}
+    500: {strength: 4}
+  other: {strength: 5}
+  none-yet:
+'''
+
+
+@pytest.mark.parametrize('dataset, buffer, strength, epochs', [
+    ('probe-data', 7, 3, 9), ('Probe_Data', 500, 4, 9), ('probe-data', 200, 2, 9), ('seq-digits', 7, 1, 5)])
+def test_sections_as_mammoth_has_them(probe, dataset, buffer, strength, epochs):
+    """Data set and buffer size over data set over default; what is not there is not missed."""
+    args = probe('--model_config=best', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}')
+    assert (args.strength, args.n_epochs, args.optim_wd) == (strength, epochs, 0.125)
+    assert probe(config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}').strength == 1
+    assert probe('--load_best_args', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}').strength == strength
+
+
+@pytest.mark.parametrize('text', ['best: {probe-data: 3}', 'best: {probe-data: [1]}', 'best: {probe-data: {7: 3}}'])
+def test_sections_of_another_shape_are_refused(probe, text):
+    with refused('models/config/probe_model.yaml'):
+        probe('--model_config=best', config=text)
+
+
+def test_a_model_config_may_choose_that_of_the_data_set(probe):
+    args = probe('--model_config=best', config='best: {probe-data: {dataset_config: small}}', data_name='small', data_config='n_epochs: 4')
+    assert (args.dataset_config, args.n_epochs) == ('small', 4)
+
+
+@pytest.mark.parametrize('flags, data_config, splits', [
+    ([], None, 5), (['--n_splits', '2'], None, 2), (['--schedule', 'split:3,order=random'], None, 3), (['--schedule', 'iid'], None, None),
+    (['--joint', '1'], None, 1), ([], 'N_TASKS: 4', 4), ([], 'N_CLASSES_PER_TASK: 5', 2), (['--n_splits', '3'], 'N_TASKS: 4', 3)])
+def test_rules_know_the_number_of_splits_whoever_says_it(probe, flags, data_config, splits):
+    rules = ''.join(f'\n  - {{when: {{n_splits: {n}}}, set: {{strength: {n}}}}}' for n in range(1, 6))
+    args = probe('--model_config=best', *flags, config=f'default: {{strength: 9}}\nbest:{rules}', data_config=data_config)
+    assert args.strength == (splits or 9)
+
+
+def test_a_stream_that_does_not_split_classes_has_no_number_of_splits():
+    from datasets.utils.continual_dataset import ContinualDataset
+    args = argparse.Namespace(joint=0)
+    kinds = {setting: type('Data', (ContinualDataset,), dict(SETTING=setting, N_TASKS=20)) for setting in ('class-il', 'domain-il')}
+    assert {setting: kind.get_n_splits(args) for setting, kind in kinds.items()} == {'class-il': 20, 'domain-il': None}
+
+
+@pytest.mark.parametrize('text, name, value', [('validation: 20', 'validation', 20), ('non_verbose: true', 'non_verbose', True),
+                                               ('joint: 1', 'joint', 1), ('disable_log: 1', 'disable_log', True),
+                                               ('enable_other_metrics: 1', 'enable_other_metrics', True)])
+def test_flags_that_may_stand_bare_or_have_other_names_in_a_config(probe, text, name, value):
+    assert getattr(probe(data_config=text), name) == value
+    assert getattr(probe(config=f'default: {{{text}}}'), name) == value
+
+
+def test_names_for_files_of_mammoth():
+    names = {}
+    exec('from utils.args import *', names)
+    from models.utils.continual_model import ContinualModel
+    assert names['ContinualModel'] is ContinualModel and names['binary_to_boolean_type'] is binary_to_boolean_type
+    assert {'ArgumentParser', 'Namespace', 'add_rehearsal_args', 'add_experiment_args', 'add_management_args'} <= set(names)
+    with pytest.raises(AttributeError, match='no_such_name'):
+        utils.args.no_such_name                                 # noqa: B018
+
+
+class Clash(Sgd):
+    """Wants a flag that is there, for something else."""
+    NAME = 'clash'
+
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--seed', type=str)
+
+
+def test_a_flag_that_clashes_is_told(parse, monkeypatch):
+    monkeypatch.setitem(models.PLUGINS.registered, 'clash', Clash)
+    with refused('--model clash', '--seed'):
+        parse('clash', '--lr', '1')
+
+
+def test_the_parser_alone(parse):
+    parser = main.parse_args(['--model', 'er', '--dataset', 'seq-digits', '--weights', 'none'], return_parser_only=True)
+    required = {action.dest for action in parser._actions if action.required}
+    assert isinstance(parser, ArgumentParser) and 'buffer_size' in required and 'seed' not in required
+
+
+def test_small_helpers_for_files_of_mammoth(tmp_path, monkeypatch):
+    import dataclasses
+    import sys
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    import utils as ours
+    ours.create_if_not_exists(tmp_path / 'a' / 'b')
+    ours.create_if_not_exists(tmp_path / 'a' / 'b')
+    assert (tmp_path / 'a' / 'b').is_dir()
+    assert ours.smart_joint('a', 'b/', 'c') == 'a/b/c' and ours.smart_joint('https://x.org/', '/y', 'z') == 'https://x.org/y/z'
+    assert not ours.in_notebook()
+    shell = type('ZMQInteractiveShell', (), {})()
+    monkeypatch.setitem(sys.modules, 'IPython', SimpleNamespace(get_ipython=lambda: shell))
+    assert ours.in_notebook()
+    value = argparse.Namespace(a=np.float64(0.5), b=[np.arange(2), (True, None)], c={1: argparse.Namespace(d='x')}, e=int)
+    assert ours.to_parsable_obj(value) == {'a': 0.5, 'b': [[0, 1], [True, None]], 'c': {'1': {'d': 'x'}}, 'e': "<class 'int'>"}
+    made = dataclasses.make_dataclass('Made', [('x', int, ours.field_with_aliases(['y', 'z'], default=3, metadata=dict(help='h')))])
+    assert made().x == 3 and dict(dataclasses.fields(made)[0].metadata) == dict(aliases=['y', 'z'], help='h')

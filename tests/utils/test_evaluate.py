@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from main import initialize
-from utils.evaluate import evaluate
+from utils.evaluate import evaluate, mask_classes
 
 
 class Logits(nn.Module):
@@ -103,3 +103,68 @@ def test_no_global_random_stream_is_drawn_from(parse, method, tmp_path):
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
     assert evaluate(model, dataset) == first                    # evaluating changes nothing
+
+
+def test_the_loss_is_the_mean_over_the_classes_seen_of_all_samples():
+    model, logits, labels = Logits(), torch.tensor([[1., 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]]), torch.tensor([0, 1, 1])
+    *accuracies, loss = evaluate(model, stream(TASKS, 0, [FIRST]), return_loss=True)
+    assert accuracies == [[pytest.approx(200 / 3)]] * 2
+    assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits[:, [0, 3]], labels).item())
+    ruled_out = batches([[1., -torch.inf, 0, -torch.inf]], [3])
+    assert 0 < evaluate(model, stream(TASKS, 0, [ruled_out]), return_loss=True)[2] < float('inf')
+
+
+def test_logits_of_another_function_among_other_classes():
+    """As the tasks to come are evaluated: among all classes."""
+    forward = lambda x: -x
+    assert evaluate(Logits(), stream(TASKS, 0, []), loaders=[(1, SECOND)], forward=forward, seen=range(4)) == ([0], [25])
+    assert evaluate(Logits(), stream(TASKS, 0, []), loaders=[(1, SECOND)], forward=lambda x: x, seen=range(4)) == ([25], [75])
+
+
+class Told(Logits):
+    """Right on the task that it is told."""
+    COMPATIBILITY = ['task-il']
+
+    def __init__(self):
+        super().__init__()
+        self.tasks = []
+
+    def forward(self, x, task):
+        self.tasks.append(task)
+        return x
+
+
+def test_a_method_for_task_il_alone_is_told_the_task_and_has_no_class_il_accuracy():
+    model = Told()
+    assert evaluate(model, stream(TASKS, 1, [FIRST, SECOND])) == ([0, 0], [pytest.approx(100 * 2 / 3), 75])
+    assert model.tasks == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize('compatibility', [['class-il', 'task-il'], ['general-continual'], ['domain-il']])
+def test_other_methods_are_not_told(compatibility):
+    class Model(Logits if compatibility == ['domain-il'] else Told):
+        COMPATIBILITY = compatibility
+
+        def forward(self, x, task='nobody says'):
+            assert task == 'nobody says'
+            return x
+    if compatibility == ['domain-il']:
+        Model.forward = lambda self, x: x
+    assert evaluate(Model(), stream(TASKS, 1, [FIRST, SECOND]))[0] == [0, 25]
+
+
+def test_debugging_looks_at_a_few_batches():
+    model = Logits()
+    model.args, model.get_debug_iters = SimpleNamespace(debug_mode=True), lambda: 1
+    assert evaluate(model, stream(TASKS, 0, [FIRST])) == ([100], [100]) and len(model.was_training) == 1
+
+
+def test_batches_with_more_than_images_and_labels():
+    wider = Batches((x, y, 'more', 'and more') for x, y in FIRST)
+    assert evaluate(Logits(), stream(TASKS, 0, [wider])) == evaluate(Logits(), stream(TASKS, 0, [FIRST]))
+
+
+def test_masking_the_classes_of_other_tasks():
+    outputs = torch.arange(8.).reshape(2, 4)
+    assert mask_classes(outputs, stream(TASKS, 1, []), 1) is None
+    assert outputs.tolist() == [[-torch.inf, 1, 2, -torch.inf], [-torch.inf, 5, 6, -torch.inf]]

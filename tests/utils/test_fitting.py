@@ -3,7 +3,6 @@ import time
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 import main
 from models.sgd import Sgd
@@ -16,8 +15,9 @@ from utils.training import train
 def run(parse, few_digits):
     """run(*flags): (model, data set, row) of an SGD run on one task of 80 digits, 5 batches a pass."""
     def start(*flags):
-        flags = ['--lr', '0.05', '--n_splits', '1', '--batch_size', '16', *flags]
-        model, dataset, args = main.initialize(parse('sgd', *flags))
+        fixed = {'--lr': '0.05', '--n_splits': '1', '--batch_size': '16'}
+        fixed = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
+        model, dataset, args = main.initialize(parse('sgd', *fixed, *flags))
         model.passes = []
         model.begin_epoch = lambda epoch, dataset: model.passes.append(epoch)
         return model, dataset, train(model, dataset, args)
@@ -57,29 +57,12 @@ def test_the_true_clock_stops_it(run):
     assert model.task_iteration >= 1 and time.monotonic() - began < 60
 
 
-class Scripted(Sgd):
-    """Its weights say which pass it is in; its logits follow a script."""
-    script = []
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        with torch.no_grad():
-            self.net.classifier.bias.fill_(epoch)
-        return 0
-
-    def forward(self, x):
-        """Right on the first `script[pass]` classes, sure of it."""
-        right = self.script[int(self.net.classifier.bias[0])]
-        logits = torch.zeros(len(x), 10)
-        logits[:, right % 10] = 5
-        return logits
-
-
 @pytest.fixture
 def scripted(parse, few_digits, monkeypatch):
-    """scripted(scores, *flags): the pass whose network was kept, and the number of passes."""
+    """scripted(scores, *flags): the pass whose network was kept, and the number of passes, when evaluations give these scores."""
     def start(scores, *flags):
-        args = parse('sgd', '--lr', '1', '--n_splits', '1', '--n_epochs', '20', '--batch_size', '80', '--fitting_mode', 'early_stopping', *flags)
-        model, dataset, args = main.initialize(args)
+        flags = ['--lr', '1', '--n_splits', '1', '--batch_size', '80', '--fitting_mode', 'early_stopping', *flags]
+        model, dataset, args = main.initialize(parse('sgd', *flags))
         passes = []
         model.begin_epoch = lambda epoch, dataset: passes.append(epoch)
         model.observe = lambda inputs, labels, not_aug_inputs, epoch: model.net.classifier.bias.data.fill_(epoch) * 0
@@ -87,8 +70,8 @@ def scripted(parse, few_digits, monkeypatch):
 
         def scored(model, dataset, last=False, return_loss=False):
             assert last and return_loss
-            value = next(values)
-            return [value], [-1.0], value
+            score = next(values)
+            return [score], [-1.0], score
         monkeypatch.setattr(fitting, 'evaluate', scored)
         train(model, dataset, args)
         return int(model.net.classifier.bias[0]), len(passes)
@@ -103,9 +86,8 @@ def scripted(parse, few_digits, monkeypatch):
     ([5, 4, 3, 2], ['--early_stopping_patience', '1', '--n_epochs', '3'], 2, 3),
 ])
 def test_early_stopping_keeps_the_best_network(scripted, scores, flags, kept, passes):
-    if '--n_epochs' in flags:
-        pytest.importorskip('torch')
-    assert scripted(scores, *flags) == (kept, passes)
+    bound = [] if '--n_epochs' in flags else ['--n_epochs', '20']
+    assert scripted(scores, *bound, *flags) == (kept, passes)
 
 
 def test_early_stopping_looks_at_held_out_samples_of_the_newest_task(run, monkeypatch):

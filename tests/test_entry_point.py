@@ -1,0 +1,69 @@
+"""How a run is started: from the root, through the older path, from Python; and what importing does not do."""
+import os
+import sys
+from types import ModuleType
+
+import pytest
+
+import main
+from tests.conftest import ROOT, files_below, python
+
+QUICK = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--non_verbose', '--n_splits', '1']
+
+
+def test_the_older_path_is_a_link_to_the_same_file():
+    assert os.readlink(ROOT / 'utils' / 'main.py') == '../main.py'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('path', ['main.py', 'utils/main.py'])
+def test_both_paths_run_from_anywhere_and_write_nothing_if_told_so(tiny_weights, tmp_path, path):
+    result = python(ROOT / path, *QUICK, '--weights', tiny_weights, '--disable_log', '1', '--device', 'cpu', cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, ''), result.stderr
+    assert 'Accuracy for 1 task(s)' in result.stdout and not files_below(tmp_path)
+
+
+def test_the_folder_of_the_link_is_not_searched_for_modules(tmp_path):
+    """Else `import conf` or `import errors` of other packages would find ours."""
+    code = (f'import sys; sys.path.insert(0, {str(ROOT / "utils")!r}); sys.path.append({str(ROOT)!r}); import main\n'
+            f'import os; assert sys.path[0] == {str(ROOT)!r}, sys.path\n'
+            'assert not any(os.path.basename(p) == "utils" for p in sys.path), sys.path')
+    result = python('-c', code.replace('import main\n', 'import importlib.util as u; s = u.spec_from_file_location("main", '
+                                                        f'{str(ROOT / "utils" / "main.py")!r}); s.loader.exec_module(u.module_from_spec(s))\n'),
+                    cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize('module, light', [('utils.args', True), ('main', True), ('models', True), ('datasets', True),
+                                           ('models.utils.continual_model', False), ('utils.training', False)])
+def test_importing_does_no_work(tmp_path, module, light):
+    """It stays in the working directory, and what parses arguments leaves torch alone."""
+    code = (f'import os, sys; sys.path.insert(0, {str(ROOT)!r}); before = os.getcwd(); import {module}\n'
+            'assert os.getcwd() == before\nprint("torch" in sys.modules)')
+    result = python('-c', code, cwd=tmp_path)
+    assert result.stdout.strip() == str(not light), result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_from_python_takes_the_command_line(command_line, tiny_weights, tmp_path):
+    code, out, _ = command_line(*QUICK, '--weights', tiny_weights, '--base_path', tmp_path, '--device', 'cpu')
+    assert code == 0 and 'Accuracy for 1 task(s)' in out and files_below(tmp_path)
+
+
+def test_initialising_without_arguments_takes_the_command_line(monkeypatch, tiny_weights, tmp_path):
+    monkeypatch.setattr(sys, 'argv', ['mammoth', *QUICK, '--weights', tiny_weights, '--base_path', str(tmp_path), '--disable_log', '1'])
+    model, dataset, args = main.initialize(None)
+    assert (model.NAME, dataset.N_TASKS, args.lr) == ('sgd', 1, 0.1) and not files_below(tmp_path)
+    from utils.conf import base_path
+    assert base_path() == f'{tmp_path}/'
+
+
+@pytest.mark.parametrize('testing', [False, True])
+def test_variables_from_a_file(monkeypatch, testing):
+    read, package = [], ModuleType('dotenv')
+    package.load_dotenv = read.append
+    package.__spec__ = object()
+    monkeypatch.setitem(sys.modules, 'dotenv', package)
+    monkeypatch.setenv('MAMMOTH_TEST', '1') if testing else monkeypatch.delenv('MAMMOTH_TEST', raising=False)
+    main._environment()
+    assert read == ([] if testing else [ROOT / '.env'])
