@@ -41,6 +41,7 @@ class Joint(ContinualModel):
         self.RAW_STREAM = True
         self.loader.dataset.data = np.concatenate([images for images, _ in self.collected])
         self.loader.dataset.targets = torch.cat([labels for _, labels in self.collected])
+        self.opt = self.get_optimizer()                 # the loop has stepped the rates of the one it began the task with
         scheduler = get_scheduler(self, self.args)
         for _ in range(self.args.n_epochs):
             training_mode(self.net, self.args.bn)

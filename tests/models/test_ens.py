@@ -1,0 +1,85 @@
+"""ENS: one step by hand, against autograd, and what a step leaves alone."""
+import pytest
+import torch
+import torch.nn.functional as F
+
+from main import initialize
+from tests.conftest import refused
+from utils.training import train
+
+pytestmark = pytest.mark.usefixtures('few_digits')
+
+
+@pytest.fixture
+def ens(parse, tmp_path):
+    def build(*flags):
+        fixed = {'--n_classifiers': '6', '--top_k': '3', '--lr': '0.01'}
+        fixed = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
+        return initialize(parse('ens', *fixed, *flags, base_path=tmp_path))[0]
+    return build
+
+
+def unit(count, dim, seed=0):
+    return F.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)))
+
+
+def test_a_step_moves_the_true_column_of_the_nearest_classifiers_by_the_rate(ens):
+    model = ens('--top_k', '1')
+    z = unit(1, model.embedder.dim)
+    before, bias = model.weight.clone(), model.bias.clone()
+    nearest = int((model.keys @ z[0]).argmax())
+    model.learn(z, torch.tensor([4]))
+    moved = model.weight - before
+    torch.testing.assert_close(moved[nearest, 4], 0.01 * z[0].sign(), atol=1e-7, rtol=0)
+    assert model.bias[nearest, 4] == pytest.approx(float(bias[nearest, 4]) + 0.01)
+    moved[nearest, 4] = 0
+    assert not moved.any() and ((model.bias - bias) != 0).sum() == 1
+
+
+def test_a_step_is_the_sign_of_autograds_gradient(ens):
+    model = ens()
+    model.weight.normal_(0, 30, generator=torch.Generator().manual_seed(1))             # so that tanh bends
+    model.args.tau = 20.0
+    z, labels = unit(7, model.embedder.dim, 2), torch.tensor([0, 3, 3, 9, 1, 0, 3])
+    weight, bias = model.weight.clone().requires_grad_(), model.bias.clone().requires_grad_()
+    cosine, chosen = model.select(z)
+    v = 20 * torch.tanh((torch.einsum('bkcd,bd->bkc', weight[chosen], z) + bias[chosen]) / 20)
+    out = (cosine[..., None] * v).sum(1) / cosine.sum(1, keepdim=True)
+    loss = -out[torch.arange(7), labels].mean()
+    loss.backward()
+    torch.testing.assert_close(model.outputs(z), out.detach())
+    before = model.weight.clone(), model.bias.clone()
+    torch.testing.assert_close(model.learn(z, labels), loss.detach())
+    torch.testing.assert_close(model.weight, before[0] - 0.01 * weight.grad.sign())
+    torch.testing.assert_close(model.bias, before[1] - 0.01 * bias.grad.sign())
+
+
+def test_with_equal_keys_and_all_classifiers_the_output_is_their_mean(ens):
+    model = ens('--top_k', '6')
+    z = unit(5, model.embedder.dim)
+    model.keys[:] = z.mean(0)
+    v = 250 * torch.tanh((torch.einsum('mcd,bd->bmc', model.weight, z) + model.bias) / 250)
+    torch.testing.assert_close(model.outputs(z), v.mean(1))
+
+
+def test_keys_from_data_have_its_mean_and_deviation(ens):
+    model = ens('--keys', 'data', '--n_classifiers', '3000')
+    z = unit(50, model.embedder.dim) * 0.1 + 0.3
+    model._fit_keys(z)
+    expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=torch.Generator().manual_seed(0)) * z.std(0, correction=0))
+    torch.testing.assert_close(model.keys.mean(0), expected.mean(0), atol=0.01, rtol=0.05)
+    assert model.fitted_keys
+
+
+def test_more_answers_than_classifiers_are_refused(ens):
+    with refused('--top_k 9', '6 classifiers'):
+        ens('--top_k', '9')
+
+
+def test_features_come_from_the_cache_the_second_time(parse, tmp_path):
+    for _ in range(2):
+        model, dataset, args = initialize(parse('ens', '--n_classifiers', '6', '--top_k', '2', base_path=tmp_path))
+        calls, features = [], model.embedder.features
+        model.embedder.features = lambda x, f=features, c=calls: (c.append(len(x)), f(x))[1]
+        row = train(model, dataset, args)
+    assert not calls and row['final_accuracy'] >= 0

@@ -1,0 +1,87 @@
+"""GDumb: rates, CutMix, and a result that depends on the buffer's content alone."""
+import pytest
+import torch
+
+from main import initialize
+from models.gdumb import learning_rates
+from utils.augmentations import cutmix_data
+from utils.training import train
+
+pytestmark = pytest.mark.usefixtures('few_digits')
+FLAGS = ['--buffer_size', '30', '--fitting_epochs', '2', '--n_splits', '3']
+
+
+def test_rates_of_warm_restarts_by_hand():
+    rates = learning_rates('restarts', 9, 0.05, 5e-4)
+    assert rates == pytest.approx([.005, .05, .05, .02525, .05, .0427513, .02525, .0077487, .05], abs=1e-6)
+
+
+def test_rates_of_one_cosine():
+    rates = learning_rates('cosine', 5, 0.05, 5e-4)
+    assert (rates[0], rates[2], rates[-1]) == pytest.approx((0.05, 0.02525, 5e-4)) and rates == sorted(rates, reverse=True)
+    assert learning_rates('cosine', 1, 0.05, 5e-4) == [0.05] and learning_rates('cosine', 0, 1, 0) == []
+
+
+def test_the_same_content_in_other_rows_gives_the_same_network(parse):
+    model, dataset, args = initialize(parse('gdumb', *FLAGS))
+    train(model, dataset, args)
+    before = model.net.get_params().clone()
+    rows = torch.randperm(30)
+    model.buffer.examples, model.buffer.labels = model.buffer.examples[rows], model.buffer.labels[rows]
+    model.net.set_params(torch.rand_like(before))
+    model.fit()
+    assert torch.equal(model.net.get_params(), before)
+    model.buffer.labels[0] = (model.buffer.labels[0] + 1) % 10
+    model.fit()
+    assert not torch.equal(model.net.get_params(), before)
+
+
+def test_nothing_is_learned_before_the_last_task_unless_asked_for(parse):
+    for every, fits in ((0, 1), (1, 3)):
+        model, dataset, args = initialize(parse('gdumb', *FLAGS, '--fit_every_task', every))
+        start, count, fit = model.net.get_params().clone(), [], model.fit
+        model.fit = lambda fit=fit, count=count: (count.append(1), fit())
+        for _ in range(2):
+            train_loader, _ = dataset.get_data_loaders()
+            model.meta_begin_task(dataset)
+            for inputs, labels, plain in train_loader.serve(False, True, 'cpu'):
+                model.meta_observe(inputs, labels, plain, epoch=0)
+            model.meta_end_task(dataset)
+        assert torch.equal(model.net.get_params(), start) == (not every) and len(count) == 2 * every
+        assert fits == 1 + len(count)
+
+
+def test_the_pretrained_network_comes_back_with_a_new_head(parse):
+    model, dataset, args = initialize(parse('gdumb', '--buffer_size', '30', '--fitting_epochs', '0'))
+    pristine = {k: v.clone() for k, v in model.net.state_dict().items()}
+    train(model, dataset, args)
+    for name, value in model.net.state_dict().items():
+        assert torch.equal(value, pristine[name]) != name.startswith('classifier.')
+
+
+@pytest.mark.parametrize('flag', ['--lr', '--optimizer', '--minibatch_size'])
+def test_flags_without_effect_are_refused(parse, flag):
+    from tests.conftest import refused
+    with refused(flag, 'gdumb'):
+        parse('gdumb', *FLAGS, flag, {'--optimizer': 'adam'}.get(flag, '1'))
+
+
+def test_cutmix_replaces_a_box_and_its_share_is_the_area_left():
+    x, y = torch.arange(6.0)[:, None, None, None].expand(6, 3, 10, 12).clone(), torch.arange(6)
+    for seed in range(30):
+        mixed, y_a, y_b, share = cutmix_data(x, y, 1.0, force=True, generator=torch.Generator().manual_seed(seed))
+        assert torch.equal(y_a, y) and sorted(y_b.tolist()) == list(range(6))
+        for i in range(6):
+            own, other = (mixed[i] == i), (mixed[i] == y_b[i])
+            assert (own | other).all()
+            if y_b[i] != i:
+                assert own[0].float().mean() == pytest.approx(share, abs=1e-6)
+                rows, columns = other[0].any(1).nonzero(), other[0].any(0).nonzero()
+                if len(rows):                                   # a full rectangle
+                    assert other[0].sum() == (rows.max() - rows.min() + 1) * (columns.max() - columns.min() + 1)
+
+
+def test_cutmix_happens_as_often_as_its_coin_says():
+    x, y, generator = torch.rand(2, 3, 8, 8), torch.arange(2), torch.Generator().manual_seed(0)
+    mixed = sum(cutmix_data(x, y, 1.0, 0.3, generator=generator)[0] is not x for _ in range(400))
+    assert 85 < mixed < 160 and cutmix_data(x, y, 0.0)[3] == 1.0
