@@ -39,7 +39,8 @@ class ScrollModel(ContinualModel):
                      'bn': 'psi is frozen',
                      'eval_epochs': 'SCROLL sees every sample once', 'fitting_mode': 'SCROLL sees every sample once',
                      'inference_only': 'it knows nothing before it has learned',
-                     'scheduler_mode': 'SCROLL learns online without steps', 'lr_milestones': 'SCROLL learns online without steps',
+                     'scheduler_mode': 'SCROLL learns online without steps',
+                     'lr_milestones': 'SCROLL learns online without steps',
                      'sched_multistep_lr_gamma': 'SCROLL learns online without steps', 'distributed': 'psi runs on one device',
                      'code_optimization': 'its features are to be the same to the last bit'}
 

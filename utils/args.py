@@ -104,7 +104,8 @@ def given_flags(parser: ArgumentParser, argv) -> set:
         action = parser._option_string_actions.get(option)
         if action is not None:
             if action.dest in found:
-                twice = f'{option} is given 2 times' if found[action.dest] == option else f'{found[action.dest]} and {option} say the same'
+                first = found[action.dest]
+                twice = f'{option} is given 2 times' if first == option else f'{first} and {option} say the same'
                 raise UserError(f'{twice}: give one of them')
             found[action.dest] = option
     return set(found)

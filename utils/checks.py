@@ -6,7 +6,8 @@ from utils.errors import UserError
 
 _STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq', 'early_stopping_epsilon')
 _HAS_EFFECT = (         # flags; whether they have an effect in a run with these arguments; what they need
-    (('n_epochs',), lambda a, _: a.fitting_mode in ('epochs', 'early_stopping') or a.lr_scheduler == 'cosine', '--fitting_mode epochs'),
+    (('n_epochs',), lambda a, _: a.fitting_mode in ('epochs', 'early_stopping') or a.lr_scheduler == 'cosine',
+     '--fitting_mode epochs'),
     (('n_iters',), lambda a, _: a.fitting_mode == 'iters', '--fitting_mode iters'),
     (('fitting_minutes',), lambda a, _: a.fitting_mode == 'time', '--fitting_mode time'),
     (_STOPPING, lambda a, _: a.fitting_mode == 'early_stopping', '--fitting_mode early_stopping'),
@@ -38,7 +39,7 @@ def check_flags(args, given: set) -> None:
     for mode, flag in (('iters', 'n_iters'), ('time', 'fitting_minutes')):
         if args.fitting_mode == mode and getattr(args, flag) is None:
             raise UserError(f'--fitting_mode {mode} needs --{flag}')
-    if 1 == bool(args.wandb_entity) + bool(args.wandb_project):
+    if bool(args.wandb_entity) != bool(args.wandb_project):
         raise UserError('--wandb_entity and --wandb_project belong together: give both of them')
     if args.distributed == 'ddp':
         raise UserError('--distributed ddp: streams are learned by one process; use dp, or leave the flag out')

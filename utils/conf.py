@@ -6,7 +6,6 @@ from pathlib import Path
 
 from utils.errors import UserError
 
-
 _run = dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')        # what files written for Mammoth ask for
 
 

@@ -50,8 +50,8 @@ class Iterations(Epochs):
 
     def end_epoch(self, epoch, batches):
         if not batches:
-            raise UserError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has not one whole batch; use a '
-                            'smaller --batch_size, or --drop_last 0')
+            raise UserError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has not one whole batch: '
+                            'use a smaller --batch_size, or --drop_last 0')
 
 
 class Minutes(Iterations):

@@ -86,7 +86,8 @@ def finish(model, dataset, args, arguments: dict, record: Record, folders: dict)
     setting, row = next(iter(rows.items()))
     if not args.disable_log:
         points = [(i + 1, row[f'task{i + 1}']) for i in range(dataset.N_TASKS) if f'task{i + 1}' in row]
-        paths['plot'] = plots.accuracy_curve(folders[setting] / 'plots' / f'{record.run}.png', {model.NAME: points, **model.curves()},
+        curves = {model.NAME: points, **model.curves()}
+        paths['plot'] = plots.accuracy_curve(folders[setting] / 'plots' / f'{record.run}.png', curves,
                                              f'{model.NAME} on {dataset.NAME}, {spec}')
     _print_summary(model, rows, record, paths)
     return row
@@ -130,7 +131,8 @@ def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
     for name in _METRICS:
         known = {label(setting): row[name] for setting, row in rows.items() if row[name] is not None}
         if known:
-            print(f"{name.replace('_', ' ').title()}: " + ' \t '.join(f'[{which}]: {value:.2f}' for which, value in known.items()))
+            values = ' \t '.join(f'[{which}]: {value:.2f}' for which, value in known.items())
+            print(f"{name.replace('_', ' ').title()}: {values}")
     for line in model.summary():
         print(f'  {line}')
     print('  seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))

@@ -81,7 +81,7 @@ def _learn_task(model, dataset, loader, args, record, tracker) -> None:
                        total=few or (len(loader) if hasattr(loader, '__len__') else None), disable=args.non_verbose or None,
                        mininterval=0.5)
             losses, batches = LossWatch(f'task {dataset.c_task + 1}, epoch {epoch + 1}'), 0
-            for batches, batch in enumerate(bar, 1):
+            for batch in bar:
                 if not model.RAW_STREAM:
                     batch = [x.to(model.device) for x in batch]
                 inputs, labels, not_aug_inputs, *extras = batch
@@ -89,7 +89,7 @@ def _learn_task(model, dataset, loader, args, record, tracker) -> None:
                 labels = labels.long()
                 with _enough_for_batch_norms(model.net, _count(model, labels)):
                     loss = model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras)))
-                record.images += len(labels)
+                record.images, batches = record.images + len(labels), batches + 1
                 if losses.add(loss):
                     told = dict(loss=losses.mean, lr=model.opt.param_groups[0]['lr']) if model.opt else dict(loss=losses.mean)
                     bar.set_postfix({name: f'{value:.3g}' for name, value in told.items()}, refresh=False)

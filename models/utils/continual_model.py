@@ -191,15 +191,15 @@ class ContinualModel(nn.Module):
     def meta_observe(self, inputs, labels, not_aug_inputs, **extra):
         """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names; all, if it has `**kwargs`.
 
-        Samples without a label (-1) are left out, unless the method is made for such (`cssl`); without any others there is no step.
+        Samples without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of these alone is skipped.
 
         Raises:
             UserError: it needs a field that the batches do not have.
         """
         parameters = inspect.signature(self.observe).parameters
         for name, parameter in list(parameters.items())[3:]:
-            needed = parameter.default is parameter.empty and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            if needed and name not in extra:
+            catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            if parameter.default is parameter.empty and not catches_all and name not in extra:
                 raise UserError(f'--model {self.NAME} needs {name} with each batch, which this stream does not give'
                                 + (': it comes with --noise_rate' if name == 'true_labels' else ''))
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
