@@ -319,7 +319,6 @@ def test_a_buffer_that_mammoth_pickled_is_left_alone(tmp_path, monkeypatch):
     content = mammoth_content() | dict(buffer=buffer)
     path = saved(tmp_path / 'old', content)
     monkeypatch.setattr(Buffer, '__setstate__', lambda *a: pytest.fail('called'), raising=False)
-    monkeypatch.setattr(Buffer, '__setstate__', lambda *a: pytest.fail('called'), raising=False)
     assert weights.load(path).backbone == 'resnet18-cifar'
 
 
