@@ -7,6 +7,7 @@ demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: 
 All state is kept under the labels of the files, so that renaming classes (`--permute_classes`) changes no digest.
 """
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from scroll.adaptation import MODES, Adaptation
 from scroll.exemplars import STRATEGIES
 from scroll.images import Augmentation
 from scroll.learner import CLASSIFIERS, Scroll
+from scroll.ridge_lambda import AUTO
 from utils import binary_to_boolean_type
 from utils.args import add_rehearsal_args, real, whole
 from utils.errors import UserError
@@ -27,11 +29,17 @@ from utils.evaluate import evaluate
 _EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on chunks, the learner on segments
 
 
+def _ridge_lambda(text):
+    """Command-line type: a number above 0, or 'auto'."""
+    return text if text == AUTO else real(positive=True)(text)
+
+
 class ScrollModel(ContinualModel):
     """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
     RAW_STREAM = ONLINE = True
+    TRANSIENT = ('_unfinished', '_glanced')     # made again from the unfinished segment
     REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr and --classifier_lr',
                      'optimizer': 'SCROLL adapts with AdaDelta', 'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
                      'optim_mom': 'SCROLL adapts with AdaDelta', 'optim_nesterov': 'SCROLL adapts with AdaDelta',
@@ -49,7 +57,8 @@ class ScrollModel(ContinualModel):
         add_rehearsal_args(parser)
         flag = parser.add_argument_group('SCROLL, online stage').add_argument
         flag('--predictor', choices=CLASSIFIERS, default='ridge', help='classifier of f_T')
-        flag('--ridge_lambda', type=real(positive=True), default=0.1, help='ridge: added to the Gram matrix (sum, not mean)')
+        flag('--ridge_lambda', type=_ridge_lambda, default=0.1,
+             help="ridge: added to the Gram matrix (sum, not mean); 'auto': chosen from the statistics (GCV)")
         flag('--ridge_targets', choices=predictors.TARGETS, default='pm1', help='ridge: +-1 or one-hot')
         flag('--ncc_bias', choices=predictors.NCC_BIASES, default='exact', help="ncc: -|c|^2/2, the paper's -|c|^2, or none")
         flag('--buffer_strategy', choices=STRATEGIES, default='herding', help='which samples of a class are kept')
@@ -93,6 +102,7 @@ class ScrollModel(ContinualModel):
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
         self.online_curve, self.accuracies = [], None
         self._segment, self._waiting = [], []
+        self._unfinished, self._glanced = None, 0
         self._force_online = False
 
     def get_parameters(self):
@@ -127,6 +137,7 @@ class ScrollModel(ContinualModel):
         if self._segment:
             self._waiting.append(tuple(np.concatenate(part) for part in zip(*self._segment)))
             self._segment = []
+        self._unfinished, self._glanced = None, 0
         if sum(len(labels) for _, labels in self._waiting) >= _EMBED_AT_ONCE:
             self._learn()
 
@@ -147,6 +158,30 @@ class ScrollModel(ContinualModel):
         self._waiting = []
         self.seconds['embedding'] += embedded - began
         self.seconds['statistics'] += time.perf_counter() - embedded
+
+    @contextmanager
+    def mid_stream(self):
+        """f_T of all samples so far, also of those of a segment that has not ended; what the learner knows stays as it is.
+
+        Samples of an unfinished segment are embedded when they are first needed, and again (from the cache) at its end.
+        """
+        self._learn()
+        learner, new = self.learner, self._segment[self._glanced:]
+        online = {**learner.get_params(), 'buffer_size': 0}
+        if new:
+            self._unfinished = self._unfinished or Scroll(**online)
+            self._unfinished.partial_fit(*(np.concatenate(part) for part in zip(*new)))
+            self._glanced = len(self._segment)
+        if self._unfinished is not None:
+            known = [part for part in (learner, self._unfinished) if hasattr(part, 'statistics_')]
+            self.learner = Scroll(**online)
+            self.learner.load_state_dict(known[0].state_dict() | dict(adapted=False))
+            for part in known[1:]:
+                self.learner.merge(part)
+        try:
+            yield
+        finally:
+            self.learner = learner
 
     def _adapt(self) -> None:
         began = time.perf_counter()
@@ -189,6 +224,8 @@ class ScrollModel(ContinualModel):
         online, final = self.accuracies
         lines = [f'statistics {self.learner.digest()[:16]}, f_T {self.learner.predictor().digest()[:16]} '
                  f'(same under every schedule, on this kind of hardware)']
+        if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:
+            lines += [f'ridge lambda {self.learner.ridge_lambda_:g}, chosen from the statistics']
         if self.learner.adapted_ is not None:
             adapted = self.learner.adapted_
             lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(self.learner.buffer_)} samples, logit '
@@ -204,7 +241,7 @@ class ScrollModel(ContinualModel):
         row = dict(online_accuracy=online, adapted_accuracy=None, statistics_digest=learner.digest(),
                    online_digest=learner.predictor().digest(), psi_digest=self.embedder.psi_digest,
                    embedding_digest=self.embedder.digest, buffered=0, buffer_digest=None, adapted_digest=None,
-                   adapted_mode=None, initial_scale=None, final_scale=None)
+                   adapted_mode=None, initial_scale=None, final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
         if learner.buffer_ is not None:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
         if adapted is not None:

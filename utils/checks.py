@@ -59,6 +59,8 @@ def check_method(model, dataset, args, given: set) -> None:
     for flag, why in model.REFUSED_FLAGS.items():
         if flag in given:
             raise UserError(f'--{flag} has no effect on --model {args.model}: {why}')
+    if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
+        raise UserError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, or --eval_epochs')
     if args.eval_future and not hasattr(model, 'future_forward'):
         raise UserError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no FutureModel)')
     task_free = dataset.is_task_free(args)

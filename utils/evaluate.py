@@ -68,6 +68,22 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     return (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
 
 
+@torch.no_grad()
+def accuracy_on_classes(model, dataset, classes: list) -> float:
+    """Accuracy in percent over the test samples so far that are of these classes, chosen among these."""
+    allowed, hits, size = torch.as_tensor(classes).to(model.device), 0, 0
+    with eval_mode(model.net):
+        for loader in dataset.test_loaders:
+            for inputs, labels, *_ in _batches(loader, model):
+                labels = labels.to(model.device)
+                wanted = torch.isin(labels, allowed)
+                if wanted.any():
+                    logits = model(inputs.to(model.device))[wanted]
+                    hits += (allowed[logits[:, allowed].argmax(1)] == labels[wanted]).sum().item()
+                    size += len(logits)
+    return 100 * hits / max(1, size)
+
+
 def _batches(loader, model):
     """The loader's batches, as the method wants them; with `--debug_mode` a few."""
     serve(loader, model)

@@ -157,6 +157,8 @@ def add_management_args(parser) -> None:
                                          '(default: the GPU with most free memory, if there is one)')
     group.add_argument('--notes', help='free text, kept in the results')
     group.add_argument('--eval_epochs', type=whole(1), help='also evaluate every so many epochs')
+    group.add_argument('--eval_every', type=whole(1),
+                       help='also evaluate every so many samples of the stream, on the classes that have come (anytime accuracy)')
     group.add_argument('--enable_other_metrics', type=binary_to_boolean_type, default=False,
                        help='forward and backward transfer, forgetting')
     group.add_argument('--non_verbose', type=binary_to_boolean_type, nargs='?', const=True, default=False,

@@ -2,16 +2,16 @@
 from pathlib import Path
 
 
-def accuracy_curve(path: Path, curves: dict, title: str) -> Path:
+def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen') -> Path:
     """Draw one line a curve, mean accuracy on the classes seen after each task, into a PNG file.
 
     Args:
-        curves: name -> list of (task, accuracy in percent).
+        curves: name -> list of (task, accuracy in percent). seen: what is counted in place of tasks.
     """
     figure, axes = _new_figure()
     for name, points in curves.items():
         axes.plot(*zip(*points), marker='o', markersize=4, label=name)
-    axes.set(xlabel='tasks seen', ylabel='accuracy on the classes seen (%)', title=title, ylim=(0, 100))
+    axes.set(xlabel=seen, ylabel='accuracy on the classes seen (%)', title=title, ylim=(0, 100))
     axes.grid(alpha=0.3)
     axes.legend()
     return _save(figure, path)

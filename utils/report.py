@@ -26,6 +26,7 @@ class Record:
         class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: samples of each task's test set.
         before, untrained: (class-il, task-il) lists for forward transfer. seconds: by stage. images: stream images seen.
         later: (class-il, task-il) lists on the tasks to come, one for each task that others follow.
+        anytime: `utils.anytime.Anytime`, at the end of the run.
         test, real_sizes: (class-il, task-il) on the real test set at the end of a run on held-out samples, and its sizes.
     """
 
@@ -34,7 +35,7 @@ class Record:
         self.first, self.class_il, self.task_il, self.test_sizes = first, [], [], []
         self.before, self.untrained, self.later = ([], []), ([], []), []
         self.seconds = dict(stream=0.0, evaluation=0.0)
-        self.images, self.test, self.real_sizes = 0, None, None
+        self.images, self.test, self.real_sizes, self.anytime = 0, None, None, None
 
 
 class Stopwatch:
@@ -87,8 +88,11 @@ def finish(model, dataset, args, arguments: dict, record: Record, folders: dict)
     if not args.disable_log:
         points = [(i + 1, row[f'task{i + 1}']) for i in range(dataset.N_TASKS) if f'task{i + 1}' in row]
         curves = {model.NAME: points, **model.curves()}
-        paths['plot'] = plots.accuracy_curve(folders[setting] / 'plots' / f'{record.run}.png', curves,
-                                             f'{model.NAME} on {dataset.NAME}, {spec}')
+        title, folder = f'{model.NAME} on {dataset.NAME}, {spec}', folders[setting] / 'plots'
+        paths['plot'] = plots.accuracy_curve(folder / f'{record.run}.png', curves, title)
+        if record.anytime.curve:
+            paths['anytime plot'] = plots.accuracy_curve(folder / f'{record.run}-anytime.png', {model.NAME: record.anytime.curve},
+                                                         title, 'samples seen')
     _print_summary(model, rows, record, paths)
     return row
 
@@ -107,7 +111,7 @@ def _at_the_end(record: Record, which: int) -> dict:
     R = (record.class_il, record.task_il)[which]
     row = dict(final_accuracy=round(float(np.average(R[-1], weights=record.test_sizes)), 4),
                average_incremental_accuracy=round(metrics.average_incremental_accuracy(R), 4),
-               accuracy_per_task=json.dumps(np.round(R[-1], 4).tolist()))
+               accuracy_per_task=json.dumps(np.round(R[-1], 4).tolist()), **record.anytime.results())
     if record.test:
         row |= dict(test_accuracy=round(float(np.average(record.test[which], weights=record.real_sizes)), 4),
                     test_accuracy_per_task=json.dumps(np.round(record.test[which], 4).tolist()))
@@ -125,9 +129,10 @@ def _about(model, record: Record) -> dict:
 def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
     print('\nSummary')
     for setting, row in rows.items():
+        anytime = f", anytime {row['anytime_accuracy']:.2f} %" if record.anytime.curve else ''
         test = f", on the real test set {row['test_accuracy']:.2f} %" if record.test else ''
         print(f"  {setting}: final accuracy {row['final_accuracy']:.2f} %, average incremental "
-              f"{row['average_incremental_accuracy']:.2f} %{test}")
+              f"{row['average_incremental_accuracy']:.2f} %{test}{anytime}")
     for name in _METRICS:
         known = {label(setting): row[name] for setting, row in rows.items() if row[name] is not None}
         if known:

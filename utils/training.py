@@ -9,6 +9,7 @@ import torch
 from tqdm import tqdm
 
 from utils import results
+from utils.anytime import Anytime
 from utils.conf import results_folder
 from utils.errors import UserError
 from utils.evaluate import evaluate, serve
@@ -32,6 +33,7 @@ def train(model, dataset, args) -> dict:
     tasks, first = _part_of_the_stream(dataset, args)
     record, began = Record(first), time.perf_counter()
     tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
+    anytime = Anytime(model, dataset, args.eval_every)
     later = _later_loaders(model, dataset) if args.eval_future else []
     if args.enable_other_metrics:
         loaders = [(t, dataset.test_loader(t)) for t in range(tasks)]
@@ -45,7 +47,7 @@ def train(model, dataset, args) -> dict:
             for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
                 row += accuracies
         if task >= first and not args.inference_only:
-            _learn_task(model, dataset, train_loader, args, record, tracker)
+            _learn_task(model, dataset, train_loader, args, record, tracker, anytime)
         with Stopwatch(record.seconds, 'stream'):
             model.meta_end_task(dataset)
         if task >= first:
@@ -55,6 +57,7 @@ def train(model, dataset, args) -> dict:
     if args.validation and hasattr(dataset, 'without_validation'):
         _evaluate_for_real(model, dataset, record)
     record.seconds['total'] = time.perf_counter() - began
+    record.anytime = anytime
     row = finish(model, dataset, args, arguments, record, folders)
     tracker.finish(row)
     return row
@@ -69,7 +72,7 @@ def _part_of_the_stream(dataset, args) -> tuple:
     return last, first
 
 
-def _learn_task(model, dataset, loader, args, record, tracker) -> None:
+def _learn_task(model, dataset, loader, args, record, tracker, anytime) -> None:
     serve(loader, model)
     scheduler, fitting, epoch = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset), 0
     few = model.get_debug_iters() if args.debug_mode else None
@@ -96,6 +99,8 @@ def _learn_task(model, dataset, loader, args, record, tracker) -> None:
                     tracker.log(told, record.images)
                 if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()
+                if anytime.add(labels):
+                    tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
                 if fitting.end_batch():
                     break
             if scheduler and args.scheduler_mode == 'epoch':

@@ -14,6 +14,7 @@ from datasets.utils.loader import ImageLoader, InMemoryDataset
 from scroll.errors import InputError
 from scroll.images import Preprocessing
 from scroll.randomness import stream_seed
+from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
 from utils.args import whole
 from utils.augmentations import BatchTransform, PlainTransform, apply_transform
@@ -43,8 +44,7 @@ class ScheduledDataset(ContinualDataset):
     def get_parser(parser):
         group = parser.add_argument_group('stream')
         group.add_argument('--n_splits', type=whole(1), help='tasks of whole classes, short for --schedule split:<n>')
-        group.add_argument('--schedule', help='split:<n>[,order=label|random|0-1-2..], iid or '
-                                               'gaussian[:sigma=<s>], and [,batch=<b>]')
+        group.add_argument('--schedule', help=GRAMMAR.replace('%', '%%'))
         group.add_argument('--input_size', type=whole(8), help='pixels the network gets (default: what psi was trained at)')
         return parser
 

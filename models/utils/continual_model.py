@@ -15,6 +15,7 @@ A method file defines a subclass with a `NAME` and an `observe`; the training lo
             return loss
 """
 import inspect
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -126,6 +127,11 @@ class ContinualModel(nn.Module):
 
     def end_eval(self, dataset, accs):
         """Called after each evaluation with (class-il, task-il) accuracies per task, in percent."""
+
+    @contextmanager
+    def mid_stream(self):
+        """Around an evaluation within a task (`--eval_every`): make ready to predict, and take it back afterwards."""
+        yield
 
     def results(self) -> dict:
         """Columns of its own for the results row, asked for once, at the end of the run."""
