@@ -6,6 +6,7 @@ import pytest
 import safetensors.torch
 
 import main
+from backbone import weights
 from datasets.utils import readers
 from tests.conftest import ROOT, files_below, python, refused, save_tiny
 
@@ -137,6 +138,13 @@ def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, caps
     out = capsys.readouterr().out
     assert end.value.code in (0, None) and '--permute_classes' in out
     assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(weights)
+
+
+def test_help_names_every_published_checkpoint(capsys):
+    with pytest.raises(SystemExit):
+        main.parse_args(['--help'])
+    out = capsys.readouterr().out
+    assert not [name for name in weights.PUBLISHED if name not in out]
 
 
 def test_help_is_given_while_required_flags_are_missing(tiny_weights, capsys):
