@@ -61,9 +61,8 @@ def add_selection_args(parser) -> None:
     group.add_argument('--dataset', required=True, help='data set; see the end of --help')
     group.add_argument('--backbone', help='architecture (default: what the weights were made for)')
     group.add_argument('--weights', help="pre-trained psi: a shipped name, a file, 'none' to start from scratch, a published "
-                                         'checkpoint (url-resnet18, sdl-resnet18, rfs-resnet12, byol-resnet50; '
-                                         "if it is not there, the error says where to fetch it), or torchvision's (ResNet18_Weights.IMAGENET1K_V1) "
-                                         '(default: compact)')
+                                         'checkpoint (url-resnet18, sdl-resnet18, rfs-resnet12, byol-resnet50; the error says '
+                                         "where to get it), or torchvision's (ResNet18_Weights.IMAGENET1K_V1) (default: compact)")
     group.add_argument('--model_config', choices=('default', 'base', 'best'),
                        help='which values of models/config/<model>.yaml to take')
     group.add_argument('--load_best_args', dest='model_config', action='store_const', const='best', default=argparse.SUPPRESS,
