@@ -1,0 +1,177 @@
+"""How far apart schedules of one data set lead a learner: formulas over a set of schedules, and the verdict.
+
+    >>> spread([40.0, 36.0, 44.0, 40.0]).worst, order_disparity([[50, 80], [70, 80]])
+    (36.0, (10.0, 20.0))
+"""
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from scroll.errors import InputError
+
+
+def anytime_accuracy(hits: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """float (P,), percent: a(n), accuracy over all test samples of the classes seen (Koh et al. 2022).
+
+    Args:
+        hits: int (P, K). sizes: int (K,), test samples of each class. seen: bool (P, K).
+    """
+    return 100 * (hits * seen).sum(axis=1) / (sizes * seen).sum(axis=1)
+
+
+def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
+    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal): area under the anytime accuracy.
+
+    Args:
+        samples: int (P,), n_k, increasing to N. accuracies: (P,).
+    """
+    return float((np.asarray(accuracies) * np.diff(samples, prepend=0)).sum() / samples[-1])
+
+
+def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray, points: np.ndarray) -> float:
+    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), R[i, j] the accuracy on task j after task i, over the tasks i
+    that are looked at.
+
+    Args:
+        hits: int (P, K), test samples of each class predicted right after each of `points`. sizes: int (K,), test samples.
+        tasks: int (K,), the task that brings each class. points: int (P,), tasks i, counted as in `tasks`.
+    """
+    means = []
+    for row, point in zip(hits, points):
+        seen = tasks <= point
+        right, count = (np.bincount(tasks[seen], weights=x[seen]) for x in (row, sizes))
+        means.append(100 * (right[count > 0] / count[count > 0]).mean())
+    return float(np.mean(means))
+
+
+class Spread(NamedTuple):
+    """Accuracies of R schedules: their mean, deviation (over R - 1), smallest and largest, range, mean of the worst tenth,
+    and (mean - worst) / mean."""
+    mean: float
+    deviation: float
+    worst: float
+    best: float
+    range: float
+    cvar10: float
+    relative_loss: float
+
+
+def spread(accuracies) -> Spread:
+    """How accuracies (R,) differ; InputError of none."""
+    a = np.asarray(accuracies, np.float64)
+    if not len(a):
+        raise InputError('there are no accuracies to compare')
+    mean, worst, best = float(a.mean()), float(a.min()), float(a.max())
+    mean = min(max(mean, worst), best)                                          # rounding must not make equal ones differ
+    deviation = float(np.std(a, ddof=1)) if len(a) > 1 and best > worst else 0.0
+    return Spread(mean, deviation, worst, best, best - worst, cvar(a, 0.1), (mean - worst) / mean if mean else 0.0)
+
+
+def cvar(accuracies, share: float) -> float:
+    """Conditional value at risk, the mean of the worst `share` of accuracies (R,) (Rockafellar and Uryasev 2000, for a loss
+    that takes R values equally often): with m = share R, the floor(m) worst and m - floor(m) of the next, over m; of at least
+    one."""
+    a = np.sort(np.asarray(accuracies, np.float64))
+    m = max(1.0, round(share * len(a), 9))                                      # 0.1 * 30 is not 3
+    weights = np.clip(m - np.arange(len(a)), 0, 1)
+    return float(np.clip((a * weights).sum() / m, a[0], a[-1]))
+
+
+def order_disparity(accuracies) -> tuple:
+    """(AOPD, MOPD) of accuracies (R, K), of K tasks or classes under R schedules (Yoon et al. 2020).
+
+    OPD_k = max_r P_k^r - min_r P_k^r; the mean and the maximum over k. Of classes, since tasks differ between schedules.
+    """
+    opd = np.ptp(np.asarray(accuracies, np.float64), axis=0)
+    return float(opd.mean()), float(opd.max())
+
+
+def class_accuracies(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """float (R, K), percent: accuracy on the samples of each class. predictions: (R, N). labels: (N,)."""
+    right = np.asarray(predictions) == labels
+    return np.stack([100 * right[:, labels == c].mean(axis=1) for c in np.unique(labels)], axis=1)
+
+
+def disagreement(predictions: np.ndarray, times=None) -> float:
+    """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules.
+
+    With n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
+
+    Args:
+        predictions: (D, N) distinct rows of predictions. times: int (D,), how many schedules gave each; None: one.
+    """
+    predictions = np.asarray(predictions)
+    times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
+    total = int(times.sum())
+    if total < 2:
+        return 0.0
+    labels, index = np.unique(predictions, return_inverse=True)
+    votes = np.zeros((predictions.shape[1], len(labels)), np.int64)
+    for row, n in zip(index.reshape(predictions.shape), times):
+        votes[np.arange(len(row)), row] += n
+    agreeing = int((votes * (votes - 1)).sum())
+    return 100 * (1 - agreeing / (predictions.shape[1] * total * (total - 1)))
+
+
+def largest_weight_difference(weights) -> float:
+    """max over pairs of schedules and over weights of |w_r - w_s|; infinite for weights that are not finite or not as many.
+
+    Args:
+        weights: an iterable of arrays (P,); the largest and the smallest of each weight say it all.
+    """
+    low = high = None
+    for row in weights:
+        row = np.asarray(row, np.float64)
+        if low is not None and row.shape != low.shape:
+            return float('inf')
+        low, high = (row, row) if low is None else (np.minimum(low, row), np.maximum(high, row))
+    gap = float((high - low).max(initial=0))
+    return gap if np.isfinite(gap) else float('inf')
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What R schedules did to one method.
+
+    Attributes:
+        schedules: R. identical: whether each digest that was claimed to be the same under all schedules is.
+        distinct: name -> how many different digests there are.
+        weight_difference: largest, absolute. disagreement: percent of test samples, mean over pairs.
+        final, incremental: `Spread` of the final and of the average incremental accuracy, percent.
+        aopd, mopd: order-normalised disparity of classes, points of accuracy.
+    """
+    schedules: int
+    identical: bool
+    distinct: dict
+    weight_difference: float
+    disagreement: float
+    final: Spread
+    incremental: Spread
+    aopd: float
+    mopd: float
+
+    def sentence(self) -> str:
+        """The verdict in a line."""
+        if self.identical:
+            return f'bit-identical under {self.schedules} schedules'
+        return (f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} apart, two '
+                f'predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy {self.final.worst:.2f} to '
+                f'{self.final.best:.2f} %')
+
+
+def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
+    """The verdict over R schedules.
+
+    Args:
+        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose digests are claimed to be equal.
+        outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R.
+        labels: (N,), of the test samples. final, incremental: R accuracies, percent.
+    """
+    distinct = {name: len({d for d in values if d is not None}) for name, values in digests.items()}
+    identical = all(len({d for d, c in zip(digests[name], claims) if c and d is not None}) <= 1
+                    for name, claims in claimed.items())
+    times, weights, predictions = zip(*outcomes.values())
+    predictions = np.stack(predictions)
+    return Verdict(len(final), identical, distinct, largest_weight_difference(weights), disagreement(predictions, times),
+                   spread(final), spread(incremental), *order_disparity(class_accuracies(predictions, labels)))

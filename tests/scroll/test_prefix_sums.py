@@ -1,0 +1,119 @@
+"""Sums of classes stand for streams, digest for digest, and fast evaluation for the predictor's own."""
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll.learner import Scroll
+from scroll.predictors import LinearPredictor, ridge
+from scroll.prefix_sums import (
+    Samples,
+    SummedStream,
+    TestSet,
+    class_segments,
+    class_statistics,
+    curve_points,
+    first_segments,
+    learn_stream,
+)
+from scroll.schedules import Schedule, make_schedule
+from scroll.statistics import GRID, Statistics
+from tests.scroll.conftest import make_stream, quick
+
+
+def samples_of(labels, seed: int = 0) -> Samples:
+    stream = make_stream(labels, seed=seed)
+    return Samples(stream.features, stream.keys, stream.labels, stream.features)
+
+
+@st.composite
+def class_orders(draw) -> tuple:
+    """Labels with gaps between their names, and a schedule of whole classes over them."""
+    labels = np.array(draw(st.lists(st.sampled_from([2, 3, 5, 7, 40]), min_size=6, max_size=40)))
+    classes = np.unique(labels)
+    n = draw(st.integers(1, len(classes)))
+    order = '-'.join(map(str, draw(st.permutations(classes.tolist()))))
+    return labels, make_schedule(f'split:{n},order={order}', labels, draw(st.integers(0, 9)))
+
+
+@quick
+@given(class_orders(), st.integers(0, 4), st.sampled_from([dict(), dict(classifier='ncc'), dict(ridge_lambda='auto')]))
+def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, most, settings):
+    labels, schedule = order
+    samples, ranks = samples_of(labels), np.unique(labels, return_inverse=True)[1]
+    learner, points = Scroll(buffer_size=5, **settings), curve_points(schedule.cuts, most)
+    summed = SummedStream(learner, class_statistics(samples.features, labels))(class_segments(schedule, ranks), points)
+    streamed = learn_stream(learner, samples, schedule, points)
+    pairs = [((a.digest(), a.predictor().digest()), (b.digest(), b.predictor().digest())) for a, b in zip(summed, streamed, strict=True)]
+    assert len(pairs) == len(points) and all(a == b for a, b in pairs)
+
+
+def test_a_stream_is_learned_anew_each_time():
+    labels = np.repeat([0, 1], 4)
+    samples, schedule, learner = samples_of(labels), make_schedule('single', labels), Scroll(buffer_size=3)
+    for _ in range(2):
+        visited = [one.statistics_.total for one in learn_stream(learner, samples, schedule, np.array([2, 7]))]
+        assert visited == [3, 8] and len(learner.buffer_) == 3
+
+
+def test_class_statistics_are_those_of_each_class():
+    samples = samples_of(np.array([4, 1, 4, 4, 1]))
+    parts = class_statistics(samples.features, samples.labels)
+    alone = Statistics(5).add(samples.features[[0, 2, 3]], samples.labels[[0, 2, 3]])
+    assert parts.classes.tolist() == [1, 4] and parts.counts.tolist() == [2, 3]
+    assert np.array_equal(parts.sums[1], alone.sums[0]) and np.array_equal(parts.grams[1], alone.gram)
+
+
+def by_hand(order, cuts) -> Schedule:
+    return Schedule(np.array(order), np.array(cuts), np.array([0, len(order)]), 'by hand')
+
+
+@pytest.mark.parametrize('order, cuts, whole, first', [
+    ([0, 1, 2, 3], [0, 2, 4], [0, 1], [0, 1]), ([2, 3, 0, 1], [0, 2, 4], [1, 0], [1, 0]), ([0, 2, 1, 3], [0, 4], [0, 0], [0, 0]),
+    ([0, 2, 1, 3], [0, 2, 4], None, [0, 0]), ([2, 3, 0, 1], [0, 1, 4], None, [1, 0])])
+def test_whether_classes_arrive_whole(order, cuts, whole, first):
+    schedule, ranks = by_hand(order, cuts), np.array([0, 0, 1, 1])
+    segments = class_segments(schedule, ranks)
+    assert (segments is None) == (whole is None) and (whole is None or segments.tolist() == whole)
+    assert first_segments(schedule, ranks).tolist() == first
+
+
+@pytest.mark.parametrize('cuts, most, expected', [
+    ([0, 10, 20, 30, 40], 2, [1, 3]), ([0, 10, 20, 30, 40], 0, [0, 1, 2, 3]), ([0, 10, 20, 30, 40], 9, [0, 1, 2, 3]),
+    ([0, 19, 20, 40], 2, [1, 2]), ([0, 1, 40], 2, [0, 1]), ([0, 40], 10, [0]), ([0, 16, 30, 40], 2, [0, 2])])
+def test_points_are_the_segments_that_end_nearest(cuts, most, expected):
+    assert curve_points(np.array(cuts), most).tolist() == expected
+
+
+@quick
+@given(st.integers(2, 5), st.integers(0, 99), st.sampled_from([1e-6, 1.0, 1e3]))
+def test_fast_predictions_are_the_predictors_own(n_classes, seed, scale):
+    random = np.random.default_rng(seed)
+    samples = samples_of(random.integers(0, n_classes, 60) * 3, seed)
+    test = TestSet(samples.features, samples.labels)
+    predictor = LinearPredictor(np.unique(samples.labels), scale * random.normal(size=(len(test.classes), 5)), random.normal(size=len(test.classes)))
+    assert np.array_equal(test.predictions(predictor), predictor.predict(samples.features[test.order]))
+
+
+def test_what_float32_cannot_tell_apart_is_left_to_float64():
+    """The logits differ by 1e-12; float32 sees ties, and float64 does not."""
+    test = TestSet(np.array([[GRID, 0], [0, GRID]], np.int32), np.array([0, 1]))
+    weight = np.array([[0.3, 0.3 + 1e-12], [0.3 + 1e-12, 0.3], [0.1, 0.1]])
+    predictor = LinearPredictor(np.array([0, 1, 2]), weight, np.zeros(3))
+    assert test.predictions(predictor).tolist() == [1, 0]
+
+
+def test_hits_count_only_classes_seen_and_only_right_answers():
+    random = np.random.default_rng(1)
+    labels = random.integers(0, 4, 80)
+    train, test_samples = samples_of(labels, 1), samples_of(random.integers(0, 4, 50), 2)
+    test, segments, points = TestSet(test_samples.features, test_samples.labels), np.array([2, 0, 1, 0]), np.array([0, 2])
+    predictors = []
+    for point in points:
+        seen = np.isin(labels, np.flatnonzero(segments <= point))
+        predictors.append(ridge(Statistics(5).add(train.features[seen], labels[seen]), 0.1))
+    hits = test.hits_in_order(predictors, segments, points)
+    for row, point, predictor in zip(hits, points, predictors):
+        right = predictor.predict(test_samples.features) == test_samples.labels
+        assert row.tolist() == [int(right[test_samples.labels == c].sum()) if segments[c] <= point else 0 for c in range(4)]
+    assert np.array_equal(test.class_hits(test.predictions(predictors[-1])), hits[-1]) and hits[0, [0, 2]].sum() == 0 < hits[0].sum()

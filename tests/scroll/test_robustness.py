@@ -1,0 +1,157 @@
+"""Formulas over a set of schedules: hand-computed values, properties, and agreement with plain numpy and scipy."""
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import pdist
+
+from scroll import robustness
+from scroll.robustness import (
+    anytime_accuracy,
+    anytime_area,
+    average_incremental_accuracy,
+    class_accuracies,
+    cvar,
+    disagreement,
+    judge,
+    largest_weight_difference,
+    order_disparity,
+    spread,
+)
+from tests.scroll.conftest import quick, refused
+
+accuracies = st.lists(st.floats(0, 100), min_size=1, max_size=40)
+
+
+def test_spread_by_hand():
+    got = spread([40, 36, 44, 40])
+    assert got == (40, pytest.approx((32 / 3) ** 0.5), 36, 44, 8, 36, 0.1)
+
+
+@quick
+@given(st.floats(0, 100), st.integers(1, 50))
+def test_equal_accuracies_differ_in_nothing(value, count):
+    """Whatever rounding does to a mean of equal numbers."""
+    got = spread([value] * count)
+    assert (got.mean, got.deviation, got.worst, got.best, got.range, got.cvar10, got.relative_loss) == (value, 0, value, value, 0,
+                                                                                                        value, 0)
+
+
+def test_nothing_to_compare():
+    with refused('no accuracies'):
+        spread([])
+
+
+@pytest.mark.parametrize('values, share, expected', [
+    (range(1, 11), 0.1, 1), (range(1, 21), 0.1, 1.5), (range(1, 31), 0.1, 2),
+    (range(1, 16), 0.1, (1 + 0.5 * 2) / 1.5),           # one and a half of fifteen
+    ([9, 5, 7], 0.1, 5),                                # of fewer than ten: the worst
+    ([9, 5, 7], 1, 7)])
+def test_cvar_by_hand(values, share, expected):
+    assert cvar(np.random.default_rng(0).permutation(list(values)), share) == pytest.approx(expected)
+
+
+@quick
+@given(accuracies, st.floats(0.05, 1))
+def test_cvar_is_the_maximum_of_its_variational_form(values, share):
+    """max_c c - E[(c - a)+] / share, whose maximum is at one of the values (Rockafellar and Uryasev 2000)."""
+    a, share = np.array(values), max(share, 1 / len(values))
+    best = max(c - np.maximum(c - a, 0).mean() / share for c in a)
+    assert cvar(a, share) == pytest.approx(best, abs=1e-6)
+
+
+def test_order_disparity_by_hand():
+    assert order_disparity([[50, 80, 10], [70, 80, 15], [60, 80, 40]]) == ((20 + 0 + 30) / 3, 30)
+
+
+def test_disagreement_by_hand():
+    """Three predictors on four samples; pairs differ on 1, 2 and 2 of them."""
+    assert disagreement([[0, 1, 2, 3], [0, 1, 2, 0], [0, 0, 2, 1]]) == pytest.approx(100 * (1 + 2 + 2) / 3 / 4)
+
+
+@quick
+@given(st.integers(2, 7), st.integers(1, 9), st.integers(0, 999))
+def test_disagreement_is_the_mean_hamming_distance_of_pairs(schedules, samples, seed):
+    predictions = np.random.default_rng(seed).integers(-3, 3, (schedules, samples))
+    assert disagreement(predictions) == pytest.approx(100 * pdist(predictions, 'hamming').mean())
+
+
+@quick
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 999))
+def test_disagreement_counts_repeated_rows_as_often_as_they_occur(times, seed):
+    predictions = np.random.default_rng(seed).integers(0, 3, (len(times), 6))
+    assert disagreement(predictions, times) == pytest.approx(disagreement(np.repeat(predictions, times, axis=0)))
+
+
+@quick
+@given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 999))
+def test_largest_weight_difference_is_that_of_the_farthest_pair(schedules, weights, seed):
+    w = np.random.default_rng(seed).normal(size=(schedules, weights))
+    farthest = max((np.abs(a - b).max() for a, b in itertools.combinations(w, 2)), default=0)
+    assert largest_weight_difference(iter(w)) == farthest
+
+
+@pytest.mark.parametrize('weights', [[[1.0], [1.0, 2.0]], [[1.0], [np.nan]], [[1.0], [np.inf]]])
+def test_weights_that_cannot_be_compared_are_infinitely_far(weights):
+    assert largest_weight_difference(map(np.array, weights)) == np.inf
+
+
+def test_anytime_accuracy_by_hand():
+    """Two classes of 4 and 6 samples; the second one's hits do not count before it is seen."""
+    got = anytime_accuracy(np.array([[3, 5], [2, 3]]), np.array([4, 6]), np.array([[True, False], [True, True]]))
+    assert got.tolist() == [75, 50]
+
+
+def test_anytime_area_by_hand():
+    assert anytime_area(np.array([10, 40, 50]), [90, 60, 30]) == (90 * 10 + 60 * 30 + 30 * 10) / 50
+
+
+@quick
+@given(accuracies)
+def test_anytime_area_of_equal_steps_is_the_mean(values):
+    assert anytime_area(np.arange(1, len(values) + 1) * 7, values) == pytest.approx(np.mean(values))
+
+
+def test_average_incremental_accuracy_by_hand():
+    """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40, 90]]."""
+    hits, sizes, tasks = np.array([[3, 0, 4], [2, 9, 2]]), np.array([4, 10, 6]), np.array([0, 1, 0])
+    assert average_incremental_accuracy(hits, sizes, tasks, np.array([0, 1])) == (70 + (40 + 90) / 2) / 2
+    assert average_incremental_accuracy(hits[1:], sizes, tasks, np.array([1])) == 65
+
+
+def test_class_accuracies_by_hand():
+    assert class_accuracies([[3, 3, 5, 5], [5, 3, 5, 3]], np.array([3, 3, 5, 5])).tolist() == [[100, 100], [50, 50]]
+
+
+LABELS = np.array([0, 0, 1, 1])
+SAME, OTHER = (1, np.array([1.0, 2.0]), np.array([0, 0, 1, 0])), (1, np.array([1.0, 2.5]), np.array([0, 1, 1, 1]))
+
+
+def _judge(digests, claims, outcomes=None):
+    return judge(dict(buffer=digests), dict(buffer=claims), outcomes or dict(a=SAME, b=OTHER), LABELS, [75, 75], [80, 90])
+
+
+@pytest.mark.parametrize('digests, claims, identical', [
+    ('aa', [True, True], True), ('ab', [True, True], False), ('ab', [True, False], True),
+    (['a', None], [True, True], True), ([None, None], [True, True], True)])
+def test_identical_is_what_is_claimed_to_be(digests, claims, identical):
+    assert _judge(digests, claims).identical == identical
+
+
+def test_a_verdict_by_hand():
+    got = _judge('ab', [True, True])
+    assert (got.schedules, got.distinct, got.weight_difference, got.disagreement) == (2, dict(buffer=2), 0.5, 50)
+    assert (got.aopd, got.mopd, got.final.range, got.incremental.mean) == (50, 50, 0, 85)
+    assert '50.00 %' in got.sentence() and 'not identical' in got.sentence()
+
+
+def test_a_verdict_on_one_outcome():
+    got = _judge('aa', [True, True], dict(a=(2, *SAME[1:])))
+    assert (got.weight_difference, got.disagreement, got.aopd) == (0, 0, 0)
+    assert got.sentence() == 'bit-identical under 2 schedules'
+
+
+def test_the_formulas_need_no_torch():
+    assert not hasattr(robustness, 'torch')
