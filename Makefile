@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: demo test bench tune
+.PHONY: demo test bench tune tables
 
 .venv/installed: requirements.txt
 	$(PYTHON) -m venv .venv
@@ -25,3 +25,6 @@ bench: .venv/installed          ## speed and memory, as ratios; needs nothing bu
 
 tune: .venv/installed           ## the values of models/config/scroll.yaml, from held-out training data
 	$(RUN) scripts/tune.py
+
+tables: .venv/installed         ## the paper's tables and figures from results/rows: results/README.md, results/tables
+	$(RUN) scripts/report.py

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Tables and figures of the paper from our own rows: ours beside the paper's, and what our rows say of its claims.
+
+    python scripts/report.py                                        # all that have rows, from results/rows alone (`make tables`)
+    python scripts/report.py experiments/table_1_cifar.yaml --collect       # first take in new rows of data/results
+
+`results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments, seconds, commit and
+versions; `--collect` adds those that fit a cell, the newest for each seed, and lets go of those that fit none any more. From
+these come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`. With `--weights` the runs with
+another psi are collected, into `<experiment>.<weights>.csv`, tables of their own.
+"""
+import argparse
+import csv
+import dataclasses
+import functools
+import io
+import os
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts import claims, tables  # noqa: E402
+from scripts.experiments import FREE, experiment_files, load, matching_rows, results_rows  # noqa: E402
+from utils.errors import UserError, run_command  # noqa: E402
+from utils.results import read_rows  # noqa: E402
+
+_FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
+# Of this machine or of this one run; the rest is kept.
+_LEFT_OUT = FREE - {'seed', 'device', 'schedule', 'n_splits', 'model_config', 'code_optimization', 'distributed'}
+_LEFT_OUT_TOO = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
+
+
+def collect(experiment, pool: list, weights: str = None) -> list:
+    """The rows of `pool` that belong to an experiment's cells, as they are committed."""
+    found = []
+    for cell in experiment.cells:
+        if weights is not None:
+            cell = dataclasses.replace(cell, flags={'weights': weights, **cell.flags})
+        for row in (row for row in matching_rows(cell, pool) if row.get(cell.metric)):
+            kept = {name: value for name, value in row.items()
+                    if value not in ('', None) and name not in _LEFT_OUT and not _LEFT_OUT_TOO.fullmatch(name)}
+            if 'weights' in kept:
+                kept['weights'] = Path(kept['weights']).stem if os.sep in kept['weights'] else kept['weights']
+            found.append({**kept, 'row': cell.row, 'column': cell.column})
+    return found
+
+
+def write_rows(path: Path, rows: list) -> None:
+    """A CSV file with these rows; equal rows make equal files."""
+    have = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in _FIRST if name in have] + sorted(set(have) - set(_FIRST))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval='', lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(rows)
+    write(path, text.getvalue())
+
+
+def write(path: Path, text: str) -> None:
+    """A text file, whole or not at all."""
+    side = path.with_name(f'.{path.name}.{os.getpid()}')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        side.write_text(text, encoding='utf-8')
+        os.replace(side, path)
+    except OSError as error:
+        side.unlink(missing_ok=True)
+        raise UserError(f'{path} cannot be written ({error.strerror}): choose another --out') from error
+
+
+class Report:
+    """What is below one `--out`: committed rows, and the pages made from them."""
+
+    def __init__(self, out: Path):
+        self.out = out
+        self.get = functools.cache(lambda name: load(_file(name)))
+        self._rows = functools.cache(self._read)
+
+    def _read(self, label: str) -> dict:
+        """(row, column) -> committed rows of an experiment, or of one with another psi ('table_1_cifar.url-resnet18')."""
+        path, found = self.out / 'rows' / f'{label}.csv', {}
+        for row in read_rows(path) if path.is_file() else []:
+            found.setdefault((row['row'], row['column']), []).append(row)
+        return found
+
+    def collect(self, name: str, rows: list, weights: str = None) -> None:
+        """Add to committed rows those of results files."""
+        label = name if weights is None else f'{name}.{Path(weights).stem}'
+        full = {Path(w).stem: w for w in (weights, *(cell.flags.get('weights') for cell in self.get(name).cells)) if w}
+        committed = [{**row, 'weights': full.get(row['weights'], row['weights'])}       # they have no paths
+                     for cell in self._rows(label).values() for row in cell]
+        found = collect(self.get(name), rows + committed, weights)
+        kept = {_identity(row) for row in found}
+        gone = sum(_identity(row) not in kept for row in committed)
+        if gone:
+            print(f'{label}: {gone} of {len(committed)} rows left out: of runs with other arguments than its cells have today')
+        path = self.out / 'rows' / f'{label}.csv'
+        if found:
+            write_rows(path, found)
+        else:
+            path.unlink(missing_ok=True)
+        self._rows.cache_clear()
+
+    def labels(self, name: str) -> list:
+        """The experiment itself, if it has rows or needs none, and the same with other psi."""
+        own = [name] if self._rows(name) or not self.get(name).cells else []
+        return own + sorted(path.stem for path in (self.out / 'rows').glob(f'{name}.*.csv'))
+
+    def findings(self, label: str) -> list:
+        """What the rows say of each claim; other experiments are looked at with the same psi."""
+        name, _, psi = label.partition('.')
+
+        def runs(experiment, cell):
+            return self._rows(f'{experiment}.{psi}' if psi else experiment).get((cell.row, cell.column), [])
+        return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
+
+    def page(self, label: str) -> str:
+        """Write an experiment's files; returns its line of the index, empty where there is nothing to show."""
+        experiment, runs = self.get(label.partition('.')[0]), self._rows(label)
+        folder, findings = self.out / 'tables', self.findings(label)
+        pictures = sorted(path for path in folder.glob(f'{label}*.png'))
+        if not (runs or pictures or experiment.values):
+            return ''
+        if experiment.kind == 'figure' and experiment.cells:
+            pictures = [tables.figure(folder / f'{label}.png', experiment, runs)]
+        about = facts(experiment, [row for rows in runs.values() for row in rows])
+        text = tables.markdown(experiment, runs, findings, about)
+        text += ''.join(f'\n![{experiment.title}]({path.name})\n' for path in pictures)
+        write(folder / f'{label}.md', text)
+        if experiment.cells:
+            write(folder / f'{label}.tex', tables.latex(experiment, runs))
+        counts = [f'{n} {what}' for what in (claims.SUPPORTED, claims.CONTRADICTED, claims.UNDECIDED)
+                  if (n := sum(f.verdict == what for f in findings))]
+        filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
+        return tables.md_row([f'[{label}](tables/{label}.md)', experiment.title, filled, ', '.join(counts)])
+
+    def write(self) -> list:
+        """All pages and their index; returns the pages' labels."""
+        lines = {label: line for path in experiment_files() for label in self.labels(path.stem) if (line := self.page(label))}
+        for path in (self.out / 'tables').glob('*'):
+            if path.suffix in ('.md', '.tex') and path.stem not in lines:
+                path.unlink()                                   # of rows that are gone
+        write(self.out / 'README.md', '\n'.join([
+            '# Tables and figures of the paper, from our own runs', '',
+            'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in `experiments/`, and',
+            '`scripts/table_*.sh`, `scripts/figure_*.sh` run it all.', '',
+            '| | what | cells with rows | claims of the paper |', '|---|---|---|---|', *lines.values()]) + '\n')
+        return list(lines)
+
+
+def facts(experiment, rows: list) -> list:
+    """Where it comes from: lines of Markdown."""
+    lines = [f'`{experiment.source}` of the paper; made by `scripts/{experiment.name}.sh`, which runs what '
+             f'`experiments/{experiment.name}.yaml` says.']
+    if not rows:
+        return lines
+    digests = {}
+    for row in rows:
+        digests.setdefault(row.get('weights', ''), set()).update({row['psi_digest'][:8]} if row.get('psi_digest') else ())
+    psi = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '') for name, found in sorted(digests.items()))
+    devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
+    versions, commits = (sorted({row[name][:most] for row in rows if row.get(name)})
+                         for name, most in (('torch', 20), ('git_commit', 8)))
+    return [*lines, '', f"psi: {psi}; hardware: {devices}; torch {', '.join(versions)}; commits {', '.join(commits)}; "
+                        f'seeds planned: {experiment.seeds}.']
+
+
+def _identity(row: dict) -> tuple:
+    return row['row'], row['column'], row['seed']
+
+
+def _file(name: str) -> Path:
+    return next((path for path in experiment_files() if path.stem == name), Path(f'experiments/{name}.yaml'))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument('experiments', nargs='*', type=Path, metavar='experiments/<name>.yaml', help='default: all with rows')
+    parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
+    parser.add_argument('--base_path', default='./data/', help='of the runs')
+    parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
+    parser.add_argument('--weights', help='with --collect: the psi of the runs, where it is not the default one')
+    parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
+    options = parser.parse_args()
+    if options.weights and not options.collect:
+        raise UserError('--weights says which rows to take in: it needs --collect')
+    names = [load(path).name for path in options.experiments] or [path.stem for path in experiment_files()]
+    report = Report(options.out)
+    if options.collect:
+        rows = results_rows(options.base_path, options.results)
+        for name in names:
+            report.collect(name, rows, options.weights)
+    for label in report.write():
+        if label.partition('.')[0] in names:
+            print(options.out / 'tables' / f'{label}.md')
+
+
+if __name__ == '__main__':
+    sys.exit(run_command(main))
