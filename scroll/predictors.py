@@ -7,6 +7,7 @@ import hashlib
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the -|c_y|^2 of the
     paper's appendix, which lacks the factor; `zero` has no bias. Centroids of unit features are shorter than one.
     """
-    _check_seen(statistics)
+    check_seen(statistics)
     if bias not in _NCC_FACTOR:
         raise InputError(f'ncc bias {bias!r}: expected one of {", ".join(NCC_BIASES)}')
     centroids = statistics.sums[:, :-1] / (statistics.counts[:, None] * float(GRID))
@@ -70,14 +71,9 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     Raises:
         InputError: nothing seen, or alpha too small for a positive definite system.
     """
-    _check_seen(statistics)
-    system = _ridge_system(statistics, alpha)
-    sums = torch.from_numpy(statistics.sums / float(GRID)).T                    # (d + 1, K)
-    if targets == 'pm1':
-        sums = 2 * sums - torch.from_numpy(statistics.gram[:, -1:] / float(GRID) ** 2)      # that column is sum_y S_y
-    elif targets != 'onehot':
-        raise InputError(f'targets {targets!r}: expected one of {", ".join(TARGETS)}')
-    with _one_thread():
+    check_seen(statistics)
+    system, sums = _ridge_system(statistics, alpha), target_sums(statistics, targets)
+    with one_thread():
         factor = _cholesky(system, alpha)
         solution = torch.cholesky_solve(sums, factor)
         solution += torch.cholesky_solve(sums - system @ solution, factor)
@@ -85,10 +81,20 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     return LinearPredictor(statistics.classes, weights[:, :-1].copy(), weights[:, -1].copy())
 
 
+def target_sums(statistics: Statistics, targets: str) -> torch.Tensor:
+    """R = sum [u; 1] t^T over all samples, float64 (d + 1, K), of the targets t that `ridge` describes."""
+    sums = torch.from_numpy(statistics.sums / float(GRID)).T
+    if targets == 'pm1':
+        return 2 * sums - torch.from_numpy(statistics.gram[:, -1:] / float(GRID) ** 2)      # that column is sum_y S_y
+    if targets == 'onehot':
+        return sums
+    raise InputError(f'targets {targets!r}: expected one of {", ".join(TARGETS)}')
+
+
 def _ridge_system(statistics: Statistics, alpha: float) -> torch.Tensor:
     """A + alpha I, float64 (d + 1, d + 1)."""
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise InputError(f'ridge lambda {alpha}: expected a positive number')
+    if not (isinstance(alpha, Real) and np.isfinite(alpha) and alpha > 0):
+        raise InputError(f"ridge lambda {alpha!r}: expected a positive number (of `Scroll` also 'auto')")
     gram = torch.from_numpy(statistics.gram / float(GRID) ** 2)
     gram.diagonal().add_(alpha)
     return gram
@@ -109,7 +115,7 @@ def ridge_left_out(statistics: Statistics, alpha: float, targets: str, features:
     """
     online = ridge(statistics, alpha, targets)
     x = np.concatenate([np.asarray(features, np.float64) / GRID, np.ones((len(features), 1))], axis=1)
-    with _one_thread():
+    with one_thread():
         solved = torch.cholesky_solve(torch.from_numpy(x).T, _cholesky(_ridge_system(statistics, alpha), alpha)).T.numpy()
     leverage = (x * solved).sum(axis=1, keepdims=True)                          # (N, 1)
     own = np.asarray(labels)[:, None] == online.classes
@@ -133,20 +139,22 @@ def ncc_left_out(statistics: Statistics, bias: str, features: np.ndarray, labels
 
 def random(statistics: Statistics, seed: int = 0) -> LinearPredictor:
     """Weights that ignore what was seen but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
-    _check_seen(statistics)
+    check_seen(statistics)
     bound = statistics.dim ** -0.5
     shape = (len(statistics.classes), statistics.dim + 1)
     weights = numpy_stream(seed, 'initialisation').uniform(-bound, bound, shape)
     return LinearPredictor(statistics.classes, weights[:, :-1].copy(), weights[:, -1].copy())
 
 
-def _check_seen(statistics: Statistics) -> None:
+def check_seen(statistics: Statistics) -> None:
+    """InputError if the statistics count no sample."""
     if not len(statistics.classes):
         raise InputError('there is no predictor before the first sample')
 
 
 @contextmanager
-def _one_thread():
+def one_thread():
+    """Run torch on one thread, so that bits do not depend on how many there are."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
