@@ -6,6 +6,7 @@ A frozen psi; exact statistics and a buffer, updated once for each segment of th
 demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: after each), always from the pristine psi.
 All state is kept under the labels of the files, so that renaming classes (`--permute_classes`) changes no digest.
 """
+import argparse
 import time
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from models.utils import learned_files, shared_work
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
 from scroll import predictors
@@ -23,6 +25,7 @@ from scroll.learner import CLASSIFIERS, Scroll
 from scroll.ridge_lambda import AUTO
 from utils import binary_to_boolean_type
 from utils.args import add_rehearsal_args, real, whole
+from utils.distributed import agree_on_arguments, world
 from utils.errors import UserError
 from utils.evaluate import evaluate
 
@@ -31,25 +34,27 @@ _EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on ch
 
 def _ridge_lambda(text):
     """Command-line type: a number above 0, or 'auto'."""
-    return text if text == AUTO else real(positive=True)(text)
+    try:
+        return text if text == AUTO else real(positive=True)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f'{error} (or {AUTO})') from None
 
 
 class ScrollModel(ContinualModel):
     """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
-    RAW_STREAM = ONLINE = True
-    TRANSIENT = ('_unfinished', '_glanced')     # made again from the unfinished segment
+    RAW_STREAM = ONLINE = SHARED = True
+    TRANSIENT = ('embedder', 'features_of', 'world', '_unfinished', '_glanced')     # the last: again from the unfinished segment
     REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr and --classifier_lr',
                      'optimizer': 'SCROLL adapts with AdaDelta', 'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
                      'optim_mom': 'SCROLL adapts with AdaDelta', 'optim_nesterov': 'SCROLL adapts with AdaDelta',
                      'lr_scheduler': 'SCROLL learns online without steps', 'drop_last': 'SCROLL learns from every sample',
                      'bn': 'psi is frozen',
                      'eval_epochs': 'SCROLL sees every sample once', 'fitting_mode': 'SCROLL sees every sample once',
-                     'inference_only': 'it knows nothing before it has learned',
                      'scheduler_mode': 'SCROLL learns online without steps',
                      'lr_milestones': 'SCROLL learns online without steps',
-                     'sched_multistep_lr_gamma': 'SCROLL learns online without steps', 'distributed': 'psi runs on one device',
+                     'sched_multistep_lr_gamma': 'SCROLL learns online without steps',
                      'code_optimization': 'its features are to be the same to the last bit'}
 
     @staticmethod
@@ -77,15 +82,20 @@ class ScrollModel(ContinualModel):
         flag('--adapt_padding', type=real(0), help='largest shift of a crop, as a share of the size (default: the data set says)')
         flag('--adapt_flip', type=binary_to_boolean_type, help='mirror half of the images (default: the data set says)')
         flag('--adapt_jitter', type=real(0), default=0.0, help='colour jitter')
+        learned_files.add_file_args(parser)
         parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=500, minibatch_size=50, model_config='best')
         return parser
+
+    check_args = staticmethod(learned_files.check_file_args)
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
             raise UserError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
         self.net.requires_grad_(False)
-        self.embedder = make_embedder(self.net, args, dataset, self.device)
+        self.world = world()
+        agree_on_arguments(args, getattr(dataset, 'schedule', None))
+        self.embedder = shared_work.shared(make_embedder(self.net, args, dataset, self.device), self.world)
         self.features_of = TestFeatures(self.embedder)
         flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip
         padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84) if args.adapt_padding is None else args.adapt_padding
@@ -104,6 +114,9 @@ class ScrollModel(ContinualModel):
         self._segment, self._waiting = [], []
         self._unfinished, self._glanced = None, 0
         self._force_online = False
+        self.by_class = learned_files.ClassStatistics() if args.by_class else None
+        if args.load_state:
+            learned_files.load(self.learner, args.load_state)
 
     def get_parameters(self):
         """Nothing: psi is frozen."""
@@ -115,9 +128,11 @@ class ScrollModel(ContinualModel):
         self._arrived = 0
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        known = labels.cpu().numpy() >= 0
+        images, known = as_images(not_aug_inputs), labels.cpu().numpy() >= 0
+        if self.args.shard:
+            known &= learned_files.in_shard(images, self.args.shard)
         if known.any():
-            self._segment.append((as_images(not_aug_inputs)[known], self.to_file[labels.cpu().numpy()[known]]))
+            self._segment.append((images[known], self.to_file[labels.cpu().numpy()[known]]))
         self._arrived += len(labels)
         if self._arrived in self._ends:
             self._end_segment()
@@ -128,17 +143,25 @@ class ScrollModel(ContinualModel):
         self._learn()
         if self._adapts():
             self._adapt()
+        if self.current_task == (self.args.stop_after or self.n_tasks) - 1 and self.world.rank == 0:
+            learned_files.save(self.learner, self.by_class, self.args)
 
     def _adapts(self) -> bool:
         last = self.current_task == self.n_tasks - 1
-        return self.args.buffer_size > 0 and self.args.adaptation != 'none' and (last or self.args.adapt_every_task)
+        return self.buffered > 0 and self.args.adaptation != 'none' and (last or self.args.adapt_every_task)
+
+    @property
+    def buffered(self) -> int:
+        """Samples to adapt on; none with `--buffer_size 0`."""
+        buffer = getattr(self.learner, 'buffer_', None)
+        return len(buffer) if buffer is not None and self.args.buffer_size > 0 else 0
 
     def _end_segment(self) -> None:
         if self._segment:
             self._waiting.append(tuple(np.concatenate(part) for part in zip(*self._segment)))
             self._segment = []
         self._unfinished, self._glanced = None, 0
-        if sum(len(labels) for _, labels in self._waiting) >= _EMBED_AT_ONCE:
+        if sum(len(labels) for _, labels in self._waiting) >= _EMBED_AT_ONCE * self.world.size:
             self._learn()
 
     def _learn(self) -> None:
@@ -154,6 +177,8 @@ class ScrollModel(ContinualModel):
         for _, labels in self._waiting:
             part = slice(start, start + len(labels))
             self.learner.learn(images[part], features[part], keys[part], labels)
+            if self.by_class is not None:
+                self.by_class.add(features[part], labels)
             start += len(labels)
         self._waiting = []
         self.seconds['embedding'] += embedded - began
@@ -186,7 +211,7 @@ class ScrollModel(ContinualModel):
     def _adapt(self) -> None:
         began = time.perf_counter()
         with tqdm(total=self.args.iterations, desc='Adapting', leave=False, disable=self.args.non_verbose or None) as bar:
-            self.learner.adapt(progress=lambda loss: bar.update())
+            shared_work.adapt(self.learner, self.world, lambda loss: bar.update())
         self.seconds['adaptation'] += time.perf_counter() - began
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -210,7 +235,7 @@ class ScrollModel(ContinualModel):
 
     def end_eval(self, dataset, accs):
         online = accs
-        if self.learner.adapted_ is not None:
+        if getattr(self.learner, 'adapted_', None) is not None:
             self._force_online = True
             online = evaluate(self, dataset)
             self._force_online = False
@@ -238,11 +263,11 @@ class ScrollModel(ContinualModel):
     def results(self) -> dict:
         learner, adapted = self.learner, self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
-        row = dict(online_accuracy=online, adapted_accuracy=None, statistics_digest=learner.digest(),
+        row = dict(processes=self.world.size, online_accuracy=online, adapted_accuracy=None, statistics_digest=learner.digest(),
                    online_digest=learner.predictor().digest(), psi_digest=self.embedder.psi_digest,
                    embedding_digest=self.embedder.digest, buffered=0, buffer_digest=None, adapted_digest=None,
                    adapted_mode=None, initial_scale=None, final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
-        if learner.buffer_ is not None:
+        if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
         if adapted is not None:
             row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(), adapted_mode=adapted.mode,

@@ -10,6 +10,7 @@ import copy
 import hashlib
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -234,8 +235,9 @@ class FeatureCache:
             if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] != 2 + self.dim:
                 raise ValueError('it has another shape')
             return table
-        except (OSError, ValueError, EOFError):
-            path.unlink(missing_ok=True)        # only ever a copy of what can be computed again
+        except (OSError, ValueError, EOFError, MemoryError, AttributeError):
+            with suppress(OSError):             # a folder, or one that is closed to us
+                path.unlink()                   # only ever a copy of what can be computed again
             return None
 
     def _index(self, table: np.ndarray) -> None:
@@ -266,7 +268,7 @@ class FeatureCache:
         self._new = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            side = self.folder / f'.{os.getpid()}.part'
+            side = self.folder / f'.{os.getpid()}-{os.urandom(4).hex()}.part'       # other machines count processes, too
             with open(side, 'wb') as file:
                 np.save(file, table)
             os.replace(side, self.folder / f'{hashlib.sha256(side.read_bytes()).hexdigest()[:32]}.npy')

@@ -162,6 +162,27 @@ class ExemplarBuffer:
                 self._kept[label] = kept.take(np.delete(np.arange(len(kept.keys)), np.flatnonzero(kept.keys == key)[:1]))
         self._kept = {label: kept for label, kept in self._kept.items() if len(kept.keys)}
 
+    def drop(self, classes) -> None:
+        """Let go of whole classes. Their places stay empty until new samples come."""
+        gone = set(np.asarray(classes).tolist())
+        self._kept = {label: kept for label, kept in self._kept.items() if label not in gone}
+
+    def refill(self, keys, features, samples, labels, statistics: Statistics) -> None:
+        """Offer samples that `statistics` count already; those that are kept are not taken twice. Arguments as `update`.
+
+        With all samples of a class at once, it is chosen as if it had just come.
+        """
+        labels, new = check_labels(labels, len(keys)), np.ones(len(keys), bool)
+        for label in np.unique(labels).tolist():
+            at = np.flatnonzero(labels == label)
+            own = np.sort(self._kept[label].keys) if label in self._kept else np.zeros(0, np.uint64)
+            held = np.searchsorted(own, keys[at], 'right') - np.searchsorted(own, keys[at], 'left')
+            order = np.argsort(keys[at], kind='stable')
+            copy = np.empty(len(at), np.int64)              # 0, 1, ... for samples of equal pixels
+            copy[order] = np.arange(len(at)) - np.searchsorted(keys[at][order], keys[at][order], 'left')
+            new[at] = copy >= held
+        self.update(keys[new], features[new], samples[new], labels[new], statistics)
+
     def _settle(self, offered: dict, statistics: Statistics) -> None:
         """Rank the classes that have new candidates, then cut every class to its quota."""
         allowed = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, self.capacity).tolist()))

@@ -18,6 +18,8 @@ from scroll.embedding import Embedder, quantise, sample_keys
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.predictors import LinearPredictor, ncc, ncc_left_out, random, ridge, ridge_left_out
+from scroll.ridge_lambda import AUTO, choose_lambda
+from scroll.states import State
 from scroll.statistics import Statistics, check_labels
 
 CLASSIFIERS = ('ridge', 'ncc', 'random')
@@ -33,7 +35,8 @@ class Scroll:
     Args:
         embedder: psi as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N, d).
         classifier: 'ridge', 'ncc' or 'random'.
-        ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N.
+        ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or 'auto': chosen by
+            generalised cross-validation from the statistics, whenever f_T is made.
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
         buffer_size: |M|; 0 keeps no samples (memory-free SCROLL).
         strategy: 'herding', 'random', 'nearest', 'outlier' or 'hash'.
@@ -45,7 +48,7 @@ class Scroll:
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
     """
 
-    def __init__(self, embedder: Embedder = None, classifier: str = 'ridge', ridge_lambda: float = 0.1,
+    def __init__(self, embedder: Embedder = None, classifier: str = 'ridge', ridge_lambda: float | str = 0.1,
                  targets: str = 'pm1', ncc_bias: str = 'exact', buffer_size: int = 500, strategy: str = 'herding',
                  adaptation: Adaptation = None, seed: int = 0):
         self.embedder = embedder
@@ -81,7 +84,7 @@ class Scroll:
 
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
-        for name in ('statistics_', 'buffer_', 'adapted_', 'n_features_in_', '_online'):
+        for name in ('statistics_', 'buffer_', 'adapted_', 'n_features_in_', '_online', '_lambda'):
             self.__dict__.pop(name, None)
         return self
 
@@ -124,12 +127,33 @@ class Scroll:
             self.buffer_.remove(keys, y)
         return self._changed()
 
+    def refill(self, X, y) -> 'Scroll':
+        """Offer samples that were learned, and are counted, to the buffer once more: after `remove` it has room.
+
+        With all that remain, given at once, it becomes the buffer of never having seen what was removed (`random`: drawn anew).
+
+        Raises:
+            InputError: a class of which there are more here than were learned, or other bad input. Nothing is changed then.
+        """
+        self._check_begun()
+        samples, features, keys = self._embed(X)
+        labels = check_labels(y, len(features))
+        if self.buffer_ is None:
+            raise InputError('there is no buffer to refill: buffer_size is 0')
+        classes, counts = np.unique(labels, return_counts=True)
+        learned = dict(zip(self.classes_.tolist(), self.statistics_.counts.tolist()))
+        for label, count in zip(classes.tolist(), counts.tolist()):
+            if count > learned.get(label, 0):
+                raise InputError(f'{count} samples of class {label!r}: only {learned.get(label, 0)} were learned')
+        self.buffer_.check(samples)
+        self.buffer_.refill(keys, features, samples, labels, self.statistics_)
+        return self._changed()
+
     def merge(self, other: 'Scroll') -> 'Scroll':
         """Add what another learner, with the same psi, has learned from another part of the data."""
         self._check_begun()
         other._check_begun()
-        ours, theirs = (None if s.embedder is None else s.embedder.digest for s in (self, other))
-        if ours != theirs:
+        if self._psi() != other._psi():
             raise InputError('cannot merge learners with different psi: their features do not mean the same')
         if self.buffer_ is not None and other.buffer_ is not None and len(other.buffer_):
             self.buffer_.check(other.buffer_.content().samples)
@@ -142,8 +166,11 @@ class Scroll:
         """The online predictor f_T."""
         self._check_begun()
         if self._online is None:
+            self._lambda = None
             if self.classifier == 'ridge':
-                self._online = ridge(self.statistics_, self.ridge_lambda, self.targets)
+                automatic = self.ridge_lambda == AUTO
+                self._lambda = choose_lambda(self.statistics_, self.targets) if automatic else self.ridge_lambda
+                self._online = ridge(self.statistics_, self._lambda, self.targets)
             elif self.classifier == 'ncc':
                 self._online = ncc(self.statistics_, self.ncc_bias)
             elif self.classifier == 'random':
@@ -151,6 +178,12 @@ class Scroll:
             else:
                 raise InputError(f'classifier {self.classifier!r}: expected one of {", ".join(CLASSIFIERS)}')
         return self._online
+
+    @property
+    def ridge_lambda_(self) -> float | None:
+        """lambda of f_T: the number given, or what the statistics chose; None where f_T is not ridge."""
+        self.predictor()
+        return self._lambda
 
     def adapt(self, progress=None) -> 'Scroll':
         """Make f*, the adapted predictor, from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use.
@@ -171,7 +204,7 @@ class Scroll:
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on samples that were learned, as if each had not been: what f_T is worth on new ones."""
         if self.classifier == 'ridge':
-            return ridge_left_out(self.statistics_, self.ridge_lambda, self.targets, exemplars.features, exemplars.labels)
+            return ridge_left_out(self.statistics_, self.ridge_lambda_, self.targets, exemplars.features, exemplars.labels)
         if self.classifier == 'ncc':
             return ncc_left_out(self.statistics_, self.ncc_bias, exemplars.features, exemplars.labels)
         return self.predictor().decision_function(exemplars.features)
@@ -223,6 +256,45 @@ class Scroll:
         self._changed()
         if state['adapted']:
             self.adapt()
+
+    def save(self, path) -> None:
+        """Write settings, statistics and buffer to `path`, whole or not at all (`scroll.states`; no psi, no f*).
+
+        Raises:
+            InputError: nothing was learned yet, or the file cannot be written.
+        """
+        self._check_begun()
+        params = {name: value for name, value in self.get_params().items() if name != 'embedder'}
+        State(params, self._psi(), self.statistics_, self.buffer_).write(path)
+
+    @classmethod
+    def load(cls, path, embedder: Embedder = None) -> 'Scroll':
+        """The learner that `save` wrote: it goes on as if it had never stopped. f* is to be made again (`adapt`).
+
+        Args:
+            embedder: psi, as when the file was written; None for features of one's own.
+
+        Raises:
+            InputError: there is no such file, it is damaged or something else, or psi is another.
+        """
+        state = State.read(path)
+        try:
+            out = cls(embedder, **state.params)
+        except TypeError as error:
+            raise InputError(f'{path}: damaged ({error})') from error
+        if out._psi() != state.psi:
+            own, given = (psi[:16] or 'none, but features' for psi in (state.psi, out._psi()))
+            raise InputError(f'{path}: learned with another psi ({own}) than is given ({given}): weights, input, kind of machine '
+                             'and version of torch must be the same')
+        return out.take(state)
+
+    def take(self, state: State) -> 'Scroll':
+        """Know what the state holds, and nothing else; its settings are not looked at."""
+        self.statistics_, self.buffer_, self.n_features_in_ = state.statistics, state.buffer, state.statistics.dim
+        return self._changed()
+
+    def _psi(self) -> str:
+        return '' if self.embedder is None else self.embedder.digest
 
     def digest(self) -> str:
         """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""

@@ -11,21 +11,24 @@ for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made ex
     >>> one, two = Statistics(4).add(u, y), Statistics(4).add(u[3:], y[3:]).add(u[:3], y[:3])
     >>> one.digest() == two.digest()
     True
+
+`python -m scroll.statistics` shows, merges and subtracts saved ones (`scroll.statistics_files`).
 """
 import hashlib
 import json
-import os
-from pathlib import Path
+import sys
 
 import numpy as np
 
+from scroll import files
 from scroll.errors import InputError
 
 GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
 GRID = 1 << GRID_BITS
 _BLOCK = 1 << 13                     # rows per matrix product; exactness would allow 2^17, memory likes less
 MAX_SAMPLES = 1 << 27                # int64 holds this many products of 2^36
-_FORMAT = 'scroll-statistics-1'
+_FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
+_FILE = 'scroll-statistics-2'        # of files
 
 
 class Statistics:
@@ -94,6 +97,21 @@ class Statistics:
         self._gram = gram
         return self
 
+    def subtract(self, other: 'Statistics') -> 'Statistics':
+        """Undo `merge`: the state is that of never having seen the other's samples. `other` is not changed.
+
+        Raises:
+            InputError: `other` cannot be a part of this. Nothing is changed then. (Not every wrong part can be told.)
+        """
+        if other.dim != self.dim:
+            raise InputError(f'cannot subtract statistics of {other.dim}-dimensional features from {self.dim}-dimensional ones')
+        gram = self.gram - other.gram
+        if (np.diagonal(gram) < 0).any() or (self.total == other.total and gram.any()):
+            raise InputError('what is to be removed is no part of these statistics: their Gram matrix is smaller')
+        self._combine(other, -1)
+        self._gram = gram
+        return self
+
     def _combine(self, other: 'Statistics', sign: int) -> None:
         """Counts and sums of self + sign * other; classes without samples are dropped."""
         if len(self.classes) and len(other.classes) and self.classes.dtype.kind != other.classes.dtype.kind:
@@ -108,6 +126,9 @@ class Statistics:
             sums[at] += factor * part.sums
         if (counts < 0).any():
             raise InputError(f'class {classes[counts < 0][0]} has fewer samples than are to be removed')
+        strange = (counts == 0) & sums.any(axis=1)
+        if strange.any():
+            raise InputError(f'class {classes[strange][0]}: what is to be removed are not the samples that were added')
         if counts.sum() > MAX_SAMPLES:
             raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
         kept = counts > 0
@@ -149,28 +170,43 @@ class Statistics:
         self.classes, self.counts, self.sums, self._gram = (np.asarray(state[k]) for k in ('classes', 'counts', 'sums', 'gram'))
         self.dim, self._pending, self._n_pending = len(self._gram) - 1, [], 0
 
-    def save(self, path) -> None:
-        """Write to `path` (npz, no pickles), whole or not at all."""
-        side = Path(f'{path}.part')
-        with open(side, 'wb') as file:
-            np.savez(file, format=_FORMAT, **self.state_dict(), digest=self.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(side, path)
+    def save(self, path, psi: str = '', parts: dict = None) -> None:
+        """Write to `path` (npz, no pickles), whole or not at all.
+
+        Args:
+            psi: digest of the embedder that made the features; '' where they are features of one's own.
+            parts: what these statistics are made of (`scroll.statistics_files`); None: one part, these.
+        """
+        parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
+        files.write(path, _FILE, dict(psi=psi, parts=parts), self.state_dict())
 
     @classmethod
     def load(cls, path) -> 'Statistics':
         """Read what `save` wrote; InputError if the file is damaged or something else. Runs no code from the file."""
+        return cls.load_with_facts(path)[0]
+
+    @classmethod
+    def load_with_facts(cls, path) -> tuple:
+        """(statistics, psi, parts) as they were given to `save`."""
+        facts, arrays = files.read(path, _FILE)
         try:
-            with np.load(path, allow_pickle=False) as file:
-                content = {name: file[name] for name in ('format', 'classes', 'counts', 'sums', 'gram', 'digest')}
-            out = cls(content['gram'].shape[1] - 1)
-            out.load_state_dict(content)
-            sound = str(content['format']) == _FORMAT and out.digest() == str(content['digest'])
-        except Exception as error:      # damaged archives raise almost anything
-            raise InputError(f'{path}: not a statistics file, or damaged ({error})') from error
-        if not sound:
-            raise InputError(f'{path}: damaged, or of another version (its content does not match its digest)')
+            psi, parts = str(facts['psi']), {str(part): int(times) for part, times in facts['parts'].items()}
+            return cls.from_arrays(arrays), psi, parts
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f'{path}: damaged ({error})') from error
+
+    @classmethod
+    def from_arrays(cls, arrays: dict) -> 'Statistics':
+        """What `state_dict` described; InputError if the arrays do not go together."""
+        classes, counts, sums, gram = (arrays[name] for name in ('classes', 'counts', 'sums', 'gram'))
+        out, K = cls(max(len(gram) - 1, 0) if gram.ndim else 0), len(classes) if classes.ndim else -1
+        shapes = counts.shape == (K,) and sums.shape == (K, out.dim + 1) and gram.shape == (out.dim + 1,) * 2
+        types = {counts.dtype.str, sums.dtype.str, gram.dtype.str} == {'<i8'} and classes.dtype.str[:2] in ('<i', '<U')
+        if not (shapes and types):
+            raise InputError('the arrays of these statistics have other shapes or types')
+        if (counts < 1).any() or (classes[1:] <= classes[:-1]).any() or counts.sum() > MAX_SAMPLES or (gram != gram.T).any():
+            raise InputError('the arrays of these statistics contradict each other')
+        out.load_state_dict(arrays)
         return out
 
 
@@ -221,3 +257,8 @@ def _sums_of(features: np.ndarray, labels, dim: int) -> tuple:
         onehot[index[start:start + _BLOCK], np.arange(len(part))] = 1
         out.sums[:, :dim] += (onehot @ part.astype(np.float64)).astype(np.int64)       # exact: sums below 2^18 * 2^13
     return features, out
+
+
+if __name__ == '__main__':
+    from scroll.statistics_files import main  # there: this module is here once more, as __main__
+    sys.exit(main())

@@ -4,26 +4,41 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from backbone import weights
 from scroll.embedding import DTYPES, Embedder, quantise
 from scroll.images import Preprocessing
 from utils import binary_to_boolean_type
 from utils.args import whole
+from utils.errors import UserError
 
 
 def add_embedding_args(parser) -> None:
     """How psi runs."""
     flag = parser.add_argument_group('frozen psi').add_argument
     flag('--embed_dtype', choices=tuple(DTYPES), default='float32', help='arithmetic of psi')
-    flag('--embed_chunk', type=whole(1), default=64, help='images psi sees at once; part of what a feature is')
+    flag('--embed_chunk', type=whole(1, 4096), default=64, help='images psi sees at once; part of what a feature is')
     flag('--channels_last', type=binary_to_boolean_type, default=True, help='memory layout of psi')
     flag('--feature_cache', type=binary_to_boolean_type, default=True, help='keep features below <base_path>/cache')
 
 
 def make_embedder(net, args, dataset, device) -> Embedder:
     """psi as the flags say, with the data set's preprocessing."""
-    preprocessing = getattr(dataset, 'preprocessing', None) or Preprocessing(args.input_size)
+    preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
     return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, args.channels_last,
                     Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None)
+
+
+def _preprocessing(dataset, args) -> Preprocessing:
+    """That of a data set of foreign make: what the weights say, or without any its SIZE, MEAN and STD."""
+    if args.weights not in (None, 'none'):
+        about = weights.load(args.weights, tensors=False)
+        return Preprocessing(about.input_size, about.mean, about.std)
+    if getattr(dataset, 'SIZE', None) is None:
+        raise UserError(f'--model {args.model} needs to know how large images are: give the class of {args.dataset} a SIZE, or '
+                        'use --weights')
+    size = dataset.SIZE if isinstance(dataset.SIZE, int) else max(dataset.SIZE)
+    known = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]
+    return Preprocessing(size, *known) if all(len(values) == 3 for values in known) else Preprocessing(size)
 
 
 class TestFeatures:

@@ -228,3 +228,14 @@ def test_the_written_rows_are_those_of_the_run(parse, tmp_path):
 def test_settings_that_make_no_sense_together(ready, flags, words):
     with refused(*words):
         ready(*flags)
+
+
+def test_the_statistics_choose_the_same_lambda_under_every_schedule(row, ready):
+    auto = row('--ridge_lambda', 'auto')
+    assert auto['ridge_lambda'] == 'auto' and 1e-6 <= auto['ridge_lambda_used'] <= 1e6
+    other = row('--ridge_lambda', 'auto', '--schedule', 'iid', '--permute_classes', '1')
+    assert digests(other) == digests(auto) and other['ridge_lambda_used'] == auto['ridge_lambda_used']
+    assert digests(row('--ridge_lambda', str(auto['ridge_lambda_used']))) == digests(auto)
+    assert row('--n_splits', '5')['ridge_lambda_used'] == 0.1 and row('--predictor', 'ncc')['ridge_lambda_used'] is None
+    with refused('--ridge_lambda', 'Auto', 'auto'):
+        ready('--ridge_lambda', 'Auto')

@@ -1,0 +1,130 @@
+"""What SCROLL has learned, on disk: flags, what is written after the last task, what a run begins with.
+
+    python main.py --model scroll --dataset seq-cifar100 --shard 1/2 --save_statistics 1.npz        # on one machine
+    python main.py --model scroll --dataset seq-cifar100 --shard 2/2 --save_statistics 2.npz        # on another
+    python -m scroll.statistics merge 1.npz 2.npz -o all.npz
+    python main.py --model scroll --dataset seq-cifar100 --load_statistics all.npz --inference_only 1
+"""
+import argparse
+import re
+from pathlib import Path
+
+import numpy as np
+
+from scroll import files
+from scroll.embedding import sample_keys
+from scroll.errors import InputError
+from scroll.exemplars import ExemplarBuffer
+from scroll.learner import Scroll
+from scroll.states import KIND, State
+from scroll.statistics import Statistics
+from utils import binary_to_boolean_type
+from utils.errors import UserError
+
+
+def shard(text: str) -> str:
+    """Command-line type: 'i/n', the i-th of n shares, counted from 1."""
+    found = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or 4/4')
+    return text
+
+
+def add_file_args(parser) -> None:
+    """Shares of a data set, statistics and states."""
+    flag = parser.add_argument_group('SCROLL, files').add_argument
+    flag('--shard', type=shard, help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the '
+                                     'shares of n runs are the whole whatever their schedules and seeds')
+    flag('--save_statistics', metavar='FILE', help='write the statistics after the last task (python -m scroll.statistics)')
+    flag('--by_class', type=binary_to_boolean_type, default=False,
+         help='--save_statistics is a folder, and gets a file a class (8 (d + 1)^2 bytes each)')
+    flag('--save_state', metavar='FILE', help='write statistics and buffer after the last task (scroll.Scroll.load)')
+    flag('--load_state', '--load_statistics', dest='load_state', metavar='FILE',
+         help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
+
+
+def check_file_args(args) -> None:
+    """UserError, before any work, for what cannot be or would have no effect."""
+    if args.by_class and not args.save_statistics:
+        raise UserError('--by_class has no effect in this run: it needs --save_statistics')
+    if args.load_state and not args.inference_only:
+        raise UserError(f'--load_state {args.load_state}: evaluates what was learned and learns nothing: give --inference_only 1')
+    if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):
+        raise UserError('--inference_only 1: scroll knows nothing before it has learned; give --load_state')
+    for flag in ('shard', 'save_statistics', 'save_state'):
+        if args.inference_only and getattr(args, flag):
+            raise UserError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
+    for flag in ('save_statistics', 'save_state'):
+        path = getattr(args, flag)
+        folder = None if path is None else Path(path) if args.by_class and flag == 'save_statistics' else Path(path).parent
+        if path and (folder.exists() and not folder.is_dir() or folder != Path(path) and Path(path).is_dir()):
+            raise UserError(f'--{flag} {path}: expected a {"folder" if folder == Path(path) else "file in a folder"}')
+
+
+def in_shard(images: np.ndarray, text: str) -> np.ndarray:
+    """bool (N,): whether an image is in the share; a function of its pixels alone."""
+    which, count = map(int, text.split('/'))
+    return sample_keys(images) % np.uint64(count) == which - 1
+
+
+class ClassStatistics:
+    """Statistics of each class by itself."""
+
+    def __init__(self):
+        self.parts = {}
+
+    def add(self, features: np.ndarray, labels: np.ndarray) -> None:
+        for label in np.unique(labels).tolist():
+            at = labels == label
+            self.parts.setdefault(label, Statistics(features.shape[1])).add(features[at], labels[at])
+
+    def state_dict(self) -> dict:
+        return {label: part.state_dict() for label, part in self.parts.items()}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.parts = {}
+        for label, arrays in state.items():
+            self.parts[label] = Statistics(0)
+            self.parts[label].load_state_dict(arrays)
+
+
+def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
+    """Write the files that the flags ask for, each whole or not at all.
+
+    Raises:
+        UserError: this run has seen no sample.
+    """
+    if not hasattr(learner, 'statistics_'):
+        raise UserError('this run has seen no sample, so there is nothing to write' +
+                        (f': --shard {args.shard} has none of the stream' if args.shard else ''))
+    for path in filter(None, (args.save_statistics, args.save_state)):
+        folder = Path(path) if path == args.save_statistics and args.by_class else Path(path).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f'{folder} cannot be made ({error.strerror})') from error
+    psi = learner.embedder.digest
+    if args.save_statistics and args.by_class:
+        for label, part in by_class.parts.items():
+            part.save(Path(args.save_statistics) / f'class-{label}.npz', psi)
+    elif args.save_statistics:
+        learner.statistics_.save(args.save_statistics, psi)
+    if args.save_state:
+        learner.save(args.save_state)
+
+
+def load(learner: Scroll, path) -> None:
+    """Give the learner what a file of statistics, or of statistics and buffer, holds.
+
+    Raises:
+        InputError: it is neither, or damaged, or of another psi.
+    """
+    if files.kind_of(path) == KIND:
+        state = State.read(path)
+    else:
+        statistics, psi, _ = Statistics.load_with_facts(path)
+        state = State({}, psi, statistics, ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
+    if state.psi != learner.embedder.digest:
+        raise InputError(f'{path}: made with another psi ({state.psi[:16] or "features of its own"}) than this run has '
+                         f'({learner.embedder.digest[:16]}): weights, input, kind of machine and version of torch must be equal')
+    learner.take(state)

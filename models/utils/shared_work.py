@@ -1,0 +1,74 @@
+"""psi and adaptation in a run of several processes (`utils.distributed`): shared out, with the same bits as in one.
+
+An image's feature depends on its pixels and psi alone, so it does not matter which process computes it. Each embeds its share
+of what is waiting and gets all features: 4 d + 8 bytes travel for an image (1 kB for d = 256, a thousandth of what psi computes
+on), and every process then counts and keeps the same integers, from which the same digests follow. (Sums alone would travel
+as far: 0.7 MB for every thousand images, and the buffer needs features.) Every process holds the whole data set. f* is made
+by the first; the others wait, and are sent its network and classifier.
+"""
+import copy
+import io
+
+import numpy as np
+import torch
+
+from scroll.adaptation import AdaptedPredictor
+from scroll.embedding import Embedder
+from scroll.learner import Scroll
+from utils.distributed import World
+
+
+class SharedEmbedder:
+    """An `Embedder` that all processes call with the same images, at the same time; its other attributes are the embedder's."""
+
+    def __init__(self, embedder: Embedder, world: World):
+        self.embedder, self.world = embedder, world
+
+    def __getattr__(self, name: str):
+        return getattr(vars(self)['embedder'], name)
+
+    def __call__(self, images, progress=None) -> tuple:
+        """As `Embedder`; `progress` hears of this process's share."""
+        features, keys = self.embedder(images[self.world.share(len(images))], progress)
+        return self.world.gather(features), self.world.gather(keys)
+
+    def features(self, images) -> np.ndarray:
+        """As `Embedder.features`."""
+        return self.world.gather(self.embedder.features(images[self.world.share(len(images))]))
+
+
+def shared(embedder: Embedder, world: World):
+    """The embedder of this run; UserError if processes have different ones."""
+    if world.size == 1:
+        return embedder
+    world.agree(embedder.digest, 'the processes run different psi, or on different kinds of machines or versions of torch: their '
+                                 'features would differ in the last bits')
+    return SharedEmbedder(embedder, world)
+
+
+def adapt(learner: Scroll, world: World, progress) -> None:
+    """`learner.adapt` in the first process; the others get its f*."""
+    if world.rank == 0:
+        learner.adapt(progress)
+    if world.size == 1:
+        return
+    f_star = _unpack(world.from_first(_pack(learner.adapted_) if world.rank == 0 else b''), learner)
+    f_star.embedder = SharedEmbedder(f_star.embedder, world)
+    learner.adapted_ = f_star
+
+
+def _pack(f_star: AdaptedPredictor) -> bytes:
+    file = io.BytesIO()
+    torch.save(dict(net=f_star.embedder.pristine.state_dict(), weight=torch.from_numpy(f_star.weight), mode=f_star.mode,
+                    bias=torch.from_numpy(f_star.bias), losses=torch.from_numpy(f_star.losses), scale=f_star.scale,
+                    initial_scale=f_star.initial_scale), file)
+    return file.getvalue()
+
+
+def _unpack(content: bytes, learner: Scroll) -> AdaptedPredictor:
+    sent = torch.load(io.BytesIO(content), map_location=learner.embedder.device, weights_only=True)
+    net = copy.deepcopy(learner.embedder.net if sent['mode'] == 'adapters' else learner.embedder.pristine)
+    net.load_state_dict(sent['net'])
+    weight, bias, losses = (sent[name].cpu().numpy() for name in ('weight', 'bias', 'losses'))
+    return AdaptedPredictor(learner.classes_, weight, bias, sent['scale'], learner.embedder.with_net(net), sent['initial_scale'],
+                            losses, sent['mode'])

@@ -1,0 +1,95 @@
+"""Files of arrays and a few facts: npz without pickles, written whole or not at all, with a digest of all that they hold."""
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+from scroll.errors import InputError
+
+
+def write(path, kind: str, facts: dict, arrays: dict) -> None:
+    """Write `path`: to a file beside it first, which takes its place once it is safely on disk.
+
+    Args:
+        kind: what the file is, and its version: 'scroll-state-1'.
+        facts: whatever JSON holds. arrays: of numbers or text, by name.
+
+    Raises:
+        InputError: it cannot be written; whatever was there is as it was.
+    """
+    facts = json.dumps(facts, sort_keys=True)
+    side = Path(f'{path}.{os.getpid()}-{os.urandom(4).hex()}.part')         # processes of two machines may have one number
+    try:
+        with open(side, 'wb') as file:
+            np.savez(file, format=kind, facts=facts, sha256=_digest(kind, facts, arrays), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(side, path)
+    except OSError as error:
+        raise InputError(f'{path} cannot be written ({error.strerror})') from error
+    finally:
+        side.unlink(missing_ok=True)
+
+
+def read(path, kind: str) -> tuple:
+    """(facts, arrays) that `write` wrote. Runs no code from the file.
+
+    Raises:
+        InputError: there is no such file, or it is of another kind or version, or damaged.
+    """
+    content = _content(path)
+    found = str(content.get('format', ''))
+    if found != kind:
+        name, version = _split(kind)
+        other, other_version = _split(found)
+        if other == name and other_version:
+            raise InputError(f'{path}: is of version {other_version} of the format {name}: expected version {version}')
+        raise InputError(f'{path}: expected a file of the format {name}' + (f', this is {found}' if other else ''))
+    try:
+        facts, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
+        del content['format']
+        sound = digest == _digest(kind, facts, content)
+        facts = json.loads(facts)
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(f'{path}: damaged ({type(error).__name__})') from error
+    if not (sound and isinstance(facts, dict)):
+        raise InputError(f'{path}: damaged (its content does not match its digest)')
+    return facts, content
+
+
+def kind_of(path) -> str:
+    """What `path` says it is; '' where it says nothing."""
+    return str(_content(path, ('format',)).get('format', ''))
+
+
+def arrays_of(path) -> dict:
+    """The arrays of any npz file, without pickles."""
+    return _content(path)
+
+
+def _content(path, names=None) -> dict:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files if names is None or name in names}
+    except FileNotFoundError as error:
+        raise InputError(f'{path}: there is no such file') from error
+    except Exception as error:          # damaged archives raise almost anything
+        raise InputError(f'{path}: not an npz file, or damaged ({" ".join(str(error).split())})') from error
+
+
+def _split(kind: str) -> tuple:
+    """'scroll-state-1' -> ('scroll-state', '1'); ('', '') for anything else."""
+    found = re.fullmatch(r'(scroll-[a-z]+)-(\d{1,9})', kind)
+    return found.groups() if found else ('', '')
+
+
+def _digest(kind: str, facts: str, arrays: dict) -> str:
+    sha = hashlib.sha256(json.dumps([kind, facts]).encode())
+    for name, array in sorted(arrays.items()):
+        array = np.ascontiguousarray(array)
+        sha.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,204 @@
+"""Statistics on disk: put together from the shares of several machines, and with a share taken out again.
+
+    python -m scroll.statistics show a.npz
+    python -m scroll.statistics merge a.npz b.npz -o all.npz
+    python -m scroll.statistics remove all.npz --minus b.npz -o rest.npz
+    python -m scroll.statistics remove all.npz --samples old.npz -o rest.npz
+
+Sums of integers: `all` has the digest of one machine that saw both shares, `rest` that of one that never saw b, to the last
+bit. A file says which parts it is made of. A part is what one run or one learner has counted, and goes by the digest of its
+statistics: the same samples give the same part whoever counts them, on whatever schedule, so that a share that was counted
+twice is noticed, also within files that were merged before (a|b with b|c). What was removed stands with a minus, and may be
+merged again. Two shares with an equal digest can also be two shares that hold equal samples; whoever knows that they are says
+`--repeated`. Shares that overlap in some of their samples have other digests, and cannot be told from ones that do not: cut
+shares that cannot overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
+"""
+import argparse
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from scroll import files
+from scroll.errors import InputError
+from scroll.statistics import Statistics
+
+
+@dataclass
+class StatisticsFile:
+    """Statistics and where they come from.
+
+    Attributes:
+        path: what errors call it.
+        psi: digest of the embedder, '' for features of one's own. Only what one psi has made can be added up.
+        parts: digest of a part -> how many times it is in; negative: how many times it was taken out.
+    """
+    path: str
+    statistics: Statistics
+    psi: str
+    parts: dict
+
+    @classmethod
+    def read(cls, path) -> 'StatisticsFile':
+        return cls(str(path), *Statistics.load_with_facts(path))
+
+    def write(self, path) -> None:
+        self.statistics.save(path, self.psi, self.parts)
+
+    def merge(self, other: 'StatisticsFile', repeated: bool = False) -> 'StatisticsFile':
+        """Add another file's samples; InputError if a part of it is in already, unless `repeated`."""
+        again = self._clash(other, +1) or self._whole_of(other) or other._whole_of(self)
+        if again and not repeated:
+            raise InputError(f'{other.path}: its part {again[:16]} is in {self.path} already: merged, it would count twice (two '
+                             'shares that do hold equal samples: --repeated)')
+        self._check_psi(other)
+        self._named(other, lambda: self.statistics.merge(other.statistics))
+        return self._account(other, +1)
+
+    def remove(self, other: 'StatisticsFile') -> 'StatisticsFile':
+        """Take another file's samples out; InputError if they were taken out already, or cannot have been in."""
+        again = self._clash(other, -1)
+        if again:
+            raise InputError(f'{other.path}: its part {again[:16]} was removed from {self.path} already')
+        self._check_psi(other)
+        self._named(other, lambda: self.statistics.subtract(other.statistics))
+        return self._account(other, -1)
+
+    def _clash(self, other, sign: int):
+        """A part that both have with the same sign, or None."""
+        return next((part for part, times in sorted(other.parts.items()) if sign * times * self.parts.get(part, 0) > 0), None)
+
+    def _whole_of(self, other):
+        """Digest of all that the other holds, if this has it as one part, or is the same; else None."""
+        whole = other.statistics.digest()
+        known = self.parts.get(whole, 0) > 0 or whole == self.statistics.digest()
+        return whole if known and other.statistics.total else None
+
+    def _check_psi(self, other) -> None:
+        if other.psi != self.psi:
+            raise InputError(f'{other.path}: made with another psi than {self.path} ({_name(other.psi)}, {_name(self.psi)}): '
+                             'weights, input, kind of machine and version of torch must be the same')
+
+    def _named(self, other, change) -> None:
+        try:
+            change()
+        except InputError as error:
+            raise InputError(f'{other.path}: {error}') from error
+
+    def _account(self, other, sign: int) -> 'StatisticsFile':
+        parts = {part: self.parts.get(part, 0) + sign * other.parts.get(part, 0) for part in {**self.parts, **other.parts}}
+        self.parts = {part: times for part, times in parts.items() if times}
+        return self
+
+
+def samples_of(path, dim: int) -> dict:
+    """Samples that were learned, from an npz file: features, labels, and keys where the file has them or images.
+
+    The file holds `labels` (N,), and `quantised` (N, d), integers on the grid as an `Embedder` gives them, or `features` (N, d),
+    as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are what a buffer knows its
+    samples by.
+    """
+    from scroll.embedding import quantise, sample_keys
+    arrays = files.arrays_of(path)
+    if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
+        raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, {dim}); it has '
+                         f'{", ".join(sorted(arrays)) or "none"}')
+    features = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features'])
+    if 'keys' in arrays or 'images' in arrays:
+        keys = arrays['keys'] if 'keys' in arrays else sample_keys(arrays['images'])
+        if keys.dtype != np.uint64 or keys.shape != features.shape[:1]:
+            raise InputError(f'{path}: its keys or images do not go with its {len(features)} features: expected one a sample')
+        return dict(features=features, labels=arrays['labels'], keys=keys)
+    return dict(features=features, labels=arrays['labels'], keys=None)
+
+
+def part_of(path, samples: dict, psi: str, dim: int) -> StatisticsFile:
+    """The samples of a file as if a machine had counted them, and nothing else."""
+    try:
+        statistics = Statistics(dim).add(samples['features'], samples['labels'])
+    except InputError as error:
+        raise InputError(f'{path}: {error}') from error
+    return StatisticsFile(str(path), statistics, psi, {statistics.digest(): 1} if statistics.total else {})
+
+
+def _name(psi: str) -> str:
+    return psi[:16] or 'features of its own'
+
+
+def show(file: StatisticsFile) -> None:
+    """Print what is known of a file."""
+    statistics = file.statistics
+    parts = ', '.join(f"{'-' if times < 0 else ''}{part[:16]}{f' x {abs(times)}' if abs(times) > 1 else ''}"
+                      for part, times in sorted(file.parts.items(), key=lambda item: (item[1] < 0, item[0])))
+    facts = dict(samples=statistics.total, classes=len(statistics.classes), dim=statistics.dim, psi=_name(file.psi),
+                 parts=f"{len(file.parts)}: {parts}" if parts else '0', digest=statistics.digest())
+    for name, value in facts.items():
+        print(f'{name:<8} {value}')
+    print(f"\n{'samples':>8}  class")
+    for label, count in zip(statistics.classes.tolist(), statistics.counts.tolist()):
+        print(f'{count:>8}  {label}')
+
+
+class LineParser(argparse.ArgumentParser):
+    """argparse with errors as `InputError`."""
+
+    def error(self, message):
+        raise InputError(message)
+
+
+def run_line(program: str, main) -> int:
+    """Exit code of a command: 0, or 2 after one line on what the user can mend."""
+    try:
+        main()
+        return 0
+    except InputError as error:
+        print(f"{program}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = LineParser(prog='python -m scroll.statistics', description=__doc__, allow_abbrev=False,
+                        formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest='command', required=True)
+
+    def command(name: str, about: str):
+        out = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+        out.add_argument('file', help='statistics file')
+        return out
+    command('show', 'classes, counts, parts, digest')
+    command('digest', 'the digest alone')
+    merge = command('merge', 'add the samples of all files')
+    merge.add_argument('others', nargs='+', metavar='file', help='statistics files')
+    merge.add_argument('--repeated', action='store_true', help='let a part count as often as it comes')
+    remove = command('remove', 'take samples out')
+    what = remove.add_mutually_exclusive_group(required=True)
+    what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of the samples to remove')
+    what.add_argument('--samples', metavar='FILE', help='npz file: labels (N,), and quantised or features (N, d)')
+    for changing in (merge, remove):
+        changing.add_argument('-o', '--out', required=True, help='file to write')
+    return parser
+
+
+def _run(words) -> None:
+    args = _parser().parse_args(words)
+    file = StatisticsFile.read(args.file)
+    if args.command == 'show':
+        show(file)
+        return
+    if args.command == 'merge':
+        for path in args.others:
+            file.merge(StatisticsFile.read(path), args.repeated)
+    elif args.command == 'remove':
+        dim = file.statistics.dim
+        parts = map(StatisticsFile.read, args.minus) if args.minus else \
+            [part_of(args.samples, samples_of(args.samples, dim), file.psi, dim)]
+        for part in parts:
+            file.remove(part)
+    if args.command != 'digest':
+        file.write(args.out)
+    print(file.statistics.digest())
+
+
+def main(words=None) -> int:
+    """`python -m scroll.statistics`."""
+    return run_line('scroll.statistics', lambda: _run(words))

@@ -1,0 +1,258 @@
+"""SCROLL in several processes, on several machines, and from files: the digests of one process that saw it all."""
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import models.scroll
+from main import initialize
+from models.utils.learned_files import in_shard, shard
+from scroll import InputError, Scroll, unlearn
+from scroll.statistics import Statistics
+from scroll.statistics_files import main as statistics
+from tests.conftest import ROOT, refused
+from utils import distributed
+from utils.distributed import World
+from utils.errors import UserError
+from utils.results import read_rows
+from utils.training import train
+
+DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
+SAME = (*DIGESTS, 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'accuracy_per_task', 'task1', 'buffered', 'final_scale')
+FEW = {'model_config': 'base', 'iterations': 2, 'minibatch_size': 10, 'buffer_size': 12, 'feature_cache': 0}
+
+
+class ThreadWorld(World):
+    """Processes that are threads of one."""
+
+    def __init__(self, rank, size, barrier, table):
+        self.rank, self.size, self.barrier, self.table = rank, size, barrier, table
+
+    def exchange(self, content: bytes) -> list:
+        self.table[self.rank] = content
+        self.barrier.wait(60)
+        out = [self.table[rank] for rank in range(self.size)]
+        self.barrier.wait(60)
+        return out
+
+    def from_first(self, content: bytes) -> bytes:
+        return self.exchange(content)[0]
+
+
+@pytest.fixture
+def together(parse, monkeypatch, few_digits):
+    """together(N, *flags): results rows and models of N threads that share a run."""
+    here = threading.local()
+    monkeypatch.setattr(models.scroll, 'world', lambda: getattr(here, 'world', World()))
+    monkeypatch.setattr(distributed, 'world', lambda: getattr(here, 'world', World()))
+
+    def run(count, *flags):
+        barrier, table, out = threading.Barrier(count), {}, [None] * count
+        args = [parse('scroll', *flags, **FEW) for _ in range(count)]
+
+        def one(rank):
+            here.world = ThreadWorld(rank, count, barrier, table)
+            try:
+                model, dataset, _ = initialize(args[rank])
+                out[rank] = train(model, dataset, args[rank]), model
+            except UserError as error:          # which all have
+                out[rank] = error, None
+            except Exception as error:
+                out[rank] = error, None
+                barrier.abort()
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return out
+    return run
+
+
+@pytest.fixture
+def alone(parse, few_digits):
+    """alone(*flags): results row and model of one process."""
+    def run(*flags):
+        model, dataset, args = initialize(parse('scroll', *flags, **FEW))
+        return train(model, dataset, args), model
+    return run
+
+
+@pytest.mark.parametrize('count, flags', [
+    (2, ()), (3, ('--n_splits', '2', '--adaptation', 'full', '--adapt_every_task', '1')), (2, ('--buffer_size', '0')),
+    (3, ('--schedule', 'iid,batch=2', '--buffer_strategy', 'random'))], ids=str)
+def test_every_process_stands_where_one_alone_would(together, alone, monkeypatch, count, flags):
+    monkeypatch.setattr(models.scroll, '_EMBED_AT_ONCE', 1)         # so that with batch=2 a share of each segment is empty
+    expected = {name: alone(*flags)[0][name] for name in SAME}
+    shared = together(count, *flags)
+    for row, model in shared:
+        assert {name: row[name] for name in SAME} == expected and row['processes'] == count
+        assert model.world.size == count
+
+
+def test_the_work_is_shared(together, monkeypatch):
+    from scroll.embedding import Embedder
+    seen, original = [], Embedder.features
+    monkeypatch.setattr(Embedder, 'features', lambda self, x: seen.append((threading.get_ident(), len(x))) or original(self, x))
+    adapted, adapt = [], Scroll.adapt
+    monkeypatch.setattr(Scroll, 'adapt', lambda self, *a, **k: adapted.append(1) or adapt(self, *a, **k))
+    together(2, '--n_splits', '1')
+    by_thread = {}
+    for thread, count in seen:
+        by_thread[thread] = by_thread.get(thread, 0) + count
+    assert len(by_thread) == 2 and len(adapted) == 1
+    assert all(80 // 2 + 2 * 40 // 2 <= count < 80 + 2 * 40 for count in by_thread.values())       # f_T and f* see the test images
+
+
+def test_anytime_evaluations_are_shared_too(together, alone):
+    flags = ('--eval_every', '30', '--schedule', 'iid', '--adaptation', 'none')
+    expected = alone(*flags)[0]
+    for row, _ in together(2, *flags):
+        assert {n: row[n] for n in row if 'anytime' in n} == {n: expected[n] for n in expected if 'anytime' in n}
+
+
+def test_processes_that_would_not_count_the_same_are_refused(together, monkeypatch):
+    original = models.scroll.make_embedder
+
+    def other_psi(net, args, dataset, device):
+        embedder = original(net, args, dataset, device)
+        embedder.digest += threading.current_thread().name
+        return embedder
+    monkeypatch.setattr(models.scroll, 'make_embedder', other_psi)
+    for error, _ in together(2):
+        assert isinstance(error, UserError) and 'different psi' in str(error)
+
+
+def torchrun(count, *flags, cwd) -> subprocess.CompletedProcess:
+    fixed = ['--model', 'scroll', '--dataset', 'seq-digits', '--device', 'cpu', '--base_path', 'data', *flags]
+    for name, value in FEW.items():
+        fixed += [] if f'--{name}' in flags else [f'--{name}', str(value)]
+    return subprocess.run([sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', str(count),
+                           str(ROOT / 'main.py'), *fixed], cwd=cwd, capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.slow
+def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_path):
+    model, dataset, args = initialize(parse('scroll', **FEW))
+    expected = train(model, dataset, args)
+    for count in (1, 2, 3):
+        done = torchrun(count, '--weights', tiny_weights, '--feature_cache', '1', '--save_statistics', f'{count}.npz', cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        row = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll' / 'mean_accs.csv')[-1]
+        assert {name: row[name] for name in SAME} == {name: str(expected[name]) for name in SAME}
+        assert row['processes'] == str(count)
+        assert len(re.findall('Accuracy for 5 task', done.stdout)) == len(re.findall('Summary', done.stdout)) == 1
+        assert Statistics.load(tmp_path / f'{count}.npz').digest() == expected['statistics_digest']
+    rows = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll' / 'mean_accs.csv')
+    assert len(rows) == 3 and len(list((tmp_path / 'data').rglob('*.png'))) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('flags, word', [(['--ridge_lambda', '-1'], '--ridge_lambda'), (['--adapt_lr', '1e37'], 'diverged')], ids=str)
+def test_a_mistake_is_told_once_and_ends_all_processes(tiny_weights, tmp_path, flags, word):
+    """Seen by all at once, or by the first alone while the others wait for it."""
+    done = torchrun(2, '--weights', tiny_weights, *flags, cwd=tmp_path)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if 'main.py: error' in line]
+    assert len(lines) == 1 and word in lines[0]
+    assert re.search(r'exitcode *: *2 ', done.stderr) and 'main.py", line' not in done.stderr
+
+
+# Machines that know nothing of each other
+
+def test_shares_cover_all_and_overlap_nowhere():
+    images = np.random.default_rng(0).integers(0, 256, (500, 4, 4, 3)).astype(np.uint8)
+    for count in (1, 2, 7):
+        masks = [in_shard(images, f'{i + 1}/{count}') for i in range(count)]
+        assert (np.sum(masks, axis=0) == 1).all() and min(mask.sum() for mask in masks) > 0.5 * 500 / count
+    order = np.random.default_rng(1).permutation(500)
+    np.testing.assert_array_equal(in_shard(images, '2/3')[order], in_shard(images[order], '2/3'))
+
+
+@pytest.mark.parametrize('text', ['0/3', '4/3', '1', '1/0', 'a/b', '-1/3', '1/3/5', ''])
+def test_shares_that_are_none(parse, text):
+    with refused('--shard', 'i/n'):
+        parse('scroll', f'--shard={text}')
+    assert shard('3/3') == '3/3'
+
+
+def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    whole, _ = alone()
+    schedules = (('--n_splits', '5'), ('--schedule', 'iid,batch=7', '--seed', '3'), ('--n_splits', '2', '--permute_classes', '1', '--seed', '9'))
+    rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', '--adaptation', 'none', *schedules[i])[0] for i in range(3)]
+    assert [row['shard'] for row in rows] == ['1/3', '2/3', '3/3'] and len({row['statistics_digest'] for row in rows}) == 3
+    capsys.readouterr()
+    assert statistics(['merge', '0.npz', '1.npz', '2.npz', '-o', 'all.npz']) == 0
+    assert capsys.readouterr().out == f"{whole['statistics_digest']}\n"
+    merged, model = alone('--load_statistics', 'all.npz', '--inference_only', '1')
+    for name in ('statistics_digest', 'online_digest', 'online_accuracy'):
+        assert merged[name] == whole[name]
+    assert merged['buffered'] == 0 and merged['adapted_digest'] is None and model.learner.adapted_ is None
+    alone('--shard', '2/3', '--save_statistics', '3.npz', '--adaptation', 'none')     # another schedule, the same share
+    assert statistics(['merge', 'all.npz', '3.npz', '-o', 'more.npz']) == 2
+    with pytest.raises(InputError, match='all.npz.* another psi'):
+        alone('--load_statistics', 'all.npz', '--inference_only', '1', '--embed_dtype', 'bfloat16')
+
+
+def test_a_class_is_forgotten_as_if_it_had_never_come(alone, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    row, model = alone('--save_statistics', 'classes', '--by_class', '1', '--save_state', 'state.npz', '--permute_classes', '1')
+    names = sorted(path.name for path in Path('classes').iterdir())
+    assert names == [f'class-{c}.npz' for c in range(10)]
+    capsys.readouterr()
+    statistics(['merge', *(f'classes/{name}' for name in names), '-o', 'all.npz'])
+    assert capsys.readouterr().out == f"{row['statistics_digest']}\n"
+    assert statistics(['remove', 'all.npz', '--minus', 'classes/class-3.npz', '-o', 'rest.npz']) == 0
+    assert unlearn.main(['state.npz', '--minus', 'classes/class-3.npz', '-o', 'new.npz']) == 0
+    rest = Statistics.load('rest.npz')
+    assert capsys.readouterr().out == 2 * f'{rest.digest()}\n' and rest.classes.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    images, labels = model.dataset.images.train, model.dataset.images.train_labels
+    assert Scroll(model.embedder).fit(images[labels != 3], labels[labels != 3]).digest() == rest.digest()
+
+
+def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row, _ = alone('--save_state', 'deep/state.npz')
+    again, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1')
+    assert {name: again[name] for name in SAME if name != 'task1'} == {name: row[name] for name in SAME if name != 'task1'}
+    bare, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1', '--adaptation', 'none')
+    assert bare['online_digest'] == row['online_digest'] and bare['adapted_digest'] is None
+
+
+def test_the_part_of_a_stream_that_was_seen_is_written(alone, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row, _ = alone('--stop_after', '2', '--save_statistics', 's.npz', '--adaptation', 'none')
+    assert Statistics.load('s.npz').digest() == row['statistics_digest'] and Statistics.load('s.npz').classes.tolist() == [0, 1, 2, 3]
+
+
+def test_a_share_without_samples_is_one_line(alone, monkeypatch):
+    monkeypatch.setattr(models.scroll.learned_files, 'in_shard', lambda images, text: np.zeros(len(images), bool))
+    with refused('--shard 1/99', 'none of the stream'):
+        alone('--shard', '1/99')
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--by_class', '1'], ['--by_class', '--save_statistics']), (['--load_state', 'x'], ['--load_state x', '--inference_only']),
+    (['--inference_only', '1'], ['--inference_only', '--load_state']),
+    (['--inference_only', '1', '--load_state', 'x', '--shard', '1/2'], ['--shard', 'nothing is learned']),
+    (['--inference_only', '1', '--load_state', 'x', '--save_state', 'y'], ['--save_state', 'nothing is learned']),
+    (['--save_statistics', '{tmp}'], ['--save_statistics', 'file']), (['--save_state', '{tmp}/file/x'], ['--save_state', 'file in a folder']),
+    (['--save_statistics', '{tmp}/file', '--by_class', '1'], ['--save_statistics', 'folder'])], ids=str)
+def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
+    (tmp_path / 'file').write_text('')
+    with refused(*words):
+        parse('scroll', *(flag.replace('{tmp}', str(tmp_path)) for flag in flags))
+
+
+def test_a_state_that_cannot_be_used_is_one_line(alone, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(dict(a=1), 'other')
+    for path in ('other', 'nothing'):
+        with pytest.raises(InputError, match=path):
+            alone('--load_state', path, '--inference_only', '1')

@@ -1,0 +1,275 @@
+"""A learner on disk: it goes on as if it had never stopped; it forgets from the command line; the buffer is refilled."""
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll import Adaptation, Embedder, Scroll, files
+from scroll.embedding import quantise
+from scroll.images import Augmentation
+from scroll.states import KIND, State
+from scroll.statistics import Statistics
+from scroll.unlearn import main
+from tests.scroll.conftest import PREPROCESSING, Stream, cuttings, make_stream, quick, refused, streams, tiny_net
+
+RAW = make_stream(np.arange(80) % 4, seed=5)
+STREAM = Stream(quantise(RAW.features), RAW.labels, RAW.keys)       # what a learner of RAW counts
+STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
+
+
+def digests(learner) -> tuple:
+    content = learner.buffer_.content() if learner.buffer_ is not None and len(learner.buffer_) else None
+    return learner.digest(), content and content.digest(), content and content.samples.tobytes(), content and content.features.tobytes()
+
+
+def fit(stream, *pieces, **params) -> Scroll:
+    learner = Scroll(**params)
+    for at in pieces or [np.arange(len(stream.labels))]:
+        learner.partial_fit(stream.features[at], stream.labels[at])
+    return learner
+
+
+@quick
+@given(streams(min_size=3), st.data(), st.sampled_from(STRATEGIES), st.sampled_from([0, 3, 50]))
+def test_a_learner_goes_on_as_if_it_had_never_stopped(tmp_path_factory, stream, data, strategy, size):
+    path = tmp_path_factory.mktemp('state') / 'x'
+    pieces = data.draw(cuttings(len(stream.labels)))
+    params = dict(buffer_size=size, strategy=strategy, seed=3)
+    straight, halting = fit(stream, *pieces, **params), None
+    for at in pieces:
+        halting = Scroll(**params) if halting is None else Scroll.load(path)
+        halting.partial_fit(stream.features[at], stream.labels[at]).save(path)
+    assert digests(Scroll.load(path)) == digests(straight)
+    gone = pieces[0]
+    for learner in (straight, halting := Scroll.load(path)):
+        learner.remove(stream.features[gone], stream.labels[gone])
+    assert digests(halting) == digests(straight)
+
+
+def test_settings_are_kept_and_f_star_is_made_again(embedder, toy, tmp_path):
+    adaptation = Adaptation(iterations=2, minibatch=4, calibrate=False, augmentation=Augmentation(0.2, False, 0.1))
+    learner = Scroll(embedder, 'ncc', 0.7, 'onehot', 'paper', 10, 'hash', adaptation, 4).fit(*toy).adapt()
+    learner.save(tmp_path / 'x')
+    loaded = Scroll.load(tmp_path / 'x', embedder)
+    assert loaded.get_params() == learner.get_params() and loaded.adapted_ is None
+    assert loaded.predictor().digest() == learner.predictor().digest()
+    assert loaded.adapt().adapted_.digest() == learner.adapted_.digest()
+    assert [p.name for p in tmp_path.iterdir()] == ['x']
+
+
+@pytest.mark.parametrize('labels', ['words', 'numbers'])
+@pytest.mark.parametrize('params', [dict(buffer_size=0), dict(adaptation=None), dict(ridge_lambda='auto')], ids=str)
+def test_labels_and_settings_of_any_kind_are_kept(params, labels, tmp_path):
+    y = STREAM.labels if labels == 'numbers' else np.array(['ant', 'bee', 'elephant', 'ä'])[STREAM.labels]
+    learner = Scroll(**params).fit(RAW.features, y)
+    learner.save(tmp_path / 'x')
+    loaded = Scroll.load(tmp_path / 'x')
+    assert digests(loaded) == digests(learner) and loaded.classes_.tolist() == sorted(set(y.tolist()))
+    assert loaded.get_params() == learner.get_params()
+    np.testing.assert_array_equal(loaded.predict(RAW.features), learner.predict(RAW.features))
+
+
+def test_another_psi_is_refused(embedder, toy, tmp_path):
+    Scroll(embedder).fit(*toy).save(tmp_path / 'x')
+    for other in (Embedder(tiny_net(1), PREPROCESSING, chunk=8), None):
+        with refused('another psi'):
+            Scroll.load(tmp_path / 'x', other)
+    assert Scroll.load(tmp_path / 'x', Embedder(tiny_net(), PREPROCESSING, chunk=8)).statistics_.total == 24
+    Scroll().fit(RAW.features, STREAM.labels).save(tmp_path / 'y')
+    with refused('another psi'):
+        Scroll.load(tmp_path / 'y', embedder)
+
+
+def test_nothing_learned_is_nothing_to_save(tmp_path):
+    with refused('partial_fit'):
+        Scroll().save(tmp_path / 'x')
+    with refused('cannot be written'):
+        fit(RAW).save(tmp_path / 'nowhere' / 'x')
+    assert not list(tmp_path.iterdir())
+
+
+def _with(path, name=None, array=None, **facts):
+    """The file with one other array or other facts, and a digest that goes with them."""
+    known, arrays = files.read(path, KIND)
+    arrays |= {} if name is None else {name: array}
+    files.write(path, KIND, {**known, **facts}, arrays)
+
+
+DAMAGE = {
+    'cut': lambda p: p.write_bytes(p.read_bytes()[:-100]), 'other bytes': lambda p: p.write_bytes(b'state'), 'gone': lambda p: p.unlink(),
+    'statistics': lambda p: of(STREAM).save(p), 'version': lambda p: files.write(p, 'scroll-state-9', *files.read(p, KIND)),
+    'unknown setting': lambda p: _with(p, params=dict(colour=1)), 'no settings': lambda p: _with(p, params=[1]),
+    'bad strategy': lambda p: _with(p, buffer=dict(capacity=9, strategy='best', random={})),
+    'bad adaptation': lambda p: _with(p, params=dict(adaptation=dict(mode='auto'))),
+    'bad random state': lambda p: _with(p, buffer=dict(capacity=9, strategy='hash', random=dict(state=1))),
+    'fewer keys': lambda p: _with(p, 'buffer_keys', np.zeros(2, np.uint64)), 'other keys': lambda p: _with(p, 'buffer_keys', np.zeros(9)),
+    'classes unknown': lambda p: _with(p, 'buffer_labels', np.arange(4) + 7), 'too many': lambda p: _with(p, 'buffer_sizes', np.array([90, 1, 1, 1])),
+    'narrow features': lambda p: _with(p, 'buffer_features', np.zeros((9, 2), np.int32)),
+    'statistics that are none': lambda p: _with(p, 'statistics_counts', np.zeros(4, int))}
+
+
+def of(stream, *at) -> Statistics:
+    part = stream.part(np.concatenate([np.asarray(a) for a in at])) if at else stream
+    return Statistics(stream.features.shape[1]).add(part.features, part.labels)
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """state(**params): a file s.npz in the working folder, of a learner of STREAM."""
+    monkeypatch.chdir(tmp_path)
+
+    def save(**params):
+        fit(RAW, **{'buffer_size': 9, **params}).save('s.npz')
+        return Path('s.npz')
+    return save
+
+
+@pytest.mark.parametrize('damage', DAMAGE)
+def test_a_file_that_cannot_be_used_is_refused(state, capsys, damage):
+    DAMAGE[damage](state())
+    np.savez('old.npz', features=RAW.features[:3], labels=STREAM.labels[:3])
+    before = {p.name: p.read_bytes() for p in Path().iterdir()}
+    with refused('s.npz' if damage not in ('bad strategy',) else 'best'):
+        Scroll.load('s.npz')
+    if damage not in ('unknown setting',):              # forgetting needs no constructor
+        assert main(['s.npz', '--samples', 'old.npz', '-o', 's.npz']) == 2
+        err = capsys.readouterr().err
+        assert err.startswith('scroll.unlearn: error: ') and len(err.splitlines()) == 1
+        assert {p.name: p.read_bytes() for p in Path().iterdir()} == before
+
+
+def test_no_code_of_a_file_is_run(state):
+    path = state()
+
+    class Trap:
+        def __reduce__(self):
+            return open, ('trap', 'w')
+    with np.load(path) as file:
+        content = dict(file)
+    for name in content:
+        np.savez(path, **{**content, name: np.array([Trap()], object)})
+        with refused():
+            Scroll.load(path)
+    assert not Path('trap').exists()
+
+
+@quick
+@given(streams(min_size=2), st.data(), st.sampled_from(['herding', 'hash', 'nearest', 'outlier']), st.integers(1, 12))
+def test_after_a_refill_the_buffer_too_is_that_of_never_having_seen_what_was_removed(stream, data, strategy, size):
+    gone, *rest = data.draw(cuttings(len(stream.labels)))
+    if not rest:
+        return
+    rest = np.concatenate(rest)
+    learner = fit(stream, buffer_size=size, strategy=strategy).remove(stream.features[gone], stream.labels[gone])
+    learner.refill(stream.features[rest], stream.labels[rest])
+    expected = fit(stream, rest, buffer_size=size, strategy=strategy)
+    assert digests(learner) == digests(expected)
+    again = learner.refill(stream.features[rest], stream.labels[rest])          # nothing is taken twice
+    assert digests(again) == digests(expected)
+
+
+@quick
+@given(streams(min_size=4), st.data(), st.integers(1, 12))
+def test_a_hash_buffer_may_be_refilled_in_pieces(stream, data, size):
+    gone, *rest = data.draw(cuttings(len(stream.labels)))
+    learner = fit(stream, buffer_size=size, strategy='hash').remove(stream.features[gone], stream.labels[gone])
+    for at in rest:
+        learner.refill(stream.features[at], stream.labels[at])
+    if rest:
+        assert digests(learner) == digests(fit(stream, np.concatenate(rest), buffer_size=size, strategy='hash'))
+
+
+def test_samples_of_equal_pixels_are_refilled_as_often_as_they_came():
+    features, labels = np.repeat(RAW.features[:3], 2, axis=0), np.repeat([0, 0, 1], 2)
+    learner = Scroll(buffer_size=5, strategy='hash').fit(features, labels)
+    learner.remove(features[:1], labels[:1]).refill(features[1:], labels[1:])
+    assert digests(learner) == digests(Scroll(buffer_size=5, strategy='hash').fit(features[1:], labels[1:]))
+
+
+@pytest.mark.parametrize('X, y, word', [
+    (RAW.features[:3], [7, 7, 7], 'class 7'), (np.repeat(RAW.features, 2, axis=0), np.repeat(STREAM.labels, 2), 'class 0'),
+    (RAW.features[:3], [0, 1], 'y has'), (RAW.features[:3, :2], [0, 1, 2], '2 features')])
+def test_a_refill_with_what_was_not_learned_changes_nothing(X, y, word):
+    learner = fit(RAW, buffer_size=9)
+    before = digests(learner)
+    with refused(word):
+        learner.refill(X, y)
+    assert digests(learner) == before
+    with refused('buffer_size'):
+        fit(RAW, buffer_size=0).refill(RAW.features, STREAM.labels)
+
+
+GONE, REST = np.arange(0, 80, 3), np.setdiff1d(np.arange(80), np.arange(0, 80, 3))
+
+
+@pytest.mark.parametrize('size', [0, 9, 100])
+def test_samples_are_forgotten(state, capsys, size):
+    path = state(buffer_size=size)
+    np.savez('old.npz', features=RAW.features[GONE], labels=STREAM.labels[GONE])
+    assert main([str(path), '--samples', 'old.npz', '-o', 'new.npz']) == 0
+    assert capsys.readouterr().out == f'{of(STREAM, REST).digest()}\n'
+    new, expected = Scroll.load('new.npz'), fit(RAW, buffer_size=size).remove(RAW.features[GONE], STREAM.labels[GONE])
+    assert digests(new) == digests(expected) and new.predictor().digest() == fit(RAW, REST).predictor().digest()
+    if size == 100:
+        assert digests(new) == digests(fit(RAW, REST, buffer_size=100))
+    np.savez('old.npz', features=np.repeat(RAW.features, 2, axis=0), labels=np.repeat(RAW.labels, 2))
+    assert main(['new.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2              # more than there are
+
+
+def test_classes_are_forgotten_by_their_statistics(state, capsys):
+    path, rest = state(), np.flatnonzero(STREAM.labels % 2 == 1)
+    for label in (0, 2):
+        of(STREAM, STREAM.labels.tolist().index(label) + 4 * np.arange(20)).save(f'class-{label}.npz')
+    assert main([str(path), '--minus', 'class-0.npz', 'class-2.npz', '-o', 'new.npz']) == 0
+    assert capsys.readouterr().out == f'{of(STREAM, rest).digest()}\n'
+    new = Scroll.load('new.npz')
+    assert new.classes_.tolist() == [1, 3] and set(new.buffer_.content().labels.tolist()) == {1, 3}
+    new.refill(RAW.features[rest], STREAM.labels[rest])
+    assert digests(new) == digests(fit(RAW, rest, buffer_size=9))
+    of(STREAM, np.arange(10)).save('some.npz')
+    assert main([str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2 and not Path('other.npz').exists()
+    assert '--samples' in capsys.readouterr().err
+    assert fit(RAW, buffer_size=0).save('s.npz') is None
+    assert main(['s.npz', '--minus', 'some.npz', '-o', 'other.npz']) == 0               # without a buffer it can be done
+
+
+def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    images, labels = toy
+    features, keys = embedder(images)
+    Scroll(embedder, buffer_size=10).fit(images, labels).save('s.npz')
+    expected = Scroll(embedder, buffer_size=10).fit(images, labels).remove(images[5:12], labels[5:12])
+    part = dict(quantised=features[5:12], labels=labels[5:12])
+    for extra in (dict(keys=keys[5:12]), dict(images=images[5:12])):
+        np.savez('old.npz', **part, **extra)
+        assert main(['s.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 0
+        assert digests(Scroll.load('new.npz', embedder)) == digests(expected)
+    np.savez('old.npz', **part)
+    capsys.readouterr()
+    assert main(['s.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2 and 'keys or images' in capsys.readouterr().err
+    Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')            # says nothing of psi
+    assert main(['s.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2 and 'another psi' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [[], ['s.npz'], ['s.npz', '-o', 'x'], ['s.npz', '--samples', 's.npz'], ['s.npz', '--minus', 's.npz', '-o', 'x'],
+                                   ['s.npz', '--samples', 'nothing', '-o', 'x'], ['s.npz', '--samples', 's.npz', '-o', 'x'],
+                                   ['s.npz', '--samples', 'a', '--minus', 'b', '-o', 'x']], ids=' '.join)
+def test_what_cannot_be_done_is_one_line(state, capsys, words):
+    state()
+    assert main(words) == 2 and not Path('x').exists()
+    out, err = capsys.readouterr()
+    assert out == '' and err.startswith('scroll.unlearn: error: ') and len(err.splitlines()) == 1
+
+
+def test_the_size_of_a_file_does_not_grow_with_the_stream(tmp_path):
+    sizes = []
+    for count in (200, 2000):
+        stream = make_stream(np.arange(count) % 4, dim=8)
+        fit(stream, buffer_size=20).save(tmp_path / 'x')
+        sizes.append((tmp_path / 'x').stat().st_size)
+    assert abs(sizes[1] - sizes[0]) < 100
+    facts, _ = files.read(tmp_path / 'x', KIND)
+    assert json.loads(json.dumps(facts)) == facts and State.read(tmp_path / 'x').buffer.capacity == 20

@@ -1,0 +1,285 @@
+"""Statistics on disk: shares of several machines put together, taken out again, and what is refused, by command line."""
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll import files
+from scroll.embedding import quantise
+from scroll.statistics import Statistics
+from scroll.statistics_files import StatisticsFile, main
+from tests.scroll.conftest import Stream, cuttings, make_stream, quick, refused, streams
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STREAM = make_stream(np.arange(60) % 4, seed=3)
+
+
+def of(stream, *at) -> Statistics:
+    part = stream.part(np.concatenate([np.asarray(a) for a in at])) if at else stream
+    return Statistics(stream.features.shape[1]).add(part.features, part.labels)
+
+
+A, B, C = np.arange(0, 20), np.arange(20, 37), np.arange(37, 60)
+
+
+@pytest.fixture
+def shares(tmp_path, monkeypatch):
+    """In a folder with a.npz, b.npz, c.npz and all.npz, which one machine made of all samples."""
+    monkeypatch.chdir(tmp_path)
+    for name, at in dict(a=A, b=B, c=C, all=np.arange(60)).items():
+        of(STREAM, at).save(f'{name}.npz', psi='0' * 64)
+    return tmp_path
+
+
+@pytest.fixture
+def command(capsys):
+    """command('merge', ...) -> (exit code, stdout, stderr)."""
+    def run(*words):
+        capsys.readouterr()
+        return main([str(word) for word in words]), *capsys.readouterr()
+    return run
+
+
+def test_shares_put_together_are_what_one_machine_counts(shares, command):
+    expected = of(STREAM).digest()
+    for number, order in enumerate((['a', 'b', 'c'], ['c', 'a', 'b'], ['b', 'c', 'a'])):
+        code, out, err = command('merge', *(f'{name}.npz' for name in order), '-o', f'{number}.npz')
+        assert (code, out, err) == (0, f'{expected}\n', '')
+        assert Statistics.load(f'{number}.npz').digest() == expected
+    assert command('digest', 'all.npz')[1] == f'{expected}\n'
+
+
+def test_merging_in_steps_is_merging_at_once(shares, command):
+    command('merge', 'b.npz', 'c.npz', '-o', 'bc.npz')
+    command('merge', 'bc.npz', 'a.npz', '-o', 'abc.npz')
+    command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'once.npz')
+    assert StatisticsFile.read('abc.npz').parts == StatisticsFile.read('once.npz').parts
+    assert set(StatisticsFile.read('once.npz').parts.values()) == {1} and len(StatisticsFile.read('once.npz').parts) == 3
+
+
+def test_removed_is_never_seen(shares, command):
+    rest = of(STREAM, A, C).digest()
+    for whole in ('all.npz', 'abc.npz'):            # whether or not the part is one that the file was made of
+        command('merge', 'a.npz', 'b.npz', 'c.npz', '-o', 'abc.npz')
+        assert command('remove', whole, '--minus', 'b.npz', '-o', 'rest.npz') == (0, f'{rest}\n', '')
+        code, out, _ = command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')                 # and it may come back
+        assert code == 0 and out == f'{of(STREAM).digest()}\n'
+        assert StatisticsFile.read('again.npz').parts == StatisticsFile.read(whole).parts
+    assert command('remove', 'all.npz', '--minus', 'a.npz', 'b.npz', 'c.npz', '-o', 'none.npz')[1] == f'{Statistics(5).digest()}\n'
+
+
+@quick
+@given(streams(min_size=2), st.data())
+def test_any_share_can_be_taken_out_of_any_sum(stream, data):
+    pieces = data.draw(cuttings(len(stream.labels)))
+    total = Statistics(5)
+    for at in pieces:
+        total.merge(of(stream, at))
+    gone, *rest = data.draw(st.permutations(pieces))
+    part = of(stream, gone)
+    before = part.digest()
+    assert total.subtract(part).digest() == of(stream, *rest, np.zeros(0, np.int64)).digest()
+    assert part.digest() == before and total.merge(part).digest() == of(stream).digest()
+
+
+@pytest.mark.parametrize('first, second', [
+    (['a'], ['a']), (['a', 'b'], ['b', 'c']), (['a', 'b'], ['a']), (['a'], ['b', 'a']), (['a', 'b', 'c'], ['all']), (['all'], ['all']),
+    (['all'], ['a', 'b', 'c'])], ids=str)
+def test_a_share_that_would_count_twice_is_refused(shares, command, first, second):
+    for name, parts in dict(x=first, y=second).items():
+        paths = [f'{part}.npz' for part in parts]
+        assert len(paths) == 1 or command('merge', *paths, '-o', f'{name}.npz')[0] == 0
+        if len(paths) == 1:
+            Path(f'{name}.npz').write_bytes(Path(paths[0]).read_bytes())
+    code, out, err = command('merge', 'x.npz', 'y.npz', '-o', 'out.npz')
+    assert code == 2 and out == '' and 'twice' in err and 'y.npz' in err and '--repeated' in err and len(err.splitlines()) == 1
+    assert not Path('out.npz').exists()
+
+
+def test_the_same_samples_counted_by_another_machine_on_another_schedule_are_the_same_share(shares, command):
+    again = Statistics(5)
+    for at in np.array_split(np.random.default_rng(0).permutation(A), 4):
+        again.merge(of(STREAM, at))
+    again.save('again.npz', psi='0' * 64)
+    assert command('merge', 'a.npz', 'again.npz', '-o', 'out.npz')[0] == 2
+
+
+def test_shares_of_equal_samples_count_twice_where_the_user_says_so(shares, command):
+    code, out, _ = command('merge', 'a.npz', 'b.npz', 'a.npz', '-o', 'out.npz', '--repeated')
+    assert code == 0 and out == f'{of(STREAM, A, B, A).digest()}\n'
+    assert StatisticsFile.read('out.npz').parts == {of(STREAM, A).digest(): 2, of(STREAM, B).digest(): 1}
+    assert 'x 2' in command('show', 'out.npz')[1]
+    assert command('remove', 'out.npz', '--minus', 'a.npz', '-o', 'out.npz')[1] == f'{of(STREAM, A, B).digest()}\n'
+    assert command('remove', 'out.npz', '--minus', 'a.npz', '-o', 'out.npz')[1] == f'{of(STREAM, B).digest()}\n'
+
+
+def test_what_was_removed_is_not_removed_again(shares, command):
+    command('remove', 'all.npz', '--minus', 'a.npz', '-o', 'rest.npz')
+    code, _, err = command('remove', 'rest.npz', '--minus', 'a.npz', '-o', 'less.npz')
+    assert code == 2 and 'removed' in err and not Path('less.npz').exists()
+
+
+def test_what_cannot_have_been_in_is_not_removed(shares, command):
+    for labels in (STREAM.labels[A] + 10, STREAM.labels[A]):            # of other classes; of the same, but other samples
+        make = make_stream(labels, seed=8)
+        of(make).save('other.npz', psi='0' * 64)
+        before = Path('a.npz').read_bytes()
+        code, _, err = command('remove', 'a.npz', '--minus', 'other.npz', '-o', 'a.npz')
+        assert code == 2 and 'other.npz' in err and len(err.splitlines()) == 1
+        assert Path('a.npz').read_bytes() == before
+
+
+@quick
+@given(streams(), st.integers(0, 99))
+def test_a_wrong_part_changes_nothing(stream, seed):
+    total, wrong = of(stream), of(make_stream(stream.labels, seed=seed + 100))          # as many of each class
+    before = total.digest()
+    with refused():
+        total.subtract(wrong)
+    assert total.digest() == before
+    with refused('4-dimensional'):
+        total.subtract(Statistics(4))
+
+
+def test_statistics_of_another_psi_are_refused(shares, command):
+    of(STREAM, B).save('other.npz', psi='1' * 64)
+    of(STREAM, B).save('plain.npz')
+    for path in ('other.npz', 'plain.npz'):
+        for words in (['merge', 'a.npz', path], ['remove', 'all.npz', '--minus', path]):
+            code, _, err = command(*words, '-o', 'out.npz')
+            assert code == 2 and 'another psi' in err and path in err and len(err.splitlines()) == 1
+    assert not Path('out.npz').exists()
+
+
+def test_other_widths_and_other_labels_are_refused(shares, command):
+    of(make_stream([0, 1], dim=4)).save('narrow.npz', psi='0' * 64)
+    Statistics(5).add(STREAM.features[:2], ['ant', 'bee']).save('named.npz', psi='0' * 64)
+    for path in ('narrow.npz', 'named.npz'):
+        code, _, err = command('merge', 'a.npz', path, '-o', 'out.npz')
+        assert code == 2 and path in err and not Path('out.npz').exists()
+
+
+@pytest.mark.parametrize('how', ['features', 'quantised'])
+def test_samples_are_removed(shares, command, how):
+    part = STREAM.part(B)
+    if how == 'features':               # any vectors, which are put on the grid
+        raw = np.random.default_rng(0).normal(size=(60, 5))
+        for name, at in dict(all=np.arange(60), b=B).items():
+            Statistics(5).add(quantise(raw[at]), STREAM.labels[at]).save(f'{name}.npz', psi='0' * 64)
+        part, whole = Stream(quantise(raw)[B], part.labels, None), Stream(quantise(raw), STREAM.labels, STREAM.keys)
+        np.savez('old.npz', features=raw[B], labels=part.labels)
+    else:
+        whole = STREAM
+        np.savez('old.npz', quantised=part.features, labels=part.labels)
+    assert command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz') == (0, f'{of(whole, A, C).digest()}\n', '')
+    for words in (['--samples', 'old.npz'], ['--minus', 'b.npz']):                              # the same samples
+        assert command('remove', 'rest.npz', *words, '-o', 'less.npz')[0] == 2
+    assert command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')[1] == f'{of(whole).digest()}\n'
+
+
+@pytest.mark.parametrize('content, word', [
+    (dict(features=STREAM.features), 'labels'), (dict(labels=STREAM.labels), 'features'),
+    (dict(features=STREAM.features[:, :3], labels=STREAM.labels), '3'), (dict(features=STREAM.features, labels=STREAM.labels[:9]), '9'),
+    (dict(quantised=STREAM.features / 2, labels=STREAM.labels), 'float'), (dict(quantised=STREAM.features * 9, labels=STREAM.labels), 'grid'),
+    (dict(quantised=STREAM.features, features=STREAM.features, labels=STREAM.labels), 'quantised or features'),
+    (dict(features=STREAM.features, labels=STREAM.labels / 2), 'float'), (dict(features=STREAM.features * np.nan, labels=STREAM.labels), 'finite'),
+    (dict(features=np.array([None]), labels=STREAM.labels), 'old.npz'),
+    (dict(features=STREAM.features, labels=STREAM.labels, keys=STREAM.keys[:9]), 'keys')], ids=lambda x: x if isinstance(x, str) else '')
+def test_samples_that_are_none_are_refused(shares, command, content, word):
+    np.savez('old.npz', **content)
+    code, _, err = command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')
+    assert code == 2 and word in err and len(err.splitlines()) == 1 and not Path('rest.npz').exists()
+
+
+def test_what_is_shown(shares, command):
+    command('remove', 'all.npz', '--minus', 'a.npz', '-o', 'rest.npz')
+    out = command('show', 'rest.npz')[1]
+    facts = dict(line.split(maxsplit=1) for line in out.splitlines()[:6])
+    assert (facts['samples'], facts['classes'], facts['dim'], facts['psi']) == ('40', '4', '5', '0' * 16)
+    assert facts['digest'] == of(STREAM, B, C).digest()
+    assert facts['parts'] == f'2: {of(STREAM).digest()[:16]}, -{of(STREAM, A).digest()[:16]}'
+    counts = [line.split() for line in out.splitlines()[8:]]
+    assert [(int(n), int(c)) for n, c in counts] == [(n, c) for c, n in enumerate(np.bincount(STREAM.labels[20:]))]
+
+
+def _changed(path, **facts):
+    """The file with other facts, and a digest that goes with them."""
+    known, arrays = files.read(path, 'scroll-statistics-2')
+    arrays |= {name: value for name, value in facts.items() if name in arrays}
+    files.write(path, facts.get('kind', 'scroll-statistics-2'), {**known, **{k: v for k, v in facts.items() if k in known}}, arrays)
+
+
+def _altered(path, **content):
+    """The file with other content, and the digest it had."""
+    with np.load(path) as file:
+        content = {**file, **content}
+    np.savez(path, **content)
+
+
+DAMAGE = {
+    'cut': lambda p: p.write_bytes(p.read_bytes()[:-200]), 'empty': lambda p: p.write_bytes(b''), 'text': lambda p: p.write_text('a'),
+    'gone': lambda p: p.unlink(), 'other version': lambda p: _changed(p, kind='scroll-statistics-3'),
+    'other kind': lambda p: _changed(p, kind='scroll-state-1'), 'no such parts': lambda p: _changed(p, parts='none'),
+    'counts below one': lambda p: _changed(p, counts=np.array([5, -5, 10, 10])), 'other widths': lambda p: _changed(p, sums=np.zeros((4, 9), int)),
+    'floats': lambda p: _changed(p, gram=np.zeros((6, 6))), 'vector': lambda p: _changed(p, gram=np.zeros(6, int)),
+    'unsorted': lambda p: _changed(p, classes=np.array([3, 2, 1, 0])), 'skewed': lambda p: _changed(p, gram=np.arange(36).reshape(6, 6)),
+    'no classes': lambda p: _changed(p, classes=np.array(0)), 'other facts': lambda p: _altered(p, facts='{}'), 'words for facts': lambda p: _altered(p, facts='psi')}
+
+
+@pytest.mark.parametrize('damage', DAMAGE)
+def test_a_file_that_cannot_be_used_ends_in_one_line_and_nothing_is_written(shares, command, damage):
+    DAMAGE[damage](Path('b.npz'))
+    before = {p.name: p.read_bytes() for p in shares.iterdir()}
+    for words in (['merge', 'a.npz', 'b.npz', '-o', 'out.npz'], ['remove', 'all.npz', '--minus', 'b.npz', '-o', 'a.npz'],
+                  ['merge', 'b.npz', 'a.npz', '-o', 'a.npz'], ['show', 'b.npz'], ['digest', 'b.npz']):
+        code, out, err = command(*words)
+        assert (code, out) == (2, '') and err.startswith('scroll.statistics: error: b.npz') and len(err.splitlines()) == 1
+    assert {p.name: p.read_bytes() for p in shares.iterdir()} == before
+    if damage == 'other version':
+        assert 'version 3' in err and 'version 2' in err
+
+
+@pytest.mark.parametrize('words', [
+    [], ['join', 'a.npz'], ['merge', 'a.npz', '-o', 'x'], ['merge', 'a.npz', 'b.npz'], ['remove', 'all.npz', '-o', 'x'],
+    ['remove', 'all.npz', '--minus', 'a.npz', '--samples', 'b.npz', '-o', 'x'], ['show'], ['show', 'a.npz', 'b.npz'],
+    ['merge', 'a.npz', 'b.npz', '-o', 'nowhere/x'], ['merge', 'a.npz', 'b.npz', '-o', '.']], ids=' '.join)
+def test_a_command_that_cannot_be_carried_out_is_one_line(shares, command, words):
+    before = sorted(shares.iterdir())
+    code, out, err = command(*words)
+    assert (code, out) == (2, '') and err.startswith('scroll.statistics: error: ') and len(err.splitlines()) == 1
+    assert sorted(shares.iterdir()) == before
+
+
+def test_a_disk_that_fails_leaves_what_was_there(shares, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, 'No space left on device')
+    before = Path('a.npz').read_bytes()
+    for name in ('fsync', 'replace'):
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, name, full)
+            with refused('No space left'):
+                of(STREAM).save('a.npz')
+        assert Path('a.npz').read_bytes() == before and len(list(shares.iterdir())) == 4
+
+
+def test_facts_are_kept_as_they_were_given(tmp_path):
+    facts = dict(words=['ä', 'b'], number=2 ** 200, nothing=None)
+    files.write(tmp_path / 'x', 'scroll-test-7', facts, dict(one=np.arange(3), two=np.array(['ant', 'b'])))
+    read, arrays = files.read(tmp_path / 'x', 'scroll-test-7')
+    assert read == facts and arrays['two'].tolist() == ['ant', 'b'] and files.kind_of(tmp_path / 'x') == 'scroll-test-7'
+    assert [p.name for p in tmp_path.iterdir()] == ['x']
+    with refused('scroll-test-7'):
+        files.read(tmp_path / 'x', 'scroll-other-1')
+
+
+def test_the_module_is_a_command_that_needs_no_torch(shares):
+    code = 'import runpy, sys; sys.argv[1:] = ["merge", "a.npz", "b.npz", "-o", "ab.npz"]\n' \
+           'try: runpy.run_module("scroll.statistics", run_name="__main__")\n' \
+           'finally: assert "torch" not in sys.modules'
+    done = subprocess.run([sys.executable, '-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}'], capture_output=True,
+                          text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f'{of(STREAM, A, B).digest()}\n', '')
