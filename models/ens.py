@@ -10,9 +10,16 @@ from models.utils.frozen_features import TestFeatures, add_embedding_args, as_im
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID
 from utils.args import real, whole
+from utils.conf import check_memory
 from utils.errors import UserError
 
 _AT_ONCE = 32           # samples whose classifiers are gathered together when predicting
+
+
+def shares(cosine: torch.Tensor) -> torch.Tensor:
+    """s_i / sum_j s_j of cosines (B, k); equal ones where the sum vanishes, as that of a feature of zero does."""
+    total = cosine.sum(dim=1, keepdim=True)
+    return torch.where(total.abs() > 1e-6, cosine / total, 1 / cosine.shape[1])
 
 
 class Ens(ContinualModel):
@@ -26,6 +33,7 @@ class Ens(ContinualModel):
     NAME = 'ens'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     RAW_STREAM = ONLINE = True
+    TRANSIENT = ('embedder', 'features_of')
     REFUSED_FLAGS = {flag: 'ENS moves each weight by the sign of its gradient' for flag in
                      ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov')} | {'bn': 'psi is frozen'}
 
@@ -49,6 +57,7 @@ class Ens(ContinualModel):
         self.embedder = make_embedder(self.net, args, dataset, self.device)
         self.features_of = TestFeatures(self.embedder)
         m, d, K, random = args.n_classifiers, self.embedder.dim, self.N_CLASSES, torch_stream(args.seed, 'ensemble')
+        check_memory(4 * m * K * (d + 1), f'--n_classifiers {m}')
         self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
         weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=(m * d) ** -0.5, a=-2 * (m * d) ** -0.5,
                                              b=2 * (m * d) ** -0.5, generator=random)
@@ -78,7 +87,7 @@ class Ens(ContinualModel):
         weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)
         answer = torch.tanh(((weight[place].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[place].view_as(chosen))
                             / self.args.tau)                                            # (B, k), v / tau
-        share = cosine / cosine.sum(dim=1, keepdim=True)
+        share = shares(cosine)
         push = share * (1 - answer ** 2)                                                # minus the gradient, up to 1 / B
         rows, inverse = place.unique(return_inverse=True)
         step = torch.zeros(len(rows), z.shape[1] + 1, device=self.device)
@@ -94,6 +103,8 @@ class Ens(ContinualModel):
 
     def _fit_keys(self, z: torch.Tensor) -> None:
         """Give the keys, so far N(0, 1) scaled to unit length, the mean and deviation of these features (B, d)."""
+        if len(z) < 2:
+            raise UserError('--keys data needs a first batch of at least 2 samples: use a larger --batch_size, or --keys normal')
         spread = self.keys * z.shape[1] ** 0.5
         self.keys, self.fitted_keys = F.normalize(z.mean(dim=0) + spread * z.std(dim=0, correction=0)), True
 
@@ -103,7 +114,7 @@ class Ens(ContinualModel):
         cosine, chosen = self.select(z)
         logits = torch.einsum('bkcd,bd->bkc', self.weight[chosen], z) + self.bias[chosen]
         answers = self.args.tau * torch.tanh(logits / self.args.tau)
-        return (cosine[:, :, None] * answers).sum(dim=1) / cosine.sum(dim=1, keepdim=True)
+        return (shares(cosine)[:, :, None] * answers).sum(dim=1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs (B, K) on uint8 images (B, H, W, C) or network inputs."""

@@ -14,7 +14,8 @@ from utils import binary_to_boolean_type
 from utils.args import real, whole
 from utils.augmentations import cutmix_data
 from utils.buffer import Buffer
-from utils.training import training_mode
+from utils.errors import UserError
+from utils.training import LossWatch, training_mode
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
@@ -53,7 +54,7 @@ class Gdumb(ReplayModel):
         flag('--maxlr', type=real(0), default=0.05, help='highest learning rate')
         flag('--minlr', type=real(0), default=5e-4, help='lowest learning rate')
         flag('--lr_decay', choices=('cosine', 'restarts'), default='cosine', help='one decay, or warm restarts')
-        flag('--fitting_epochs', type=whole(0), default=20, help='passes over the buffer')
+        flag('--fitting_epochs', type=whole(0, 10 ** 6), default=20, help='passes over the buffer')
         flag('--fitting_batch_size', type=whole(2), default=16, help='samples a step')
         flag('--cutmix_alpha', type=real(0), default=0.0, help='of the beta distribution of CutMix; 0: no CutMix')
         flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
@@ -63,6 +64,8 @@ class Gdumb(ReplayModel):
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
+        if args.minlr > args.maxlr:
+            raise UserError(f'--minlr {args.minlr:g} is above --maxlr {args.maxlr:g}')
         super().__init__(backbone, loss, args, transform, dataset)
         self.buffer = Buffer(args.buffer_size, self.device, args.sampler, raw=True, seed=stream_seed(args.seed, 'buffer'))
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
@@ -72,7 +75,8 @@ class Gdumb(ReplayModel):
         return 0.0
 
     def end_task(self, dataset):
-        if not self.buffer.is_empty() and (self.args.fit_every_task or self.current_task == self.n_tasks - 1):
+        due = self.args.fit_every_task or self.current_task == self.n_tasks - 1
+        if due and not self.buffer.is_empty() and not self.args.inference_only:
             self.fit()
 
     def fit(self) -> None:
@@ -86,16 +90,18 @@ class Gdumb(ReplayModel):
         order = torch.from_numpy(np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))).to(self.device)
         images, labels = images[order], labels[order]
         opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=0.9, weight_decay=1e-6)
-        training_mode(self.net, args.bn)
-        for rate in learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr):
-            opt.param_groups[0]['lr'] = rate
-            for rows in torch.randperm(len(labels), generator=random).to(self.device).split(args.fitting_batch_size):
-                if len(rows) == 1 < len(labels):
-                    continue                            # no batch statistics
+        for epoch, rate in enumerate(learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)):
+            opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
+            batches = torch.randperm(len(labels), generator=random).to(self.device).split(args.fitting_batch_size)
+            for rows in batches[:self.get_debug_iters() if args.debug_mode else None]:
+                training_mode(self.net, args.bn if len(rows) > 1 else 'frozen')         # one sample has no batch statistics
                 opt.zero_grad()
-                self.loss_of(self.transform(images[rows]), labels[rows], random).backward()
+                loss = self.loss_of(self.augment(images[rows]), labels[rows], random)
+                loss.backward()
+                losses.add(loss)
                 torch.nn.utils.clip_grad_norm_(self.net.parameters(), args.clip)
                 opt.step()
+            losses.check()
 
     def renew_head(self) -> None:
         """A head with new random weights, from a stream of its own."""

@@ -3,56 +3,96 @@
     python main.py --model joint --dataset seq-cifar10
 """
 import copy
+import itertools
 
 import numpy as np
 import torch
+from torch.utils.data import ConcatDataset, TensorDataset
 
 from models.utils.continual_model import ContinualModel
 from utils.augmentations import apply_transform
+from utils.conf import create_seeded_dataloader
 from utils.evaluate import serve
 from utils.schedulers import get_scheduler
-from utils.training import training_mode
+from utils.training import LossWatch, training_mode
 
 
 class Joint(ContinualModel):
-    """Standard training on the union of all tasks, augmented afresh in each epoch; on one task the same as `sgd`."""
+    """Standard training on the union of all tasks, augmented afresh in each epoch; on one task the same as `sgd`.
+
+    Samples come in random order, whatever the schedule; those without a label are left out. Of a stream that is not made from a
+    data set, batches are learned as they came, with the augmentation that they had.
+    """
     NAME = 'joint'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     RAW_STREAM = True                   # nothing is learned while tasks come
-    TRANSIENT = ('collected',)
+    TRANSIENT = ('collected', 'loader')
+    REFUSED_FLAGS = {'fitting_mode': 'it passes over all tasks together, --n_epochs times',
+                     'eval_epochs': 'nothing is learned before the last task ends'}
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.collected = []             # (images, labels) of each task
+        self.collected, self.loader = [], None      # data set of each task; the last task's loader, before it was used
+        self.batches = []                           # (inputs, labels) of a stream that is not made from a data set
 
     def begin_task(self, dataset):
-        train = dataset.train_loader.dataset
-        self.collected.append((train.data, train.targets))
-        self.loader = copy.deepcopy(dataset.train_loader)
+        self.revisit_task(dataset)
+
+    def revisit_task(self, dataset):
+        train = getattr(dataset.train_loader, 'dataset', None)
+        if train is not None:
+            self.collected.append(train)
+            self.loader = copy.deepcopy(dataset.train_loader, {id(train): train})
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        if self.loader is None:
+            self.batches.append((inputs.cpu(), labels.cpu()))
         return 0.0
 
+    def union(self):
+        """The loader of all samples."""
+        if hasattr(self.loader, 'serve'):           # ours: whole arrays
+            whole = copy.copy(self.collected[-1])
+            whole.data = np.concatenate([np.asarray(train.data) for train in self.collected])
+            whole.targets = torch.cat([train.labels() for train in self.collected])
+            whole.extra_return_fields = ()
+            self.loader.dataset, self.loader.segment_ends = whole, None
+            return self.loader
+        if self.loader is not None and len(self.collected) == 1:
+            return self.loader
+        parts = self.collected or [TensorDataset(*batch) for batch in self.batches]
+        return create_seeded_dataloader(self.args, ConcatDataset(parts), concern='joint', shuffle=True,
+                                        batch_size=self.args.batch_size, drop_last=self.args.drop_last)
+
     def end_task(self, dataset):
-        if self.current_task < self.n_tasks - 1:
+        if self.current_task < self.n_tasks - 1 or self.args.inference_only \
+                or not (self.collected or self.batches):
             return
-        self.RAW_STREAM = False
-        serve(self.loader, self)
+        loader, self.RAW_STREAM = self.union(), False
+        serve(loader, self)
         self.RAW_STREAM = True
-        self.loader.dataset.data = np.concatenate([images for images, _ in self.collected])
-        self.loader.dataset.targets = torch.cat([labels for _, labels in self.collected])
         self.opt = self.get_optimizer()                 # the loop has stepped the rates of the one it began the task with
         scheduler = get_scheduler(self, self.args)
-        for _ in range(self.args.n_epochs):
-            training_mode(self.net, self.args.bn)
-            for inputs, labels, *_ in self.loader:
-                self.opt.zero_grad()
-                self.loss(self.net(inputs.to(self.device)), labels.to(self.device)).backward()
-                self.opt.step()
+        for epoch in range(self.args.n_epochs):
+            losses = LossWatch(f'all tasks, epoch {epoch + 1}')
+            for inputs, labels, *_ in itertools.islice(loader, self.get_debug_iters() if self.args.debug_mode else None):
+                known = labels != -1
+                if known.any():
+                    losses.add(self.learn(inputs[known].to(self.device), labels[known].long().to(self.device)))
                 if scheduler and self.args.scheduler_mode == 'iter':
                     scheduler.step()
+            losses.check()
             if scheduler and self.args.scheduler_mode == 'epoch':
                 scheduler.step()
+
+    def learn(self, inputs, labels) -> torch.Tensor:
+        """One step; returns the loss."""
+        training_mode(self.net, self.args.bn if len(labels) > 1 else 'frozen')       # one sample has no batch statistics
+        self.opt.zero_grad()
+        loss = self.loss(self.net(inputs), labels)
+        loss.backward()
+        self.opt.step()
+        return loss
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, K) of uint8 images (B, H, W, C) or network inputs."""

@@ -161,7 +161,8 @@ def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) 
     if transform is not None and getattr(transform, 'batched', False):
         images = transform(images)
     elif transform is not None:
-        images = torch.stack([transform(image) for image in images.cpu()]).to(images.device)
+        some = images if len(images) else images.new_zeros(1, *images.shape[1:])        # an empty batch has a shape, too
+        images = torch.stack([transform(image) for image in some.cpu()]).to(images.device)[:len(images)]
     return images[0] if autosqueeze and len(images) == 1 else images
 
 

@@ -14,6 +14,8 @@ import torch
 from scroll.embedding import quantise
 from scroll.exemplars import herding_order, quotas
 from utils.augmentations import apply_transform
+from utils.conf import check_memory
+from utils.errors import UserError
 from utils.evaluate import eval_mode
 from utils.sample_selection import make_selection
 
@@ -61,6 +63,7 @@ class Buffer:
         for name in self.used_attributes:
             delattr(self, name)
         self.num_seen_examples = self._filled = 0
+        self.sample_selection_fn.forget()
 
     @property
     def used_attributes(self) -> list:
@@ -76,10 +79,15 @@ class Buffer:
 
     def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None, true_labels=None,
                  sample_selection_scores=None) -> None:
-        """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy."""
+        """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
+
+        Raises:
+            UserError: other attributes than the rows so far have, or images of another kind.
+        """
         given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels, true_labels=true_labels,
                      attention_maps=attention_maps)
         given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}
+        self._check(given)
         rows = self.sample_selection_fn(len(examples), labels, sample_selection_scores)
         self.num_seen_examples += len(examples)
         offered = np.flatnonzero(rows >= 0)
@@ -92,11 +100,26 @@ class Buffer:
             store = self._rows(name, values)
             store[target.to(store.device)] = values[source.to(values.device)].to(store.device, store.dtype)
 
+    def _check(self, given: dict) -> None:
+        """That rows will be whole, whichever of them are taken."""
+        lengths = {name: len(values) for name, values in given.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f'a batch for the buffer has columns of different lengths: {lengths}')
+        if self.is_empty():
+            return
+        if list(given) != self.used_attributes:
+            raise UserError(f"the buffer's samples have {', '.join(self.used_attributes)}, new ones {', '.join(given)}: start "
+                            'with an empty buffer')
+        if (given['examples'].dtype == torch.uint8) != (self.examples.dtype == torch.uint8):
+            raise UserError(f"the buffer's images are {self.examples.dtype}, new ones {given['examples'].dtype}: start with an "
+                            'empty buffer')
+
     def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """The tensor of an attribute, made or grown where needed."""
         wanted, store = max(self.buffer_size, self._filled), getattr(self, name, None)
         if store is None:
             kind = torch.int64 if name.endswith('labels') else like.dtype if like.dtype == torch.uint8 else torch.float32
+            check_memory(wanted * like[:1].numel() * kind.itemsize, f'a buffer of {wanted} samples')
             store = torch.zeros(wanted, *like.shape[1:], dtype=kind, device=self.device)
         elif len(store) < wanted:
             wanted = max(wanted, 2 * len(store)) if self.buffer_size < 0 else wanted
@@ -106,6 +129,8 @@ class Buffer:
 
     def draw(self, size: int, allowed=None) -> np.ndarray:
         """Up to `size` distinct rows, uniformly; `allowed`: bool (len,), only of these."""
+        if size < 0:
+            raise ValueError(f'{size} samples of a buffer: expected 0 or more')
         rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed.cpu().numpy())
         return self.generator.choice(rows, min(size, len(rows)), replace=False)
 
@@ -116,7 +141,8 @@ class Buffer:
         Args:
             size: samples wanted; fewer come where fewer are there.
             transform: applied to the examples, each with random numbers of its own.
-            mask_task_out: leave out the samples of this task (by `task_labels`, or else by labels // `cpt`).
+            mask_task_out: leave out the samples of this task, by `task_labels`, or else by labels and `cpt`.
+            cpt: classes per task: a number, or a list where tasks differ.
             force_indexes: these rows instead of random ones.
         """
         if force_indexes is not None:
@@ -124,7 +150,7 @@ class Buffer:
         elif mask_task_out is None:
             rows = torch.from_numpy(self.draw(size))
         else:
-            tasks = self.task_labels if hasattr(self, 'task_labels') else self.labels // cpt
+            tasks = self.task_labels if hasattr(self, 'task_labels') else _tasks(self.labels, cpt)
             rows = torch.from_numpy(self.draw(size, tasks[:len(self)] != mask_task_out))
         out = self.get_data_by_index(rows, transform, device)
         if return_not_aug:
@@ -134,6 +160,8 @@ class Buffer:
 
     def get_data_by_index(self, indexes, transform=None, device=None) -> tuple:
         """(examples, then the other attributes) of these rows."""
+        if not self.used_attributes:
+            raise ValueError('the buffer is empty')
         rows, device = torch.as_tensor(indexes).to(self.device), torch.device(device or self.device)
         examples, *others = (getattr(self, name)[rows].to(device) for name in self.used_attributes)
         return apply_transform(examples, transform), *others
@@ -169,11 +197,12 @@ class Buffer:
         for name in self.used_attributes:
             store = getattr(self, name)
             store[:len(rows)] = store[rows.to(store.device)]
+        self.sample_selection_fn.keep(rows.cpu().numpy())
         self._filled = len(rows)
 
     def serialize(self, out_device='cpu') -> dict:
-        """All that is stored, as a dict of tensors and numbers that `load` takes."""
-        tensors = {name: getattr(self, name)[:len(self)].to(out_device) for name in self.used_attributes}
+        """All that is stored, as a dict of tensors (copies) and numbers that `load` takes."""
+        tensors = {name: getattr(self, name)[:len(self)].to(out_device, copy=True) for name in self.used_attributes}
         return {**tensors, 'num_seen_examples': self.num_seen_examples}
 
     def state_dict(self) -> dict:
@@ -188,14 +217,24 @@ class Buffer:
         self.sample_selection_fn.load_state_dict(state['selection'])
 
     def load(self, content: dict) -> 'Buffer':
-        """Become what `serialize` described; returns itself."""
+        """Become what `serialize` described; returns itself. UserError if that is no buffer."""
+        stored = {name: content[name] for name in ATTRIBUTES if name in content}
+        lengths = {len(values) if isinstance(values, torch.Tensor) and values.dim() else None for values in stored.values()}
+        if None in lengths or len(lengths) > 1 or (stored and 'examples' not in stored):
+            raise UserError('what is to be loaded is no buffer: expected examples, and tensors of as many rows')
         self.empty()
-        for name in ATTRIBUTES:
-            if name in content:
-                self._filled = len(content[name])
-                self._rows(name, content[name])[:self._filled] = content[name].to(self.device)
+        for name, values in stored.items():
+            self._filled = len(values)
+            self._rows(name, values)[:self._filled] = values.to(self.device)
         self.num_seen_examples = int(content.get('num_seen_examples', self._filled))
         return self
+
+
+def _tasks(labels: torch.Tensor, cpt) -> torch.Tensor:
+    """Number of the task of each label; `cpt`: classes per task, or a list of them."""
+    if isinstance(cpt, int):
+        return labels // cpt
+    return torch.bucketize(labels, torch.as_tensor(cpt, device=labels.device).cumsum(0), right=True)
 
 
 def plain_samples(dataset, raw: bool) -> tuple:
@@ -252,7 +291,7 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     transform = dataset.get_normalization_transform()
     for c in new:
         chosen = buffer.generator.permutation(of_class[c])[:shares[c]]
-        if use_herding:
+        if use_herding and len(chosen):
             features = features_of(net, examples[of_class[c]], transform, net.device)
             chosen = of_class[c][_herd(features, shares[c], normalize_features)]
         given = dict(examples=examples[chosen], labels=torch.from_numpy(labels[chosen]),
@@ -265,6 +304,8 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
 def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
     """Positions of the `count` herded samples."""
     features = features.double().numpy()
+    if not np.isfinite(features).all():
+        raise UserError('the network no longer gives finite features: try a smaller --lr')
     longest = np.sqrt((features ** 2).sum(axis=1, keepdims=True))
     longest = longest if normalise else longest.max()
     grid = quantise(np.ones((1, 1)))[0, 0]                          # exact sums: the order of a tie cannot depend on rounding
@@ -279,6 +320,7 @@ def _append(buffer: Buffer, given: dict) -> None:
     buffer.num_seen_examples += len(given['labels'])
     for name, values in given.items():
         buffer._rows(name, values)[start:buffer._filled] = values.to(buffer.device)
+    buffer.sample_selection_fn.update(np.arange(start, buffer._filled), np.inf)         # no loss is known
 
 
 def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
@@ -302,7 +344,8 @@ def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
     if val_set_split > 0:
         n_old, n_new = len(model.buffer), len(train.targets)
         chosen = np.flatnonzero(model.buffer.generator.random(n_old) < val_set_split)
-        fresh = model.buffer.generator.permutation(n_new)[:len(chosen) or max(1, round(val_set_split * n_new))]
+        labelled = np.flatnonzero(targets[:n_new].numpy() >= 0)
+        fresh = model.buffer.generator.permutation(labelled)[:len(chosen) or max(1, round(val_set_split * n_new))]
         held_out = np.concatenate([fresh, n_new + chosen])
         model.val_dataset = copy.deepcopy(train)
         model.val_dataset.data, model.val_dataset.targets = data[held_out], targets[held_out]

@@ -1,4 +1,5 @@
 """Where a run lives (device, folders) and how its randomness begins."""
+import os
 import random
 import sys
 from functools import cache
@@ -77,6 +78,13 @@ def set_random_seed(seed: int) -> None:
     np.random.seed(seed % 2 ** 32)
     torch.manual_seed(seed)
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+
+
+def check_memory(size: int, what: str) -> None:
+    """UserError if something takes more bytes than this machine has."""
+    there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    if size > there:
+        raise UserError(f'{what} takes {size / 2 ** 30:,.0f} GiB; this machine has {there / 2 ** 30:,.0f} GiB of memory')
 
 
 def results_folder(args, setting: str) -> Path:

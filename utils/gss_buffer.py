@@ -18,6 +18,7 @@ class GradientBased(Selection):
     Attributes:
         scores: float64 (|M|,), C: the score each row's sample came with.
     """
+    REMEMBERED = PER_ROW = ('scores',)
 
     def __init__(self, buffer):
         super().__init__(buffer)
@@ -35,9 +36,6 @@ class GradientBased(Selection):
             if rows[i] >= 0:
                 self.scores[rows[i]] = score
         return rows
-
-    def state_dict(self):
-        return dict(scores=self.scores.copy())
 
 
 class Buffer(buffer.Buffer):

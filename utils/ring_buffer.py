@@ -12,6 +12,7 @@ class Ring(Selection):
     Attributes:
         task: its number. start: first row of its ring. offered: samples offered since it began.
     """
+    REMEMBERED = ('task', 'start', 'offered')
 
     def __init__(self, buffer, n_tasks: int):
         super().__init__(buffer)
@@ -29,9 +30,6 @@ class Ring(Selection):
         if not 0 <= task < self.n_tasks:
             raise UserError(f'task_number {task}: the ring buffer has room for {self.n_tasks} tasks, from 0 on')
         self.task, self.start, self.offered = task, len(self.buffer), 0
-
-    def state_dict(self):
-        return dict(task=self.task, start=self.start, offered=self.offered)
 
 
 class RingBuffer(Buffer):

@@ -12,12 +12,19 @@ row: the last one has it, as if they had come one by one.
   current task samples with a large loss make room, of earlier ones those with a small loss.
 - `unlimited`: every sample gets a row of its own.
 """
+import copy
+
 import numpy as np
 import torch
 
 
 class Selection:
-    """Base: `buffer` is what is selected for."""
+    """Base: `buffer` is what is selected for.
+
+    Class attributes:
+        REMEMBERED: names of the attributes that are its state. PER_ROW: those of them with a value for each row of the buffer.
+    """
+    REMEMBERED, PER_ROW = (), ()
 
     def __init__(self, buffer):
         self.buffer = buffer
@@ -29,13 +36,22 @@ class Selection:
     def update(self, indexes, values) -> None:
         """New scores (losses) of the samples in these rows; of interest to strategies that use losses."""
 
+    def keep(self, rows: np.ndarray) -> None:
+        """Only these rows of the buffer are left, in this order."""
+        for name in self.PER_ROW:
+            values = getattr(self, name)
+            values[:len(rows)] = values[rows]
+
+    def forget(self) -> None:
+        """The buffer has been emptied."""
+
     def state_dict(self) -> dict:
         """What is remembered beside the buffer's content."""
-        return {name: value for name, value in vars(self).items() if name in ('losses', 'seen')}
+        return {name: copy.copy(getattr(self, name)) for name in self.REMEMBERED}
 
     def load_state_dict(self, state: dict) -> None:
         """Remember what `state_dict` gave."""
-        vars(self).update(state)
+        vars(self).update({name: copy.copy(value) for name, value in state.items()})
 
 
 class Reservoir(Selection):
@@ -43,9 +59,12 @@ class Reservoir(Selection):
 
     def __call__(self, count, labels, scores):
         numbers = self.buffer.num_seen_examples + np.arange(count)
-        size = self.buffer.buffer_size
-        rows = np.where(numbers < size, numbers, self.buffer.generator.integers(0, numbers + 1))
-        return np.where(rows < size, rows, -1)
+        size, filled = self.buffer.buffer_size, len(self.buffer)
+        rows = self.buffer.generator.integers(0, numbers + 1)
+        rows[rows >= size] = -1
+        room = rows[:size - filled]                             # also of a buffer that has lost rows, or been given more
+        room[:] = filled + np.arange(len(room))
+        return rows
 
 
 class Unlimited(Selection):
@@ -56,16 +75,22 @@ class Unlimited(Selection):
 
 
 class _OneByOne(Selection):
-    """Strategies whose choice depends on the labels and losses of what is kept."""
+    """Strategies whose choice depends on the labels and losses of what is kept; a loss that nobody told is infinite."""
+    REMEMBERED = PER_ROW = ('losses',)
 
     def __init__(self, buffer):
         super().__init__(buffer)
-        self.losses = np.full(max(buffer.buffer_size, 0), np.inf)
+        self.forget()
+
+    def forget(self):
+        self.losses = np.zeros(0)
 
     def __call__(self, count, labels, scores):
         size, filled = self.buffer.buffer_size, len(self.buffer)
-        self.labels = np.full(size, -1)
-        if filled:
+        room = min(size, filled + count)
+        self._grow(room)
+        self.labels = np.full(room, -1)
+        if filled and hasattr(self.buffer, 'labels'):
             self.labels[:filled] = self.buffer.labels[:filled].cpu().numpy()
         labels = np.full(count, -1) if labels is None else torch.as_tensor(labels).cpu().numpy()
         losses = np.full(count, np.inf) if scores is None else torch.as_tensor(scores).detach().cpu().numpy()
@@ -77,8 +102,19 @@ class _OneByOne(Selection):
                 filled = max(filled, int(rows[i]) + 1)
         return rows
 
+    def _grow(self, rows: int) -> None:
+        """Room for the losses of so many rows."""
+        more = max(rows - len(self.losses), 0)
+        self.losses = np.concatenate([self.losses, np.full(more, np.inf)])
+
+    def keep(self, rows):
+        self._grow(len(self.buffer))
+        super().keep(rows)
+
     def update(self, indexes, values):
-        self.losses[torch.as_tensor(indexes).cpu().numpy()] = torch.as_tensor(values).detach().cpu().numpy()
+        indexes = torch.as_tensor(indexes).cpu().numpy()
+        self._grow(int(np.max(indexes, initial=-1)) + 1)
+        self.losses[indexes] = torch.as_tensor(values).detach().cpu().numpy()
 
     def place(self, number: int, filled: int, label: int) -> int:
         """The row of the `number`-th sample, -1 for none."""
@@ -101,11 +137,12 @@ class _OneByOne(Selection):
 
     def low_loss(self) -> np.ndarray:
         """float64 (size,): how far each row's loss lies below the largest, as a share of the range; 1 where all are equal."""
-        finite = np.isfinite(self.losses)
-        if not finite.any() or np.ptp(self.losses[finite]) == 0:
-            return np.ones(len(self.losses))
-        low, high = self.losses[finite].min(), self.losses[finite].max()
-        share = np.where(finite, (high - self.losses) / (high - low), 0)
+        losses = self.losses[:self.buffer.buffer_size]
+        finite = np.isfinite(losses)
+        if not finite.any() or np.ptp(losses[finite]) == 0:
+            return np.ones(len(losses))
+        low, high = losses[finite].min(), losses[finite].max()
+        share = np.where(finite, (high - losses) / (high - low), 0)
         return share + 1e-8                                     # every row can be drawn
 
 
@@ -143,24 +180,28 @@ class Asymmetric(_OneByOne):
         task = max(self.dataset.current_task, 0)
         first, end = self.dataset.get_offsets(task)
         current = np.isin(self.labels, self.dataset.task_classes(task))
-        if current.mean() > (end - first) / end:
+        if current.all() or current.mean() > (end - first) / end:
             return current * (1 - self.low_loss() + 1e-8)       # noisy labels of the newest classes have large losses
         return ~current * self.low_loss()
 
 
 class Greedy(_OneByOne):
     """GDumb's balanced sampler: |M| / (classes seen) for each class."""
+    REMEMBERED = ('losses', 'seen')
 
-    def __init__(self, buffer):
-        super().__init__(buffer)
+    def forget(self):
+        super().forget()
         self.seen = set()
+
+    def __call__(self, count, labels, scores):
+        if not self.buffer.is_empty() and hasattr(self.buffer, 'labels'):       # also what was loaded, or put in by `fill_buffer`
+            self.seen.update(self.buffer.labels[:len(self.buffer)].tolist())
+        return super().__call__(count, labels, scores)
 
     def place(self, number, filled, label):
         size = self.buffer.buffer_size
-        if number == 0:
-            self.seen.clear()
         self.seen.add(label)
-        if (self.labels == label).sum() >= max(1, size // len(self.seen)) or size == 0:
+        if (self.labels[:filled] == label).sum() >= max(1, size // len(self.seen)) or size == 0:
             return -1
         return filled if filled < size else int(self.buffer.generator.choice(np.flatnonzero(self.largest())))
 
@@ -173,4 +214,7 @@ def make_selection(name: str, buffer, **options) -> Selection:
     """The strategy called `name`, for this buffer."""
     if name not in STRATEGIES:
         raise ValueError(f'sample_selection_strategy {name!r}: expected one of {", ".join(STRATEGIES)}')
+    if (buffer.buffer_size < 0) != (name == 'unlimited'):
+        raise ValueError(f"buffer_size {buffer.buffer_size} with sample_selection_strategy {name!r}: 'unlimited' goes with -1, "
+                         'the others with a size of 0 or more')
     return STRATEGIES[name](buffer, **options)

@@ -4,7 +4,9 @@ import torch
 import torch.nn.functional as F
 
 from main import initialize
+from models.ens import shares
 from tests.conftest import refused
+from tests.datasets.conftest import arguments, foreign, run  # noqa: F401
 from utils.training import train
 
 pytestmark = pytest.mark.usefixtures('few_digits')
@@ -83,3 +85,31 @@ def test_features_come_from_the_cache_the_second_time(parse, tmp_path):
         model.embedder.features = lambda x, f=features, c=calls: (c.append(len(x)), f(x))[1]
         row = train(model, dataset, args)
     assert not calls and row['final_accuracy'] >= 0
+
+
+def test_shares_add_up_to_one_whatever_the_cosines():
+    cosine = torch.tensor([[0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0], [1e-30, 0.0, 0.0]])
+    expected = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.4, 0.4], *[[1 / 3] * 3] * 3])
+    torch.testing.assert_close(shares(cosine), expected)
+
+
+def test_a_feature_of_zero_does_no_harm(ens):
+    """An image that psi maps to zero has no direction, and so no cosine to any key."""
+    model = ens()
+    z = torch.stack([torch.zeros(model.embedder.dim), unit(1, model.embedder.dim)[0]])
+    assert model.learn(z, torch.tensor([0, 1])).isfinite()
+    assert model.weight.isfinite().all() and model.bias.isfinite().all() and model.outputs(z).isfinite().all()
+
+
+def test_keys_from_data_need_more_than_one_sample(ens):
+    """The deviation of one is zero: all keys would be the same."""
+    model = ens('--keys', 'data')
+    with refused('--keys data', '--batch_size'):
+        model._fit_keys(unit(1, model.embedder.dim))
+
+
+def test_data_sets_of_foreign_make(arguments, tmp_path):  # noqa: F811
+    flags = ['--n_classifiers', '6', '--top_k', '2', '--base_path', tmp_path]
+    assert 0 <= run(arguments('picture-digits', *flags, model='ens'))['final_accuracy'] <= 100
+    with refused('SIZE', 'shuffled-digits'):
+        run(arguments('shuffled-digits', *flags, model='ens'))

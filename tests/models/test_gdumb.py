@@ -4,6 +4,8 @@ import torch
 
 from main import initialize
 from models.gdumb import learning_rates
+from tests.conftest import refused
+from tests.datasets.conftest import foreign  # noqa: F401
 from utils.augmentations import cutmix_data
 from utils.training import train
 
@@ -61,7 +63,6 @@ def test_the_pretrained_network_comes_back_with_a_new_head(parse):
 
 @pytest.mark.parametrize('flag', ['--lr', '--optimizer', '--minibatch_size'])
 def test_flags_without_effect_are_refused(parse, flag):
-    from tests.conftest import refused
     with refused(flag, 'gdumb'):
         parse('gdumb', *FLAGS, flag, {'--optimizer': 'adam'}.get(flag, '1'))
 
@@ -85,3 +86,38 @@ def test_cutmix_happens_as_often_as_its_coin_says():
     x, y, generator = torch.rand(2, 3, 8, 8), torch.arange(2), torch.Generator().manual_seed(0)
     mixed = sum(cutmix_data(x, y, 1.0, 0.3, generator=generator)[0] is not x for _ in range(400))
     assert 85 < mixed < 160 and cutmix_data(x, y, 0.0)[3] == 1.0
+
+
+@pytest.mark.parametrize('size, flags', [(1, []), (5, ['--fitting_batch_size', '4']), (5, ['--fitting_batch_size', '4', '--bn', 'frozen'])])
+def test_one_sample_left_over_is_learned_too(parse, size, flags):
+    """With the statistics that the network has: one sample has none of its own, and none at all at one pixel."""
+    model, dataset, args = initialize(parse('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1', *flags))
+    seen, loss = [], model.loss
+    model.loss = lambda logits, labels: (seen.append(len(labels)), loss(logits, labels))[1]
+    train(model, dataset, args)
+    assert seen == ([1] if size == 1 else [4, 1])
+
+
+@pytest.mark.parametrize('dataset', ['picture-digits', 'unequal-digits', 'flowing-digits'])
+def test_data_sets_of_foreign_make(parse, foreign, dataset):  # noqa: F811
+    """Their transforms take one image, or are None."""
+    flags = ['--weights', 'none', '--width', '2', '--buffer_size', '21', '--fitting_epochs', '1']
+    row = train(*initialize(parse('gdumb', *flags, dataset=dataset)))
+    assert 0 <= row['final_accuracy'] <= 100
+
+
+def test_what_cannot_be_learned_is_told(parse):
+    with refused('--minlr 0.1', '--maxlr 0.05'):
+        initialize(parse('gdumb', *FLAGS, '--minlr', '0.1'))
+    with refused('finite', 'the buffer'):
+        train(*initialize(parse('gdumb', *FLAGS, '--maxlr', '1e30')))
+
+
+def test_nothing_is_trained_with_inference_only(parse):
+    model, dataset, args = initialize(parse('gdumb', *FLAGS, '--inference_only', '1'))
+    dataset.get_data_loaders()
+    model.buffer.add_data(torch.zeros(9, 8, 8, 1, dtype=torch.uint8), labels=torch.arange(9))         # of a checkpoint, say
+    before = model.net.get_params().clone()
+    dataset = initialize(parse('gdumb', *FLAGS))[1]
+    train(model, dataset, args)
+    assert torch.equal(model.net.get_params(), before)

@@ -1,12 +1,17 @@
 """Replay buffer: what is kept, with which probability, and what comes out."""
+import copy
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from utils.buffer import Buffer
+from tests.conftest import refused
+from utils.buffer import Buffer, fill_buffer
+
+STRATEGIES = ['reservoir', 'greedy', 'balancoir', 'lars', 'labrs']
 
 
 def numbered(count: int, start: int = 0) -> torch.Tensor:
@@ -139,3 +144,109 @@ def test_more_room_is_used_and_less_hides_the_last():
 def test_unlimited():
     buffer = filled(-1, 100, 7, strategy='unlimited')
     assert len(buffer) == 100 and number_of(buffer.examples[:100]) == list(range(100))
+
+
+@pytest.mark.parametrize('change', [lambda buffer: buffer.keep([3, 1]), lambda buffer: setattr(buffer, 'buffer_size', 16)],
+                         ids=['rows lost', 'more room'])
+@pytest.mark.parametrize('strategy', STRATEGIES)
+def test_free_rows_are_filled_one_after_the_other(strategy, change):
+    """Long after the reservoir's counter has passed the size: no row may come to count that nothing was written to."""
+    buffer = filled(10, 200, 9, strategy=strategy)
+    change(buffer)
+    for number in range(200, 230):
+        buffer.add_data(numbered(1, number), labels=torch.tensor([number % 5]))
+        kept = number_of(buffer.examples[:len(buffer)])
+        assert len(set(kept)) == len(kept) and [n % 5 for n in kept] == buffer.labels[:len(buffer)].tolist()
+    assert buffer.is_full() or strategy == 'greedy'                     # shares are rounded down
+
+
+def test_losses_stay_with_their_samples_when_rows_are_lost():
+    buffer = Buffer(6, sample_selection_strategy='lars', raw=True, seed=0)
+    buffer.add_data(numbered(6), labels=torch.arange(6), sample_selection_scores=torch.arange(6.0))
+    buffer.keep([5, 2, 3])
+    buffer.add_data(numbered(2, 6), labels=torch.arange(2), sample_selection_scores=torch.tensor([6.0, 7.0]))
+    assert buffer.sample_selection_fn.losses[:5].tolist() == number_of(buffer.examples[:5]) == [5, 2, 3, 6, 7]
+    buffer.empty()
+    assert np.isinf(buffer.sample_selection_fn.losses).all()
+
+
+@pytest.mark.parametrize('strategy', STRATEGIES)
+def test_a_saved_state_does_not_change_with_the_buffer(strategy):
+    buffer = filled(8, 50, 9, strategy=strategy)
+    state = buffer.state_dict()
+    before = copy.deepcopy(state)
+    again = Buffer(8, sample_selection_strategy=strategy, raw=True, seed=1)
+    again.load_state_dict(state)
+    for b in (buffer, again):
+        b.add_data(numbered(90, 50), labels=torch.arange(90) % 11, sample_selection_scores=torch.arange(90.0))
+    assert str(state) == str(before)
+
+
+def test_classes_that_were_loaded_have_their_share():
+    whole = filled(10, 50, 10, strategy='greedy')
+    buffer = Buffer(10, sample_selection_strategy='greedy', raw=True, seed=1).load(whole.serialize())
+    buffer.add_data(numbered(50), labels=torch.zeros(50))
+    assert np.bincount(buffer.labels[:len(buffer)]).tolist() == [2] * 5
+
+
+@pytest.mark.parametrize('batch, words', [
+    (dict(examples=numbered(2)), ('examples, labels',)),
+    (dict(examples=numbered(2), labels=torch.arange(2), logits=torch.rand(2, 5)), ('labels, logits',)),
+    (dict(examples=torch.rand(2, 2, 2, 3), labels=torch.arange(2)), ('uint8', 'float32'))])
+def test_rows_are_never_half_written(batch, words):
+    """A label of the sample before, logits of zero, or images in [0, 1] among bytes would be learned from without a word."""
+    buffer = filled(10, 4, 4)
+    with refused('empty buffer', *words):
+        buffer.add_data(**batch)
+    assert len(buffer) == 4 and buffer.num_seen_examples == 4
+
+
+def test_columns_of_different_lengths_are_refused():
+    buffer = Buffer(4, raw=True, seed=0)
+    with pytest.raises(ValueError, match='different lengths'):
+        buffer.add_data(numbered(3), labels=torch.arange(2))
+    kept = filled(4, 4, 4)
+    with refused('no buffer'):
+        kept.load(dict(examples=numbered(3), labels=torch.arange(2)))
+    assert len(kept) == 4
+
+
+@pytest.mark.parametrize('size, strategy', [(-1, 'reservoir'), (-5, 'greedy'), (5, 'unlimited')])
+def test_unlimited_goes_with_minus_one_and_nothing_else_does(size, strategy):
+    with pytest.raises(ValueError, match='unlimited'):
+        Buffer(size, sample_selection_strategy=strategy)
+
+
+def test_nothing_to_draw():
+    buffer, per_image = filled(6, 6, 6, classes=1), lambda image: torch.zeros(3, 5, 5)
+    for empty in (buffer.get_data(0, transform=per_image), buffer.get_data(4, transform=per_image, mask_task_out=0, cpt=2)):
+        assert empty[0].shape == (0, 3, 5, 5) and empty[1].shape == (0,)
+    with pytest.raises(ValueError, match='-1 samples'):
+        buffer.get_data(-1)
+    with pytest.raises(ValueError, match='empty'):
+        Buffer(4).get_data(2)
+
+
+def test_tasks_of_different_sizes_are_masked():
+    buffer = filled(10, 10, 10, classes=5)
+    assert set(buffer.get_data(10, mask_task_out=1, cpt=[1, 3, 1])[1].tolist()) == {0, 4}
+
+
+class _Task:
+    """What `fill_buffer` asks of a data set: six images of class 0, none of class 1."""
+    raw, targets = staticmethod(lambda ids: numbered(6)[ids]), torch.zeros(6, dtype=torch.int64)
+    task_classes, get_normalization_transform = staticmethod(lambda t: [0, 1]), staticmethod(lambda: None)
+
+
+@pytest.mark.parametrize('size', [0, 4])
+def test_a_task_may_lack_a_class(size):
+    """`--label_perc_by_class 0.01` of ten samples leaves none."""
+    net = torch.nn.Module()
+    net.forward, net.device = lambda x, returnt: x.flatten(1).float(), 'cpu'
+    _Task.train_loader, buffer = SimpleNamespace(dataset=_Task), Buffer(size, raw=True, seed=0)
+    fill_buffer(buffer, _Task, 0, net, use_herding=True)
+    assert buffer.labels[:len(buffer)].tolist() == [0] * size
+    net.forward = lambda x, returnt: x.flatten(1) * float('nan')
+    if size:
+        with refused('finite features', '--lr'):
+            fill_buffer(Buffer(size, raw=True, seed=0), _Task, 0, net, use_herding=True)

@@ -85,3 +85,25 @@ def test_asymmetric_sampling_drops_large_losses_of_the_current_task_and_small_on
 def test_an_unknown_strategy_is_named():
     with pytest.raises(ValueError, match="'nearest'.*reservoir"):
         Buffer(4, sample_selection_strategy='nearest')
+
+
+@pytest.mark.parametrize('size', [0, 1, 6])
+@pytest.mark.parametrize('labels', [None, [-1, -1, -1], [0, -1, 1]])
+@pytest.mark.parametrize('strategy', ['greedy', 'balancoir', 'lars', 'labrs', 'abs'])
+def test_labels_and_losses_may_be_missing_or_no_numbers(strategy, labels, size):
+    """`abs` is in its first task here: there are no earlier classes that could make room."""
+    dataset = SimpleNamespace(current_task=0, get_offsets=lambda t: (0, 2), task_classes=lambda t: np.array([0, 1, -1]))
+    buffer = Buffer(size, sample_selection_strategy=strategy, seed=0, **(dict(dataset=dataset) if strategy == 'abs' else {}))
+    for losses in ([np.nan, np.inf, -np.inf], [np.nan, 1.0, 2.0], None):
+        for _ in range(6):
+            buffer.add_data(torch.zeros(3, *IMAGE), labels, sample_selection_scores=losses)
+    shares = strategy == 'greedy' and labels == [0, -1, 1]
+    assert len(buffer) == (min(size, max(1, size // 3) * 3) if shares else size)
+
+
+@pytest.mark.parametrize('strategy', ['greedy', 'balancoir', 'lars', 'labrs'])
+def test_a_buffer_may_be_given_less_room(strategy):
+    buffer = offer(Buffer(10, sample_selection_strategy=strategy, seed=0), [0, 1] * 20, np.arange(40.0))
+    buffer.buffer_size = 4
+    offer(buffer, [2, 3] * 60, np.arange(120.0))
+    assert len(buffer) == 4 and buffer.labels[:4].max() >= 2
