@@ -15,8 +15,10 @@ What fits neither keeps its name, and the check against the backbone reports it.
 normalised, it is what the architecture's published weights expect.
 """
 import argparse
+import os
 import pickle
 import re
+import zipfile
 from collections import Counter
 from typing import NamedTuple
 
@@ -61,6 +63,7 @@ IGNORED = {         # why a tensor of a state dict is not needed: its name
     'batch counter': re.compile(r'(.*\.)?num_batches_tracked'),
     'classifier': re.compile(r'(classifier|fc|linear)\..*|.*cls.*'),
 }
+_MOST_NUMBERS = 10 ** 9
 _PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
 _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'         # the number that opens files of torch before 1.6
 
@@ -98,7 +101,7 @@ def read(path) -> Checkpoint:
     with open(path, 'rb') as file:
         start = file.read(len(_LEGACY_TORCH))
     if start.startswith(b'PK') or start == _LEGACY_TORCH:
-        content = _torch_load(path)
+        content = load_torch(path)
     else:
         content = safe_pickle.load(path, records=('byol', 'haiku', 'optax'))
     try:
@@ -109,11 +112,15 @@ def read(path) -> Checkpoint:
         raise UserError(f'{path}: {error}') from error
 
 
-def _torch_load(path):
+def load_torch(path):
     """What `torch.save` wrote, as plain data and tensors."""
     if torch.__version__ < (2, 6):
         raise UserError(f'{path}: opening it without running what it names needs torch 2.6 or later; this is {torch.__version__}')
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > os.stat(path).st_size:
+                    raise ValueError('its content is compressed, which torch does not do')
         with torch.serialization.safe_globals([argparse.Namespace, (_PickledBuffer, 'utils.buffer.Buffer'),
                                                *safe_pickle.torch_globals()]):
             return torch.load(path, map_location='cpu', weights_only=True)
@@ -155,6 +162,8 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
         UserError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors of one name.
     """
     _refuse([name for name, t in state.items() if not isinstance(name, str) or not isinstance(t, torch.Tensor)])
+    if sum(t.numel() for t in state.values()) > _MOST_NUMBERS:          # a stride of 0 makes any number of them of one
+        raise UserError(f'its tensors stand for more than {_MOST_NUMBERS:,} numbers, more than any backbone here has')
     ignored = {'beside the network': list(beside)} if beside else {}
     for prefix in _PREFIXES:
         if any(name.startswith(prefix) for name in state):
@@ -260,7 +269,7 @@ def _leaves(modules):
     """(module path, leaf, array) of Haiku's parameters or state."""
     for path, leaves in _mapping(modules).items():
         for leaf, array in _mapping(leaves).items():
-            array = np.asarray(array)
+            array = np.asarray(array if isinstance(array, (np.ndarray, int, float)) else '')
             if array.dtype.kind not in 'fiu':
                 raise UserError(f'{path}/{leaf} is no array of real numbers')
             yield str(path), str(leaf), array

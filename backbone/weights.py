@@ -8,6 +8,7 @@ are read as well (`backbone/checkpoints.py`), by path, by the names of `PUBLISHE
 import difflib
 import hashlib
 import json
+import math
 import os
 import re
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
-from backbone import checkpoints, get_backbone_class
+from backbone import checkpoints, get_backbone_class, get_backbone_names
 from utils.errors import UserError
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
@@ -120,8 +121,11 @@ def find(name: str) -> Path:
     published = PUBLISHED.get(str(name))
     files = [SHIPPED / f'{name}.safetensors', Path(name)]
     for path in [SHIPPED / published.file, *files] if published else files:
-        if path.is_file():
-            return path
+        try:
+            if path.is_file():
+                return path
+        except OSError as error:            # too long for a name, or in a folder that is closed
+            raise UserError(f'--weights {name}: {error.strerror}') from error
     if published:
         raise UserError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at {SHIPPED / published.file}')
     if re.fullmatch(r'ResNet(18|50)_Weights\.\w+', str(name)):
@@ -196,15 +200,24 @@ def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:
             bare = set(metadata) <= {'format'}      # which some libraries write: the framework
             names = file.keys()                     # safe_open is no mapping
             values = {key: file.get_tensor(key) for key in names} if tensors or bare else {}
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise UserError(f'{path} is damaged, or neither a safetensors file nor a checkpoint ({error})') from error
     if bare:
         return checkpoints.from_state_dict(values)
-    wanted = {'backbone', 'options', 'input_size', 'mean', 'std', 'info'}
-    if not isinstance(about, dict) or about.get('format') != _FORMAT or not wanted <= set(about):
+    if not isinstance(about, dict) or about.get('format') != _FORMAT or not _complete(about):
         raise UserError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
     return checkpoints.Checkpoint({key: t.float() for key, t in values.items()}, about['backbone'], about['options'],
                                   int(about['input_size']), tuple(about['mean']), tuple(about['std']), about['info'])
+
+
+def _complete(about: dict) -> bool:
+    """Whether metadata say all that is needed, each in its kind."""
+    levels = [v for name in ('mean', 'std') for v in (about[name] if isinstance(about.get(name), list) else [None])]
+    kinds = dict(backbone=str, options=dict, info=dict, input_size=int)
+    return (all(isinstance(about.get(name), kind) for name, kind in kinds.items()) and about['backbone'] in get_backbone_names()
+            and all(type(value) in (int, float, str, bool) for value in about['options'].values())
+            and 1 <= about['input_size'] <= 4096
+            and len(levels) == 6 and all(type(v) in (int, float) and math.isfinite(v) for v in levels) and min(levels[3:]) > 0)
 
 
 def _check(weights: Weights) -> None:

@@ -116,7 +116,7 @@ class ScrollModel(ContinualModel):
         self._force_online = False
         self.by_class = learned_files.ClassStatistics() if args.by_class else None
         if args.load_state:
-            learned_files.load(self.learner, args.load_state)
+            learned_files.load(self.learner, args.load_state, len(self.to_stream))
 
     def get_parameters(self):
         """Nothing: psi is frozen."""

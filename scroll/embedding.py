@@ -235,7 +235,7 @@ class FeatureCache:
             if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] != 2 + self.dim:
                 raise ValueError('it has another shape')
             return table
-        except (OSError, ValueError, EOFError, MemoryError, AttributeError):
+        except Exception:                       # damaged headers raise almost anything
             with suppress(OSError):             # a folder, or one that is closed to us
                 path.unlink()                   # only ever a copy of what can be computed again
             return None

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def read(path, kind: str) -> tuple:
         del content['format']
         sound = digest == _digest(kind, facts, content)
         facts = json.loads(facts)
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f'{path}: damaged ({type(error).__name__})') from error
     if not (sound and isinstance(facts, dict)):
         raise InputError(f'{path}: damaged (its content does not match its digest)')
@@ -67,17 +68,24 @@ def kind_of(path) -> str:
 
 def arrays_of(path) -> dict:
     """The arrays of any npz file, without pickles."""
-    return _content(path)
+    return _content(path, most=os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // 2)
 
 
-def _content(path, names=None) -> dict:
+def _content(path, names=None, most: int = 0) -> dict:
+    """Arrays by name. `most`: bytes of memory that a compressed file may take; what we write is not compressed."""
     try:
+        if not Path(path).is_file():
+            raise InputError(f'{path}: there is no such file')
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > max(os.stat(path).st_size, most):             # zeros by the gigabyte take no room in a file
+            raise ValueError(f'its content takes {size / 2 ** 30:,.1f} GiB')
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files if names is None or name in names}
-    except FileNotFoundError as error:
-        raise InputError(f'{path}: there is no such file') from error
+    except InputError:
+        raise
     except Exception as error:          # damaged archives raise almost anything
-        raise InputError(f'{path}: not an npz file, or damaged ({" ".join(str(error).split())})') from error
+        raise InputError(f'{path}: not an npz file, or damaged ({" ".join(str(error).split())[:300]})') from error
 
 
 def _split(kind: str) -> tuple:

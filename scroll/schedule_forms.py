@@ -12,11 +12,20 @@ import numpy as np
 
 from scroll.errors import InputError
 
+_MOST_PARTS, _MOST_DRAWS = 100_000, 50_000_000     # more can only be a slip, and would cost hours or all memory
+
 
 def whole(text) -> int:
     """A positive whole number."""
     if not re.fullmatch('[0-9]{1,15}', str(text)) or int(text) == 0:
         raise InputError(f'{text!r} is not a positive whole number')
+    return int(text)
+
+
+def parts(text) -> int:
+    """A positive whole number of tasks, rounds or batches."""
+    if whole(text) > _MOST_PARTS:
+        raise InputError(f'{text} is too large: use at most {_MOST_PARTS}')
     return int(text)
 
 
@@ -91,13 +100,16 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
     spacing, segments = batches // n_classes, []
     if not spacing:
         raise InputError(f'{batches} batches for {n_classes} classes: expected at least one a class')
+    if batches * batch > _MOST_DRAWS:
+        raise InputError(f'{batches} batches of {batch}: use at most {_MOST_DRAWS} samples in all')
     peaks = spacing // 2 + spacing * np.arange(n_classes)
     for start in range(0, batches, 5):
         log_p = -(start - peaks) ** 2 / (2 * width ** 2)
         present = random.random(n_classes) < np.exp(log_p)
         while not present.any():
-            if log_p.max() < -20:                           # hardly ever: the nearest peak, as drawing again would end
-                present = log_p == log_p.max()
+            if log_p.max() < -7:                            # as thousands of draws would end: with one class, up to a thousandth
+                weights = np.exp(log_p - log_p.max())
+                present = np.arange(n_classes) == random.choice(n_classes, p=weights / weights.sum())
             else:
                 present = random.random(n_classes) < np.exp(log_p)
         pool, wanted = np.flatnonzero(present[rank]), min(5, batches - start) * batch
@@ -135,7 +147,9 @@ def siblurry(rank, random, tasks, major, minor) -> list:
 
 def recurring(rank, random, n, times) -> list:
     """n groups of classes come one after the other, and again, `times` times in all, each time with other samples."""
-    groups = np.repeat(np.arange(n), class_splits(rank.max() + 1, n))[rank]
+    sizes = class_splits(rank.max() + 1, n)
+    groups = np.repeat(np.arange(n), sizes)[rank]
+    parts(n * times)
     visit = np.empty(len(rank), np.int64)
     for j in range(rank.max() + 1):
         samples = random.permutation(np.flatnonzero(rank == j))
@@ -147,16 +161,19 @@ def imbalanced(rank, random, n, ratio) -> list:
     """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1)) samples, at least one (Cui et al.
     2019), so the first to arrive is the largest."""
     n_classes, kept = rank.max() + 1, []
+    sizes = class_splits(n_classes, n)
     for j in range(n_classes):
         samples = random.permutation(np.flatnonzero(rank == j))
         kept.append(samples[:max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))])
-    kept, part = np.concatenate(kept), np.repeat(np.arange(n), class_splits(n_classes, n))
+    kept, part = np.concatenate(kept), np.repeat(np.arange(n), sizes)
     return [kept[segment] for segment in _shuffled(part[rank[kept]], n, random)]
 
 
 def from_file(rank, random, path) -> list:
     """Segments as a text file gives them: on each line the ids of one, separated by blanks; together each sample once."""
     try:
+        if not Path(path).is_file() or Path(path).stat().st_size > 64 * (len(rank) + 64):
+            raise ValueError(f'expected a file of {len(rank)} ids')
         lines = Path(path).read_text(encoding='ascii').splitlines()
         return [np.array(line.split(), np.int64) for line in lines]
     except (OSError, ValueError, OverflowError) as error:
@@ -201,17 +218,17 @@ class Form(NamedTuple):
 
 
 _ORDER, _BATCH = dict(order=(str, 'label')), dict(batch=(optional, None))
-_BLURRY = dict(tasks=(whole, '5'), major=(percent, '50'), minor=(percent, '10'), batch=(optional, '32'))
+_BLURRY = dict(tasks=(parts, '5'), major=(percent, '50'), minor=(percent, '10'), batch=(optional, '32'))
 FORMS = {
     'split': Form(split, dict(n=(whole, None)) | _ORDER | _BATCH, 'n'),
     'iid': Form(iid, _BATCH),
     'single': Form(iid, dict(batch=(optional, '1'))),
     'gaussian': Form(gaussian, dict(sigma=(positive, '0.5'), batch=(optional, '32')) | _ORDER, task_free=True),
-    'gaussian-resample': Form(gaussian_resample, dict(batches=(whole, '1000'), width=(positive, '50'), batch=(whole, '60'),
+    'gaussian-resample': Form(gaussian_resample, dict(batches=(parts, '1000'), width=(positive, '50'), batch=(whole, '60'),
                                                       order=(str, 'random')), task_free=True, covers='repeats'),
     'blurry': Form(blurry, _BLURRY, task_free=True),
     'siblurry': Form(siblurry, _BLURRY, task_free=True),
-    'recurring': Form(recurring, dict(n=(whole, None), times=(whole, '2'), batch=(optional, '32')) | _ORDER, 'n', task_free=True),
+    'recurring': Form(recurring, dict(n=(whole, None), times=(parts, '2'), batch=(optional, '32')) | _ORDER, 'n', task_free=True),
     'imbalanced': Form(imbalanced, dict(n=(whole, None), ratio=(positive, '100')) | _ORDER | _BATCH, 'n', covers='part'),
     'file': Form(from_file, dict(path=(str, '')) | _BATCH, 'path', task_free=True),
 }

@@ -19,13 +19,15 @@ import json
 import sys
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from scroll import files
 from scroll.errors import InputError
 
 GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
 GRID = 1 << GRID_BITS
-_BLOCK = 1 << 13                     # rows per matrix product; exactness would allow 2^17, memory likes less
+_BLOCK = 1 << 13                     # rows that wait to be multiplied together
+_PRODUCT = 1 << 12                   # rows per matrix product; exactness would allow 2^17, caches like less
 MAX_SAMPLES = 1 << 27                # int64 holds this many products of 2^36
 _FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
 _FILE = 'scroll-statistics-2'        # of files
@@ -204,7 +206,11 @@ class Statistics:
         types = {counts.dtype.str, sums.dtype.str, gram.dtype.str} == {'<i8'} and classes.dtype.str[:2] in ('<i', '<U')
         if not (shapes and types):
             raise InputError('the arrays of these statistics have other shapes or types')
-        if (counts < 1).any() or (classes[1:] <= classes[:-1]).any() or counts.sum() > MAX_SAMPLES or (gram != gram.T).any():
+        few = ((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES
+        total = GRID * sums.sum(axis=0)                     # what the constant feature makes of them
+        sorted_ = (classes[1:] > classes[:-1]).all()
+        fit = (sums[:, -1] == GRID * counts).all() and (gram == gram.T).all() and (gram[-1] == total).all()
+        if not (few and sorted_ and fit):
             raise InputError('the arrays of these statistics contradict each other')
         out.load_state_dict(arrays)
         return out
@@ -231,9 +237,10 @@ def gram_matrix(features: np.ndarray) -> np.ndarray:
     """int64 (d + 1, d + 1): sum of [u; 1][u; 1]^T over quantised features (N, d), exact (see the first docstring)."""
     dim = features.shape[1]
     out = np.zeros((dim + 1, dim + 1), np.int64)
-    for start in range(0, len(features), _BLOCK):
-        part = features[start:start + _BLOCK]
-        rows = np.full((len(part), dim + 1), float(GRID))                   # last column: the constant feature
+    room = np.full((min(_PRODUCT, len(features)), dim + 1), float(GRID))    # last column: the constant feature
+    for start in range(0, len(features), _PRODUCT):
+        part = features[start:start + _PRODUCT]
+        rows = room[:len(part)]
         rows[:, :dim] = part
         out += (rows.T @ rows).astype(np.int64)
     return out
@@ -251,11 +258,9 @@ def _sums_of(features: np.ndarray, labels, dim: int) -> tuple:
     out.classes, index, out.counts = np.unique(labels, return_inverse=True, return_counts=True)
     out.sums = np.zeros((len(out.classes), dim + 1), np.int64)
     out.sums[:, dim] = out.counts << GRID_BITS
-    for start in range(0, len(features), _BLOCK):
-        part = features[start:start + _BLOCK]
-        onehot = np.zeros((len(out.classes), len(part)))
-        onehot[index[start:start + _BLOCK], np.arange(len(part))] = 1
-        out.sums[:, :dim] += (onehot @ part.astype(np.float64)).astype(np.int64)       # exact: sums below 2^18 * 2^13
+    ends = np.concatenate([[0], np.cumsum(out.counts)])
+    members = csr_array((np.ones(len(index), np.int64), np.argsort(index, kind='stable'), ends), (len(out.classes), len(index)))
+    out.sums[:, :dim] = members @ features
     return features, out
 
 

@@ -47,9 +47,11 @@ def tiny_weights(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope='session')
-def parse(tiny_weights):
+def parse(tiny_weights, tmp_path_factory):
     """Arguments of a run on the digits: parse('sgd', '--lr', '0.1', seed=3); flags override keywords."""
-    def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path='/nonexistent', **more):
+    base = tmp_path_factory.mktemp('base')
+
+    def arguments(model: str, *flags, dataset: str = 'seq-digits', base_path=base, **more):
         fixed = dict(model=model, dataset=dataset, weights=tiny_weights, base_path=base_path, non_verbose=1, disable_log=1, **more)
         given = {flag[2:] for flag in map(str, flags) if flag.startswith('--')}
         fixed = [word for name, value in fixed.items() if name not in given for word in (f'--{name}', str(value))]

@@ -15,6 +15,7 @@ from pathlib import Path
 from utils import binary_to_boolean_type  # noqa: F401
 from utils.errors import UserError
 from utils.flags import (  # noqa: F401  re-exported: method files take them from here
+    add_checkpoint_args,
     add_experiment_args,
     add_fitting_args,
     add_management_args,
@@ -84,6 +85,7 @@ def base_parser(**kwargs) -> ArgumentParser:
     add_experiment_args(parser)
     add_fitting_args(parser)
     add_management_args(parser)
+    add_checkpoint_args(parser)
     add_tracking_args(parser)
     return parser
 
@@ -177,12 +179,39 @@ def relax_required(parser: ArgumentParser) -> None:
             action.required = False
 
 
+_LARGEST_CONFIG, _DEEPEST, _MOST_VALUES = 1 << 18, 50, 10_000
+
+
+def _check_depth(events) -> None:
+    """ValueError if lists lie in lists deeper than anyone would write: to build them would take for ever, or the stack."""
+    depth = 0
+    for event in events:
+        depth += type(event).__name__.endswith('StartEvent') - type(event).__name__.endswith('EndEvent')
+        if depth > _DEEPEST:
+            raise ValueError(f'it is nested more than {_DEEPEST} deep')
+
+
+def _check_extent(content) -> None:
+    """ValueError if aliases of aliases stand for more than anyone would write: to show or copy it could take for ever."""
+    waiting, seen = [content], 0
+    while waiting:
+        value, seen = waiting.pop(), seen + 1
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if seen + len(waiting) > _MOST_VALUES:
+            raise ValueError(f'it stands for more than {_MOST_VALUES} values')
+
+
 def read_yaml(path: Path) -> dict:
     """A YAML mapping; UserError if the file is damaged or something else."""
     import yaml
     try:
-        content = yaml.safe_load(path.read_text(encoding='utf-8')) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise ValueError(f'it is larger than {_LARGEST_CONFIG >> 10} kB')
+        text = path.read_text(encoding='utf-8')
+        _check_depth(yaml.parse(text, Loader=yaml.SafeLoader))
+        content = yaml.safe_load(text) or {}
+        _check_extent(content)
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
     if not isinstance(content, dict):
         raise UserError(f'{path}: expected a mapping, found {type(content).__name__}')
@@ -235,7 +264,7 @@ def dataset_config(dataset: str, which) -> tuple:
     """The values, and the file's name, of `datasets/configs/<dataset>/<which>.yaml`; `which` None: `default.yaml`, if any."""
     folder = ROOT / 'datasets' / 'configs' / dataset
     path = folder / f"{which or 'default'}.yaml"
-    if not path.is_file():
+    if path.parent != folder or not path.is_file():
         if which is None:
             return {}, ''
         have = ', '.join(sorted(p.stem for p in folder.glob('*.yaml'))) or 'none'

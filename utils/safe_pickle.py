@@ -2,7 +2,9 @@
 
 The official CIFAR and miniImageNet files are pickles, and so are checkpoints. `pickle.load` would call whatever a file
 names, numpy's own builders among it, some of which reach any memory. Here a file's few known names stand for shells of our
-own that only take down what they are given; arrays are made from that afterwards, checked, by copying bytes.
+own that only take down what they are given; arrays are made from that afterwards, checked, by copying bytes. Nor can a small
+file ask for much time or memory: the reader is the one that is written in Python (that in C makes room for any number by which
+a file calls its parts), keys are plain, and what is in a file once is looked at once.
 """
 import pickle
 import re
@@ -56,7 +58,9 @@ class _Record:
 
 
 def _text(value) -> str:
-    return value.decode('latin1') if isinstance(value, bytes) else str(value)
+    if not isinstance(value, (bytes, str)):
+        raise pickle.UnpicklingError(f'a {type(value).__name__} where a name was expected')
+    return value.decode('latin1') if isinstance(value, bytes) else value
 
 
 def _filled(content, dtype, shape, order) -> np.ndarray:
@@ -91,7 +95,7 @@ def _scalar(dtype, content):
 
 def _latin1(text: str, encoding: str) -> bytes:
     """`_codecs.encode` for the one use that array pickles make of it."""
-    if encoding not in ('latin1', 'latin-1'):
+    if _text(encoding) not in ('latin1', 'latin-1'):
         raise pickle.UnpicklingError(f'encoding {encoding!r}')
     return text.encode('latin1')
 
@@ -103,7 +107,10 @@ _KNOWN |= {('numpy', 'ndarray'): _Name, ('numpy', 'dtype'): _Dtype, ('_codecs', 
            ('collections', 'OrderedDict'): dict}
 
 
-class _PlainUnpickler(pickle.Unpickler):
+class _PlainUnpickler(pickle._Unpickler):
+    dispatch = {code: act for code, act in pickle._Unpickler.dispatch.items()
+                if bytes([code]) not in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)}
+
     def __init__(self, file, encoding: str, records: tuple):
         super().__init__(file, encoding=encoding)
         self.records = records
@@ -116,17 +123,43 @@ class _PlainUnpickler(pickle.Unpickler):
         except KeyError:
             raise pickle.UnpicklingError(f'it names {module}.{name}, which is not plain data') from None
 
+    def load_setitem(self):
+        _check_keys(self.stack[-2:])
+        super().load_setitem()
+    dispatch[pickle.SETITEM[0]] = load_setitem
 
-def _plain(value):
-    """The data with arrays in place of what stood for them."""
+    def load_setitems(self):
+        _check_keys(self.stack)
+        super().load_setitems()
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+
+    def load_dict(self):
+        _check_keys(self.stack)
+        super().load_dict()
+    dispatch[pickle.DICT[0]] = load_dict
+
+
+def _check_keys(items: list) -> None:
+    """A tuple of tuples may take for ever to be hashed."""
+    for key in items[::2]:
+        if not isinstance(key, (str, bytes, int, float, type(None))):
+            raise pickle.UnpicklingError(f'a key that is a {type(key).__name__}')
+
+
+def _plain(value, known: dict):
+    """The data with arrays in place of what stood for them; `known`: id -> (value, data) of lists, tuples and dicts so far."""
     if isinstance(value, _Array) and value.array is not None:
         return value.array
     if isinstance(value, _Record):
         value = value.parts
-    if isinstance(value, dict):
-        return {_plain(k): _plain(v) for k, v in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_plain(v) for v in value)
+    if type(value) in (dict, list, tuple):
+        if id(value) not in known:
+            if type(value) is dict:
+                plain = {k: _plain(v, known) for k, v in value.items()}
+            else:
+                plain = type(value)(_plain(v, known) for v in value)
+            known[id(value)] = value, plain                         # the value is kept, so that no other gets its id
+        return known[id(value)][1]
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, bytearray)):
         return value
     raise pickle.UnpicklingError(f'a {type(value).__name__.strip("_")} where data was expected')
@@ -148,7 +181,7 @@ def load(path, encoding: str = 'latin1', records: tuple = ()):
     """
     try:
         with open(path, 'rb') as file:
-            return _plain(_PlainUnpickler(file, encoding, records).load())
+            return _plain(_PlainUnpickler(file, encoding=encoding, records=records).load(), {})
     except OSError as error:
         raise UserError(f'{path}: {error.strerror}') from error
     except Exception as error:      # damaged pickles raise almost anything

@@ -1,6 +1,8 @@
 """Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`: set on the instance, never on the class."""
 import functools
 import inspect
+import math
+import reprlib
 
 from utils.args import dataset_config
 from utils.errors import UserError
@@ -10,9 +12,37 @@ CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'A
              'TEST_TRANSFORM')
 
 
+def _counts(value) -> bool:
+    """A positive whole number, or a list of some."""
+    values = value if isinstance(value, list) else [value]
+    return bool(values) and all(type(v) is int and 0 < v <= 10 ** 6 for v in values)
+
+
+def _levels(value) -> bool:
+    """A number, or a list of one for each channel."""
+    values = value if isinstance(value, list) else [value]
+    return len(values) in (1, 3) and all(type(v) in (int, float) and math.isfinite(v) for v in values)
+
+
+_EXPECTED = {       # constant -> what it is to be, and whether a value is
+    'N_TASKS': ('a positive whole number', lambda value: _counts(value) and not isinstance(value, list)),
+    'N_CLASSES': ('a positive whole number', lambda value: _counts(value) and not isinstance(value, list)),
+    'N_CLASSES_PER_TASK': ('a positive whole number, or a list of some', _counts),
+    'SIZE': ('a list of two whole numbers', lambda value: _counts(value) and isinstance(value, list) and len(value) == 2),
+    'MEAN': ('a number, or a list of three', _levels),
+    'STD': ('a number above 0, or a list of three',
+            lambda value: _levels(value) and all(v > 0 for v in (value if isinstance(value, list) else [value]))),
+    'SETTING': ('a name', lambda value: isinstance(value, str)),
+}
+
+
 def split_config(values: dict) -> tuple:
     """(constants of the data set, defaults of flags): the two kinds of keys of a config file."""
     constants = {name: value for name, value in values.items() if name in CONSTANTS}
+    for name, value in constants.items():
+        wanted, holds = _EXPECTED.get(name, ('', lambda value: True))
+        if not holds(value):
+            raise UserError(f'data-set config: {name} is {reprlib.repr(value)}; expected {wanted}')
     return constants, {name: value for name, value in values.items() if name not in CONSTANTS}
 
 
@@ -35,6 +65,8 @@ def build(kind, args):
 
 def _tell_static_methods(dataset, constants: dict) -> None:
     """A static method names its class and so cannot see constants of the instance: it is replaced by what the contract says."""
+    if constants.keys().isdisjoint(('MEAN', 'STD', 'TRANSFORM')):
+        return                                          # and nobody waits for torchvision
     from torchvision.transforms import Compose, Normalize, ToPILImage
 
     from datasets.transforms.denormalization import DeNormalize

@@ -120,9 +120,11 @@ def noisy_labels(args, labels: np.ndarray, n_classes: int, confused_with: dict =
 def _load(path: Path, labels: np.ndarray, n_classes: int) -> np.ndarray:
     try:
         noisy = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f'{path}: cannot be read ({error}); delete it, or give --disable_noisy_labels_cache 1') from error
-    if noisy.shape != labels.shape or noisy.dtype != np.int64 or noisy.min() < 0 or noisy.max() >= n_classes:
+    except Exception as error:              # damaged headers raise almost anything
+        raise UserError(f'{path}: cannot be read ({" ".join(str(error).split())[:300]}); delete it, or give '
+                        '--disable_noisy_labels_cache 1') from error
+    fits = isinstance(noisy, np.ndarray) and noisy.shape == labels.shape and noisy.dtype == np.int64
+    if not fits or noisy.min() < 0 or noisy.max() >= n_classes:
         raise UserError(f'{path}: does not hold the labels of this data set: delete it')
     return noisy
 

@@ -23,6 +23,8 @@ class InMemoryDataset:
         device: where images lie while batches are made of them.
     """
 
+    TRANSIENT = ('_resident',)
+
     def __init__(self, data, targets, transform, train: bool = True, device='cpu', indexes=None):
         self.data, self.targets, self.transform, self.train = data, targets, transform, train
         self.device, self.indexes = torch.device(device), indexes

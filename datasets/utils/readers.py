@@ -34,6 +34,7 @@ _CIFAR = {
                      test=(('test', 'f0ef6b0ae62326f3e7ffdfab6717acfc'),)),
 }
 _CIFAR_URL = 'https://www.cs.toronto.edu/~kriz/'
+_FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO')     # for EPS Pillow would run a program
 _MINI_TEST_PER_CLASS = 100      # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
 
 
@@ -88,6 +89,31 @@ def _download_cifar(home: Path, facts: dict) -> None:
                 (home / facts['folder'] / Path(member.name).name).write_bytes(tar.extractfile(member).read())
 
 
+def check(name: str, images) -> None:
+    """UserError unless a data set's `read` has returned `Images` that can be learned from; `name` of the data set."""
+    if not isinstance(images, tuple) or len(images) != 5:
+        raise UserError(f'{name}: read must return datasets.utils.readers.Images')
+    count = len(images[4])
+    for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
+        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or 0 in pixels.shape[1:] \
+                or pixels.ndim == 4 and pixels.shape[3] not in (1, 3):
+            raise UserError(f'{name}: its {part} images are {_shown(pixels)}: expected uint8 (N, H, W, 3), (N, H, W, 1) or '
+                            '(N, H, W)')
+        if not isinstance(labels, np.ndarray) or labels.dtype.kind not in 'iu' or labels.shape != pixels.shape[:1]:
+            raise UserError(f'{name}: its {part} labels are {_shown(labels)}: expected whole numbers ({len(pixels)},), one an '
+                            'image')
+        if len(labels) and not 0 <= labels.min() <= labels.max() < count:
+            raise UserError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected 0..{count - 1}, for its '
+                            f'{count} classes')
+    empty = np.flatnonzero(np.bincount(images[1].astype(np.int64), minlength=count) == 0)
+    if len(empty):
+        raise UserError(f'{name}: there are no training images of class {empty[0]} ({images[4][empty[0]]})')
+
+
+def _shown(value) -> str:
+    return f'{value.dtype} {value.shape}' if isinstance(value, np.ndarray) else f'a {type(value).__name__}'
+
+
 def mini_split(base_path, split: str):
     """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order.
 
@@ -101,6 +127,8 @@ def mini_split(base_path, split: str):
         try:
             images, rows = content['image_data'], content['class_dict']
             wnids = sorted(rows)
+            if not all(isinstance(i, (int, np.integer)) and i >= 0 for w in wnids for i in rows[w]):
+                raise ValueError('class_dict does not list rows of image_data')
             order = np.concatenate([np.asarray(rows[w], np.int64) for w in wnids])
             labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
             if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
@@ -109,9 +137,12 @@ def mini_split(base_path, split: str):
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
             raise UserError(f"{cache}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
     if table.is_file():
-        with open(table, newline='', encoding='utf-8', errors='replace') as file:
-            lines = [(row.get('label'), row.get('filename')) for row in csv.DictReader(file)]
-        if not lines or not all(label and name for label, name in lines):
+        try:
+            with open(table, newline='', encoding='utf-8', errors='replace') as file:
+                lines = [(row.get('label'), row.get('filename')) for row in csv.DictReader(file)]
+        except (OSError, csv.Error) as error:
+            raise UserError(f'{table}: not a readable table ({error})') from error
+        if not lines or not all(label and name and name not in ('.', '..') and '/' not in name for label, name in lines):
             raise UserError(f'{table}: expected lines with the columns filename and label')
         lines = [(label, home / 'images' / name) for label, name in lines]
         wnids = sorted({label for label, _ in lines})
@@ -168,8 +199,8 @@ def read_image(path, size: int) -> np.ndarray:
     """One image file as uint8 (size, size, 3)."""
     from PIL import Image
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=_FORMATS) as image:
             image = image.convert('RGB')
             return np.asarray(image if image.size == (size, size) else image.resize((size, size), Image.Resampling.LANCZOS))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:              # damaged images raise almost anything
         raise UserError(f'{path}: not a readable image ({error})') from error

@@ -11,6 +11,7 @@ from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.loader import ImageLoader, InMemoryDataset
+from datasets.utils.readers import check
 from scroll.errors import InputError
 from scroll.images import Preprocessing
 from scroll.randomness import stream_seed
@@ -19,6 +20,8 @@ from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
 from utils.args import whole
 from utils.augmentations import BatchTransform, PlainTransform, apply_transform
 from utils.errors import UserError
+
+_SMALLEST = 8                       # pixels that a network can be asked to take
 
 
 class ScheduledDataset(ContinualDataset):
@@ -45,7 +48,8 @@ class ScheduledDataset(ContinualDataset):
         group = parser.add_argument_group('stream')
         group.add_argument('--n_splits', type=whole(1), help='tasks of whole classes, short for --schedule split:<n>')
         group.add_argument('--schedule', help=GRAMMAR.replace('%', '%%'))
-        group.add_argument('--input_size', type=whole(8), help='pixels the network gets (default: what psi was trained at)')
+        group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
+                           help='pixels the network gets (default: what psi was trained at)')
         return parser
 
     @classmethod
@@ -75,6 +79,9 @@ class ScheduledDataset(ContinualDataset):
         if self.schedule.task_free:
             self.SETTING = 'general-continual'
         self._task_classes = self._classes_by_task()
+        untested = [t for t, classes in enumerate(self._task_classes) if not np.isin(self.test_labels, classes).any()]
+        if untested:
+            raise UserError(f'{self.NAME}: there are no test images of the classes of task {untested[0] + 1}')
         sizes = [len(classes) for classes in self._task_classes]
         self.N_TASKS = len(sizes)
         self.N_CLASSES_PER_TASK = sizes[0] if len(set(sizes)) == 1 else sizes
@@ -146,7 +153,7 @@ class ScheduledDataset(ContinualDataset):
 
     def _make_preprocessing(self) -> Preprocessing:
         if self.args.weights in (None, 'none'):
-            return Preprocessing(self.args.input_size or max(self.images.train.shape[1:3]), self.MEAN, self.STD)
+            return Preprocessing(self.args.input_size or max(_SMALLEST, *self.images.train.shape[1:3]), self.MEAN, self.STD)
         about = weights.load(self.args.weights, tensors=False)
         return Preprocessing(self.args.input_size or about.input_size, about.mean, about.std)
 
@@ -224,6 +231,7 @@ def _of_pictures(transform):
 def _read_once(dataset_class, base_path, data_dir):
     """The arrays of a data set, shared by all instances in a process; they are never written to."""
     images = dataset_class.read(SimpleNamespace(base_path=base_path, data_dir=data_dir))
+    check(dataset_class.NAME, images)
     for array in images[:4]:
         array.setflags(write=False)
     return images

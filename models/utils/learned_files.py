@@ -113,11 +113,11 @@ def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
         learner.save(args.save_state)
 
 
-def load(learner: Scroll, path) -> None:
+def load(learner: Scroll, path, n_classes: int) -> None:
     """Give the learner what a file of statistics, or of statistics and buffer, holds.
 
     Raises:
-        InputError: it is neither, or damaged, or of another psi.
+        InputError: it is neither, or damaged, or of another psi, or has classes that the data set lacks.
     """
     if files.kind_of(path) == KIND:
         state = State.read(path)
@@ -127,4 +127,12 @@ def load(learner: Scroll, path) -> None:
     if state.psi != learner.embedder.digest:
         raise InputError(f'{path}: made with another psi ({state.psi[:16] or "features of its own"}) than this run has '
                          f'({learner.embedder.digest[:16]}): weights, input, kind of machine and version of torch must be equal')
+    classes = state.statistics.classes
+    if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
+        shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)
+        raise InputError(f'{path}: its classes are {shown or "none"}: this data set has 0..{n_classes - 1}')
+    if state.buffer is not None and len(state.buffer):
+        samples = state.buffer.content().samples
+        if samples.ndim != 4 or samples.dtype != np.uint8:
+            raise InputError(f'{path}: its buffer holds no images')
     learner.take(state)

@@ -78,6 +78,7 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
 @pytest.mark.parametrize('low', [GRID, GRID - 999])
 def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(block, low, monkeypatch):
     monkeypatch.setattr(module, '_BLOCK', block)
+    monkeypatch.setattr(module, '_PRODUCT', block)
     features = np.random.default_rng(0).integers(low, GRID + 1, (1 << 17, 2))
     features[:, 1] *= -1
     s = Statistics(2).add(features, np.arange(1 << 17) % 2)

@@ -1,0 +1,274 @@
+"""Random damage to every file that is read, and random text where text is parsed: what comes out is what was written, or is
+refused in one line; never another exception, within bounded time."""
+import os
+import random
+import string
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from backbone import weights
+from datasets.utils import label_changes, readers
+from scroll import InputError, Scroll
+from scroll.embedding import FeatureCache, quantise
+from scroll.schedule_forms import FORMS
+from scroll.schedules import make_schedule
+from scroll.states import State
+from scroll.statistics import Statistics
+from tests.conftest import save_tiny
+from utils import checkpoints, saved_models
+from utils.args import read_yaml
+from utils.errors import UserError
+from utils.results import append_row, read_rows
+
+SECONDS = 10
+fuzz = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@contextmanager
+def one_line_or_nothing():
+    """The block may refuse, in one line, and must be quick."""
+    began = time.process_time()
+    try:
+        yield
+    except (UserError, InputError) as error:
+        assert str(error) and len(' '.join(str(error).split())) < 2000
+    assert time.process_time() - began < SECONDS
+
+
+@st.composite
+def damage(draw):
+    """A function of bytes -> other bytes: cut, flip bits, overwrite, repeat, leave out, put in."""
+    kinds = draw(st.lists(st.sampled_from(['cut', 'flip', 'flip', 'flip', 'fill', 'double', 'drop', 'insert']), min_size=1, max_size=3))
+    seed = draw(st.integers(0, 10 ** 6))
+
+    def change(content: bytes) -> bytes:
+        chance, out = random.Random(seed), bytearray(content)
+        for kind in kinds:
+            # beginnings and ends say what the rest means: half of the damage is there
+            size = max(len(out), 1)
+            at = chance.choice([chance.randrange(size), chance.randrange(min(size, 200)), size - 1 - chance.randrange(min(size, 200))])
+            length = chance.choice([1, 4, 8, 100])
+            if kind == 'cut':
+                del out[at:]
+            elif kind == 'flip' and out:
+                out[at] ^= 1 << chance.randrange(8)
+            elif kind == 'fill':
+                out[at:at + length] = bytes([chance.choice([0, 255, 127, 128])]) * min(length, len(out) - at)
+            elif kind == 'double':
+                out[at:at] = out[at:at + length]
+            elif kind == 'drop':
+                del out[at:at + length]
+            else:
+                out[at:at] = chance.randbytes(length)
+        return bytes(out)
+    return change
+
+
+# -- files of numbers --------------------------------------------------------------------------------------------------
+
+X, Y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+
+
+def torch_file(path, legacy: bool = False):
+    torch.save(save_and_load_tiny(path), path, _use_new_zipfile_serialization=not legacy)
+
+
+def save_and_load_tiny(path) -> dict:
+    save_tiny(path)
+    return dict(weights.load(str(path)).tensors)
+
+
+def image_file(kind):
+    def make(path):
+        pixels = np.random.default_rng(0).integers(0, 256, (20, 20, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(path, format=kind)
+    return make
+
+
+def mini_file(path):
+    import pickle
+    content = dict(image_data=np.zeros((4, 84, 84, 3), np.uint8), class_dict=dict(n01=[0, 1], n02=[2, 3]))
+    path.parent.joinpath('MINIIMAGENET').mkdir(exist_ok=True)
+    path.write_bytes(pickle.dumps(content, 2))
+
+
+def read_mini(path):
+    target = path.parent / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl'
+    os.replace(path, target)
+    images = readers.mini_split(path.parent, 'test')
+    return images[0].shape[1:] == (84, 84, 3), images[0].dtype == np.uint8
+
+
+def read_model(path):
+    """What is in it is checked when a run takes it, against what the run needs."""
+    return type(saved_models.read(path)['model'])
+
+
+def no_tensor_is_of_another_kind(path):
+    """A flipped bit in a number makes another number, which nothing can tell."""
+    loaded = weights.load(str(path))
+    return sorted((name, tuple(t.shape), t.dtype) for name, t in loaded.tensors.items())
+
+
+def labels_file(path):
+    np.save(path, np.arange(30) % 3)
+
+
+FILES = {       # name -> (write, read: what must be equal whatever the damage, if it is not refused)
+    'w.safetensors': (save_tiny, no_tensor_is_of_another_kind), 'w.pt': (torch_file, no_tensor_is_of_another_kind),
+    'old.pt': (lambda path: torch_file(path, legacy=True), no_tensor_is_of_another_kind),
+    'statistics.npz': (lambda path: Scroll(buffer_size=0).fit(X, Y).statistics_.save(path), lambda path: Statistics.load(path).digest()),
+    'state.npz': (lambda path: Scroll(buffer_size=5).fit(X, Y).save(path),
+                  lambda path: (State.read(path).statistics.digest(), Scroll.load(path).buffer_.content().digest())),
+    'run.pt': (lambda path: checkpoints.write(path, dict(a=torch.arange(99), b=[1, 'two', None])), lambda path: repr(checkpoints.read(path))),
+    'model.pt': (lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path), read_model),
+    'labels.npy': (labels_file, lambda path: label_changes._load(path, Y, 3).shape),
+    'mini.pkl': (mini_file, read_mini),
+    **{f'x.{kind.lower()}': (image_file(kind), lambda path: readers.read_image(path, 8).shape) for kind in
+       ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'TGA', 'ICO')},
+}
+
+
+class Originals(dict):
+    """name -> (bytes, what is read of them)."""
+
+    def __repr__(self):
+        return 'the whole files'
+
+
+@pytest.fixture(scope='module')
+def originals(tmp_path_factory) -> Originals:
+    out = Originals()
+    for name, (write, read) in FILES.items():
+        path = tmp_path_factory.mktemp('whole') / name
+        write(path)
+        content = path.read_bytes()
+        out[name] = content, read(path)
+    return out
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('name', FILES)
+@fuzz
+@given(change=damage())
+def test_a_damaged_file_is_refused_or_read_as_it_was(originals, tmp_path_factory, name, change):
+    content, known = originals[name]
+    path = tmp_path_factory.getbasetemp() / 'fuzz' / name
+    (path.parent / 'MINIIMAGENET').mkdir(parents=True, exist_ok=True)
+    path.write_bytes(change(content))
+    with one_line_or_nothing():
+        assert FILES[name][1](path) == known
+
+
+@fuzz
+@given(change=damage())
+def test_a_damaged_cache_gives_what_was_put_in_or_nothing(tmp_path_factory, change):
+    folder, features, keys = tmp_path_factory.mktemp('cache'), quantise(X), np.arange(30, dtype=np.uint64)
+    cache = FeatureCache(folder, 4)
+    cache.add(keys, features)
+    cache.flush()
+    path, = folder.iterdir()
+    content = path.read_bytes()
+    path.write_bytes(change(content))
+    again, out = FeatureCache(folder, 4), np.zeros((30, 4), np.int32)
+    missing = again.read(keys, out)
+    assert len(missing) in (0, 30) and (len(missing) == 30 or (out == features).all())
+    assert path.exists() == (len(missing) == 0)                 # what is wrong is dropped
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+@fuzz
+@given(change=damage())
+def test_damaged_results_lose_no_row_that_can_be_read(tmp_path_factory, change):
+    folder = tmp_path_factory.mktemp('rows')
+    for i in range(3):
+        path = append_row(folder, dict(task1=i, notes=f'a "b"\n{i}', run=f'r{i}'))
+    content = change(path.read_bytes())
+    path.write_bytes(content)
+    before = None
+    with one_line_or_nothing():
+        before = read_rows(path)
+    written = None
+    with one_line_or_nothing():
+        written = append_row(folder, dict(task1=9, run='new'))
+    if written is None:
+        assert path.read_bytes() == content
+    elif before is None:                                        # a row is no reason to read all of a long file
+        assert path.read_bytes().startswith(content)
+    else:
+        rows = read_rows(path)
+        assert [row['run'] for row in rows[-1:]] == ['new'] and len(rows) == len(before) + 1
+        assert all(row[name] == value for row, old in zip(rows, before) for name, value in old.items())
+
+
+CONFIG = b'default:\n  lr: 0.1\n  optimizer: sgd\nbest:\n- when: {dataset: seq-digits, buffer_size: {min: 100}}\n  set: {lr: 0.2, n_epochs: 3}\n'
+
+
+@fuzz
+@given(change=damage(), text=st.none() | st.text(st.sampled_from('a:-[]{},&*!|>#"\'\n \t1.?%@`'), max_size=60))
+def test_any_yaml_is_a_mapping_or_refused(tmp_path_factory, change, text):
+    path = tmp_path_factory.getbasetemp() / 'fuzz.yaml'
+    path.write_bytes(change(CONFIG) if text is None else text.encode())
+    with one_line_or_nothing():
+        assert isinstance(read_yaml(path), dict)
+
+
+@pytest.fixture(scope='module')
+def command(parse):
+    """command(*words): arguments of a run of SGD."""
+    return lambda *words: parse('sgd', '--lr', '0.1', *words)
+
+
+WORDS = st.sampled_from(['--lr', '--batch_size', '--n_epochs', '--seed', '--schedule', '--n_splits', '--validation', '--noise_rate', '--device',
+                         '--model_config', '--no_such', '--', '-', '-O3', '--lr=1', '1', '0', '-1', 'nan', '1e9', '[1]', '{}', '', 'None', 'best'])
+
+
+@settings(fuzz, max_examples=40)
+@given(words=st.lists(WORDS | st.text(max_size=8), max_size=5))
+def test_any_command_line_is_a_run_or_refused(command, words):
+    if not {'-h', '--help'} & set(words):
+        with one_line_or_nothing():
+            command(*words)
+
+
+VALUES = st.sampled_from(['0', '1', '2', '3', '7', '-1', '1.5', '1e3', 'nan', 'inf', '99999', '999999999999999', '10' * 20, 'label', 'random', '0-1-2',
+                          '2-1-0', '0-0-1', '', ' ', '٣']) | st.text(string.printable, max_size=6)
+OPTIONS = sorted({name for form in FORMS.values() for name in form.options})
+
+
+@st.composite
+def specs(draw) -> str:
+    """Text that is a schedule, or nearly one."""
+    name = draw(st.sampled_from(sorted(FORMS)))
+    items = draw(st.lists(st.tuples(st.sampled_from([*FORMS[name].options, *OPTIONS[:2]]), VALUES), max_size=4, unique_by=lambda item: item[0]))
+    argument = [draw(VALUES)] if draw(st.booleans()) else []
+    text = name + draw(st.sampled_from([':', ':', ',', ''])) + ','.join([*argument, *(f'{key}={value}' for key, value in items)])
+    at = draw(st.integers(0, len(text)))
+    return text if draw(st.booleans()) else text[:at] + draw(st.text(max_size=2)) + text[at + 1:]
+
+
+@settings(fuzz, max_examples=300)
+@given(spec=specs() | st.text(max_size=30), labels=st.lists(st.integers(0, 4), min_size=1, max_size=60), seed=st.integers(0, 9))
+def test_any_schedule_orders_the_samples_or_is_refused(spec, labels, seed):
+    with one_line_or_nothing():
+        schedule = make_schedule(spec, labels, seed)
+        assert schedule.cuts[0] == 0 and schedule.cuts[-1] == len(schedule.order) and (np.diff(schedule.cuts) > 0).all()
+        if schedule.covers == 'all':
+            assert sorted(schedule.order.tolist()) == list(range(len(labels)))
+
+
+@fuzz
+@given(change=damage())
+def test_a_damaged_schedule_file_orders_the_samples_or_is_refused(tmp_path_factory, change):
+    path = tmp_path_factory.getbasetemp() / 'schedule.txt'
+    path.write_bytes(change('\n'.join(' '.join(map(str, range(i, 60, 5))) for i in range(5)).encode()))
+    with one_line_or_nothing():
+        assert sorted(make_schedule(f'file:{path}', Y.tolist() * 2).order.tolist()) == list(range(60))
