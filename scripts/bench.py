@@ -1,171 +1,92 @@
 #!/usr/bin/env python3
-"""Speed and memory of SCROLL's stages as ratios, each pair measured in turn in this one process: `make bench`.
+"""Speed and memory as ratios, both sides of each measured in turn in one process: `make bench`.
 
-Random images of CIFAR's size stand in for data: no stage looks at what is in them. Each figure is the median over rounds.
+Random images of CIFAR's size stand in for data: no stage looks at what is in them. A time is the least of several rounds; with
+one thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for little. `ratio` is ours
+divided by what stands beside it, and the smaller the better; the target is the largest ratio, or number, that is wanted. The
+peak is what this process measures for a float32 matrix product, or for copying memory.
 """
 import argparse
-import copy
+import json
 import os
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from backbone import get_backbone_class, weights  # noqa: E402
-from datasets.utils.loader import ImageLoader, InMemoryDataset  # noqa: E402
-from models.er import Er  # noqa: E402
-from scroll.adaptation import Adaptation, adapt  # noqa: E402
-from scroll.embedding import Embedder, FeatureCache, quantise  # noqa: E402
+from scripts.measures import library, training  # noqa: E402
+from scripts.measures.timing import peaks  # noqa: E402
 from scroll.images import Preprocessing  # noqa: E402
-from scroll.learner import Scroll  # noqa: E402
-from scroll.statistics import Statistics  # noqa: E402
-from utils.augmentations import BatchTransform  # noqa: E402
+from utils.args import whole  # noqa: E402
 from utils.errors import run_command  # noqa: E402
+from utils.speed import reuse_memory  # noqa: E402
 
 
-def seconds(*functions, rounds: int) -> list:
-    """Median seconds of each function, called in turn `rounds` times after one call each that does not count."""
-    times = [[] for _ in functions]
-    for _ in range(rounds + 1):
-        for row, function in zip(times, functions):
-            began = time.perf_counter()
-            function()
-            row.append(time.perf_counter() - began)
-    return [float(np.median(row[1:])) for row in times]
-
-
-def load_psi(name: str):
-    """The network, its input and the weights' description; untrained where there are no such weights."""
+def load_psi(name: str) -> tuple:
+    """The network, in eval mode, and its input."""
     about = weights.load(name)
     net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
     about.load_into(net)
     return net.eval(), Preprocessing(about.input_size, about.mean, about.std)
 
 
-def online_stage(net, preprocessing, rounds, images, dtype):
-    """(images/s of the bare forward pass, of the online stage) with the same batch, dtype and layout."""
-    embedder = Embedder(net, preprocessing, dtype)
-    bare = net.to(memory_format=torch.channels_last)
-    x = preprocessing(torch.from_numpy(images[:embedder.chunk])).contiguous(memory_format=torch.channels_last)
-    labels = np.arange(len(images)) % 100
-
-    def forward():
-        with torch.inference_mode(), torch.autocast('cpu', torch.bfloat16, enabled=dtype == 'bfloat16'):
-            for _ in range(len(images) // embedder.chunk):
-                bare.features(x)
-
-    def online():
-        learner = Scroll(embedder, buffer_size=500)
-        for part in np.array_split(np.arange(len(images)), 2):
-            learner.partial_fit(images[part], labels[part])
-
-    return [len(images) / s for s in seconds(forward, online, rounds=rounds)]
+def measure(psi, images, rounds: int, features: int, peak):
+    """Yield the lines of the table, as they are measured; `features`: length of the stream whose memory is watched."""
+    dim = psi[0].feature_dim
+    yield from library.online_stage(psi, images[:512], rounds, peak)
+    yield from library.exact_statistics(dim, 3 * rounds, peak)
+    yield from library.buffers(dim, rounds)
+    yield from library.adaptation(psi, images, rounds)
+    yield from training.steps(psi, images, rounds, peak)
+    yield from training.narrow_step(images, 2 * rounds, peak)
+    yield from training.loading(psi, images, rounds, peak)
+    yield from training.evaluation(psi, images[:512], rounds, peak)
+    yield from training.start(images, min(rounds, 3))
+    yield from library.million_features(features)
 
 
-def cached_stage(net, preprocessing, rounds, images):
-    """Images/s of the online stage when all features are on disk, opening the cache included."""
-    labels = np.arange(len(images)) % 100
-    with tempfile.TemporaryDirectory() as folder:
-        first = Embedder(net, preprocessing, cache=folder)
-        first(images)
-        first.cache.flush()
-
-        def run():
-            first.cache = FeatureCache(first.cache.folder, first.dim)
-            learner = Scroll(first, buffer_size=500)
-            for part in np.array_split(np.argsort(labels, kind='stable'), 50):
-                learner.partial_fit(images[part], labels[part])
-        return len(images) / seconds(run, rounds=rounds)[0]
+def amount(value, unit: str) -> str:
+    """A number of seconds or megabytes, to be read."""
+    if value is None:
+        return ''
+    return f'{value:.0f} MB' if unit == 'MB' else f'{value:.2f} s' if value >= 1 else f'{1e3 * value:.3g} ms'
 
 
-def gram(rounds, dim):
-    """Seconds of (float64 X'X with a bias column, the exact statistics) for 20,000 features."""
-    features = quantise(np.random.default_rng(0).normal(size=(20_000, dim)))
-    x = np.concatenate([features / 2.0 ** 18, np.ones((len(features), 1))], axis=1)
-    labels = np.arange(len(features)) % 100
-    return seconds(lambda: x.T @ x, lambda: Statistics(dim).add(features, labels), rounds=rounds)
-
-
-def buffers(rounds, dim, strategy):
-    """Seconds to offer 20,000 features of 100 classes, two classes a segment, to a buffer of 500."""
-    features = quantise(np.random.default_rng(0).normal(size=(20_000, dim)))
-    labels = np.repeat(np.arange(100), 200)
-
-    def run():
-        learner = Scroll(buffer_size=500, strategy=strategy)
-        for part in np.array_split(np.arange(len(features)), 50):
-            learner.learn(features[part], features[part], part.astype(np.uint64), labels[part])
-    return seconds(run, rounds=rounds)[0]
-
-
-def adaptation(net, preprocessing, rounds, images):
-    """Images/s of updates of (adapters, the whole network)."""
-    labels, embedder = np.arange(500) % 100, Embedder(net, preprocessing)
-    learner = Scroll(embedder, buffer_size=500).partial_fit(images[:500], labels)
-    arguments = embedder, learner.predictor(), learner.buffer_.content()
-    runs = [lambda m=m: adapt(*arguments, Adaptation(mode=m, iterations=8)) for m in ('adapters', 'full')]
-    return [8 * 50 / s for s in seconds(*runs, rounds=rounds)]
-
-
-def er_step(net, preprocessing, rounds, images, batch=32, steps=10):
-    """Seconds of (forward, backward and update of 2 x 32 ready inputs, a step of ER with loading, replay and insertion)."""
-    args = argparse.Namespace(lr=0.01, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False, device='cpu', seed=0,
-                              buffer_size=500, minibatch_size=batch)
-    transform = BatchTransform(preprocessing, 4, True, 0)
-    stream = InMemoryDataset(images[:steps * batch], torch.arange(steps * batch) % 100, transform)
-    net = copy.deepcopy(net).train().to(memory_format=torch.channels_last)
-    net.classifier = torch.nn.Linear(net.feature_dim, 100)
-    method = Er(net, torch.nn.functional.cross_entropy, args, transform)
-    method.buffer.add_data(torch.from_numpy(images[-500:]), torch.arange(500) % 100)
-    x = preprocessing(torch.from_numpy(images[:2 * batch])).contiguous(memory_format=torch.channels_last)
-    y = torch.arange(2 * batch) % 100
-
-    def bare():
-        for _ in range(steps):
-            method.opt.zero_grad()
-            method.loss(method.net(x), y).backward()
-            method.opt.step()
-
-    def er():
-        for batch_of in ImageLoader(stream, batch, shuffle=True).serve(Er.RAW_STREAM, Er.RAW_NOT_AUG, 'cpu'):
-            method.observe(*batch_of)
-    return [s / steps for s in seconds(bare, er, rounds=rounds)]
+def shown(line) -> str:
+    """A line as a row of a Markdown table."""
+    target = '' if line.target is None else f'{line.target:.2f}' if line.beside is not None else amount(line.target, line.unit)
+    cells = (line.stage, amount(line.ours, line.unit), line.against, amount(line.beside, line.unit),
+             '' if line.ratio is None else f'{line.ratio:.2f}', target, {None: '', True: 'yes', False: 'no'}[line.met],
+             '' if line.share is None else f'{line.share:.0%} ({line.peak})')
+    return '| ' + ' | '.join(cells) + ' |'
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('--weights', default=weights.DEFAULT)
-    parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--images', type=int, default=2048)
+    parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
+    parser.add_argument('--images', type=whole(500), default=1000, help='of an epoch of the loader')
+    parser.add_argument('--features', type=whole(1), default=1_000_000, help='length of the stream whose memory is watched')
+    parser.add_argument('--json', action='store_true', help='one object a line in the place of the table')
     options = parser.parse_args()
-    net, preprocessing = load_psi(options.weights)
+    reuse_memory()
+    psi, peak = load_psi(options.weights), peaks(2 * options.rounds)
     images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
-    dim = net.feature_dim
-    print(f'torch {torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, '
-          f'{os.cpu_count()} cores; psi {options.weights}, {dim} features at {preprocessing.input_size} px\n')
-    print('| stage | measured | beside | ratio |\n|---|---|---|---|')
-    for dtype in ('float32', 'bfloat16'):
-        bare, online = online_stage(net, preprocessing, options.rounds, images, dtype)
-        print(f'| online stage, {dtype} | {online:.0f} images/s | bare forward pass {bare:.0f} images/s | {online / bare:.2f} |')
-    cached = cached_stage(net, preprocessing, options.rounds, np.concatenate([images] * 2 + [255 - images] * 2))
-    print(f'| online stage, cached | {cached:.0f} images/s | 50,000 images in {50_000 / cached:.2f} s | |')
-    plain, exact = gram(options.rounds, dim)
-    print(f"| exact statistics | {1e3 * exact:.0f} ms for 20,000 | float64 X'X {1e3 * plain:.0f} ms | {exact / plain:.2f} |")
-    for strategy in ('herding', 'hash'):
-        s = buffers(options.rounds, dim, strategy)
-        print(f'| statistics and {strategy} buffer | {20_000 / s:.0f} features/s | | |')
-    small, full = adaptation(net, preprocessing, options.rounds, images)
-    print(f'| updates of adapters | {small:.0f} images/s | of the whole network {full:.0f} images/s | {small / full:.2f} |')
-    bare, step = er_step(net, preprocessing, options.rounds, images)
-    print(f'| a step of `er`, 32 + 32 | {1e3 * step:.0f} ms | the network alone {1e3 * bare:.0f} ms | {step / bare:.2f} |')
-    state = Statistics(dim).add(quantise(np.ones((100, dim))), np.arange(100))
-    size = sum(a.nbytes for a in (state.classes, state.counts, state.sums, state.gram))
-    print(f'| state for 100 classes | {size / 1e6:.2f} MB | whatever the number of samples | |')
+    machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),
+                   instructions=torch.backends.cpu.get_cpu_capability(), psi=options.weights, features=psi[0].feature_dim,
+                   pixels=psi[1].input_size, gigaflops=round(peak[0] / 1e9, 1), gigabytes_a_second=round(peak[1] / 1e9, 1))
+    if options.json:
+        print(json.dumps(machine))
+    else:
+        print(', '.join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()) + '\n')
+        print('| stage | ours | beside | takes | ratio | target | met | share of peak |\n|---|---|---|---|---|---|---|---|')
+    for line in measure(psi, images, options.rounds, options.features, peak):
+        facts = vars(line) | dict(ratio=line.ratio, met=line.met)
+        print(json.dumps(facts) if options.json else shown(line), flush=True)
 
 
 if __name__ == '__main__':

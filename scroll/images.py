@@ -91,19 +91,19 @@ def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator) 
     """Shift each image (B, C, H, W) by up to `padding` pixels each way, filling with zeros: its own shift for each."""
     if padding == 0:
         return images
-    count, channels, height, width = images.shape
-    padded = torch.nn.functional.pad(images, (padding,) * 4)
-    shift = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator).to(images.device)
-    rows = shift[0] + torch.arange(height, device=images.device)             # (B, H)
-    columns = shift[1] + torch.arange(width, device=images.device)           # (B, W)
-    which = torch.arange(count, device=images.device)
-    return padded.permute(0, 2, 3, 1)[which[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    count, _, height, width = images.shape
+    padded = torch.nn.functional.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
+    row, column = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator).to(images.device)[..., 0]
+    windows = padded.unfold(1, height, 1).unfold(2, width, 1).permute(0, 1, 2, 4, 5, 3)     # view (B, rows, columns, H, W, C)
+    return windows[torch.arange(count, device=images.device), row, column].permute(0, 3, 1, 2)
 
 
 def random_flip(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Mirror each image (B, C, H, W) left to right with probability one half."""
     flip = (torch.rand(len(images), generator=generator) < 0.5).to(images.device)
-    return torch.where(flip[:, None, None, None], images.flip(-1), images)
+    which, images = flip.nonzero()[:, 0], images.clone()
+    images[which] = images[which].flip(-1)
+    return images
 
 
 def colour_jitter(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:

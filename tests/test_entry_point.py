@@ -34,6 +34,23 @@ def test_the_folder_of_the_link_is_not_searched_for_modules(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize('words, heavy', [
+    ('--help', ('torch', 'numpy', 'scipy')),
+    pytest.param('--model er --dataset seq-digits --weights WEIGHTS --buffer_size 9 --lr 0.1 --device cpu --disable_log 1',
+                 ('torchvision',), marks=pytest.mark.slow)])
+def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path, words, heavy):
+    """torch takes seconds to import, and torchvision one more."""
+    code = ('import main, sys\n'
+            f'def end():\n    print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr); raise SystemExit\n'
+            'try:\n'
+            '    if "--help" not in sys.argv:\n        main.initialize(); end()\n'
+            '    main.main()\n'
+            'except SystemExit:\n    end()')
+    result = python('-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n' + code, *words.replace('WEIGHTS', tiny_weights).split(),
+                    cwd=tmp_path)
+    assert result.stderr.splitlines()[-1] == '[]', result.stderr
+
+
 @pytest.mark.parametrize('module, light', [('utils.args', True), ('main', True), ('models', True), ('datasets', True),
                                            ('models.utils.continual_model', False), ('utils.training', False)])
 def test_importing_does_no_work(tmp_path, module, light):

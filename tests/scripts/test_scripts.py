@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import yaml
 
-from scripts import bench, schedule, show, tune
+from scripts import schedule, show, tune
 from scroll.schedules import Schedule
 from utils.args import model_config
 from utils.results import append_row, read_rows
@@ -81,7 +81,3 @@ def test_a_schedule_is_drawn(call, tiny_weights, tmp_path):
     assert path.read_bytes().startswith(b'\x89PNG')
 
 
-@pytest.mark.slow
-def test_the_benchmark_prints_a_row_for_each_stage(call, tiny_weights):
-    text = call(bench, '--weights', tiny_weights, '--rounds', 1, '--images', 512)
-    assert sum(line.startswith('| ') for line in text.splitlines()) == 10

@@ -134,6 +134,23 @@ def test_each_crop_is_a_shifted_copy_and_every_shift_comes():
     assert {f[0] for f in found} == set(shifts)
 
 
+@pytest.mark.parametrize('make', [lambda: torch.rand(20, 3, 7, 9), lambda: torch.rand(20, 1, 6, 6).expand(-1, 3, -1, -1),
+                                  lambda: torch.randint(0, 256, (20, 6, 5, 3), dtype=torch.uint8).permute(0, 3, 1, 2),
+                                  lambda: torch.rand(0, 3, 8, 8)])
+def test_crops_and_flips_are_those_of_the_textbook_image_by_image(make):
+    """Of the same draws, in the same order, and nothing else drawn: results of earlier versions hold."""
+    images, ours, theirs = make(), generator(7), generator(7)
+    before = images.clone()
+    cropped = random_crop(images, 2, ours)
+    shift = torch.randint(0, 5, (2, len(images), 1), generator=theirs)[..., 0].T.tolist()
+    padded, (height, width) = torch.nn.functional.pad(images, (2,) * 4), images.shape[-2:]
+    expected = [image[:, i:i + height, j:j + width] for image, (i, j) in zip(padded, shift)]
+    assert cropped.shape == images.shape and all(map(torch.equal, cropped, expected))
+    flipped, coins = random_flip(cropped, ours), torch.rand(len(images), generator=theirs) < 0.5
+    assert all(torch.equal(new, old.flip(-1) if coin else old) for new, old, coin in zip(flipped, expected, coins))
+    assert torch.equal(ours.get_state(), theirs.get_state()) and torch.equal(images, before)
+
+
 def test_a_crop_without_padding_changes_nothing():
     images = torch.rand(3, 3, 5, 5)
     assert torch.equal(random_crop(images, 0, generator()), images)

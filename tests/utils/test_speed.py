@@ -1,20 +1,81 @@
-"""Precision of products, compilation, several GPUs."""
+"""Memory, layout, precision of products, compilation, several GPUs."""
 import copy
+import ctypes
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from main import initialize
+from models import get_model_class
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 from utils import speed
-from utils.speed import SplitAmongGPUs, optimise, split_among_gpus
+from utils.speed import SplitAmongGPUs, arrange, optimise, reuse_memory, split_among_gpus
 
 
 @pytest.fixture(autouse=True)
 def as_it_was():
     yield
     torch.set_float32_matmul_precision('highest')
+
+
+def model_of(net, device='cpu', trains=True):
+    model = torch.nn.Module()
+    model.net, model.device, model.opt = net, torch.device(device), torch.optim.SGD(net.parameters(), lr=0.1) if trains else None
+    return model
+
+
+def step(net, x, y) -> tuple:
+    """(logits, gradients) of a training step, and what the network says afterwards."""
+    net.train()
+    opt = torch.optim.SGD(net.parameters(), lr=0.05)
+    logits = net(x)
+    torch.nn.functional.cross_entropy(logits, y).backward()
+    gradients = net.get_grads()
+    opt.step()
+    return logits, gradients, net.eval()(x)
+
+
+def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_flat():
+    """In float64 the two layouts differ by rounding alone, which is far below a float32's."""
+    plain, x, y = tiny_net().double(), torch.rand(8, 3, 16, 16, dtype=torch.float64), torch.arange(8) % 3
+    model = model_of(copy.deepcopy(plain))
+    arrange(model)
+    assert model.net.channels_last and not plain.channels_last
+    for ours, theirs in zip(step(model.net, x, y), step(plain, x, y), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    for p in model.net.parameters():
+        assert p.view(-1).shape == p.grad.view(-1).shape
+    maps = model.net.maps(x)
+    assert all(m.is_contiguous(memory_format=torch.channels_last) and not m.is_contiguous() for m in maps[:-1])
+    assert all(m.is_contiguous() for m in model.net(x, returnt='full')[1])         # methods of foreign make view them
+    for ours, theirs in zip(model.net(x, returnt='full')[1], plain(x, returnt='full')[1], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize('device, trains', [('cuda', True), ('cpu', False)])
+def test_on_gpus_and_where_nothing_is_trained_the_layout_stays(device, trains):
+    model = model_of(tiny_net(), device, trains)
+    arrange(model)
+    assert not model.net.channels_last
+
+
+@pytest.mark.parametrize('method, more, rearranged', [('er', ['--lr', 0.1], True), ('scroll', [], False)])
+def test_a_run_rearranges_the_networks_that_it_trains(parse, tmp_path, method, more, rearranged):
+    model, _, _ = initialize(parse(method, '--buffer_size', 10, '--device', 'cpu', *more, base_path=tmp_path))
+    assert isinstance(model, get_model_class(method)) and model.net.channels_last is rearranged
+
+
+def test_memory_that_was_given_back_is_used_again(monkeypatch):
+    """Both of glibc's thresholds are set; elsewhere nothing happens."""
+    calls = []
+    monkeypatch.setattr(ctypes, 'CDLL', lambda name: SimpleNamespace(mallopt=lambda *given: calls.append(given)))
+    reuse_memory()
+    assert sorted(calls) == [(-3, 2 ** 25), (-1, 2 ** 31 - 1)]
+    monkeypatch.setattr(ctypes, 'CDLL', lambda name: SimpleNamespace())
+    reuse_memory()
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize('level, precision', [(0, 'highest'), (1, 'high'), (2, 'medium')])
