@@ -12,6 +12,7 @@ import typing
 HERE = os.path.dirname(os.path.realpath(__file__))                  # also of the link utils/main.py, whose folder is no package
 sys.path[:] = [HERE, *(p for p in sys.path if os.path.realpath(p) != os.path.join(HERE, 'utils'))]  # `datasets` is ours
 
+from utils import distributed  # noqa: E402
 from utils.args import (  # noqa: E402
     HELP,
     add_model_args,
@@ -42,6 +43,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     check_repeated(cmd)
     chosen = _peek(cmd)
     parser = base_parser()
+    parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
     if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
         parser.parse_args(cmd)                                      # prints and exits
@@ -76,6 +78,8 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     known |= dict(n_splits=configured.get_n_splits(argparse.Namespace(**known)))
     from_config, source = model_config(known['model'], chosen.model_config or known['model_config'] or 'default', known)
     apply_defaults(parser, {k: v for k, v in from_config.items() if k != 'dataset_config'}, source)
+    flags = {action.dest for action in parser._actions}
+    apply_defaults(parser, {k: v for k, v in chosen.saved.items() if k in flags}, f'--loadcheck {chosen.loadcheck}')
     parser.set_defaults(dataset_config=chosen.dataset_config)
     relax_required(parser)
     if dataset.is_task_free(argparse.Namespace(**known)):
@@ -105,11 +109,27 @@ def _peek(cmd):
     for action in parser._actions:
         action.required = False
     chosen = parser.parse_known_args([item for item in cmd if item not in HELP])[0]
+    chosen.saved = _of_checkpoint(chosen)
     if not set(HELP) & set(cmd):
         for flag in ('model', 'dataset'):
             if not getattr(chosen, flag):
                 raise UserError(f'--{flag} is missing; {_names().splitlines()[flag == "dataset"]}')
     return chosen
+
+
+def _of_checkpoint(chosen) -> dict:
+    """Defaults: arguments of the run whose model `--loadcheck` names, where that is the same method on the same data."""
+    if not chosen.loadcheck:
+        return {}
+    from utils.saved_models import saved_args
+    saved = saved_args(chosen.loadcheck)
+    for name in ('model', 'dataset'):
+        given = getattr(chosen, name)
+        if given and normalise(given) != normalise(saved.get(name, given)):
+            return {}
+    for name in ('model', 'dataset', 'dataset_config', 'weights', 'backbone'):
+        setattr(chosen, name, getattr(chosen, name) or saved.get(name))
+    return saved
 
 
 def _backbone(chosen, dataset, default: str):
@@ -158,24 +178,28 @@ def initialize(args=None):
     from backbone import get_backbone, weights
     from datasets import get_dataset
     from models import get_model
-    from utils.conf import base_path, choose_devices, results_folder, set_random_seed
+    from utils.conf import base_path, choose_devices, get_checkpoint_path, results_folder, set_random_seed
     from utils.results import check_writable
-    from utils.speed import optimise, split_among_gpus
+    from utils.speed import arrange, optimise, reuse_memory, split_among_gpus
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
+    world = distributed.join(args)
     devices = choose_devices(args.device, several=args.distributed == 'dp')
     args.device = devices[0]
     base_path(args.base_path)
+    get_checkpoint_path(args.checkpoint_path)
     set_random_seed(args.seed)
+    reuse_memory()
     if not args.disable_log:
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
-    dataset = get_dataset(args)
+    dataset = world.first_then_others(lambda: get_dataset(args))
     args.class_order, args.num_classes = getattr(dataset, 'class_order', None), dataset.N_CLASSES
     net = get_backbone(args)
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)
     optimise(net, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
+    arrange(model)
     if args.distributed == 'dp':
         split_among_gpus(model, devices)
     return model, dataset, args
@@ -191,8 +215,11 @@ def _environment() -> None:
 def run(args=None) -> None:
     """One run, from arguments to results."""
     _environment()
+    distributed.mute_others()
+    model, dataset, args = initialize(args)             # first: `--help` ends here, and needs no torch
     from utils.training import train
-    train(*initialize(args))
+    train(model, dataset, args)
+    distributed.leave()
 
 
 def main(args=None) -> int:

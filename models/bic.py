@@ -42,7 +42,7 @@ def fit_bias(logits, labels, newest, seen, epochs: int, batch_size: int, generat
 def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
     """bool (N,): `count` random samples of each class, or as many as it has."""
     chosen = np.zeros(len(labels), bool)
-    for c in labels.unique():
+    for c in labels[labels >= 0].unique():                          # -1: no label
         rows = torch.nonzero(labels == c)[:, 0]
         chosen[rows[torch.randperm(len(rows), generator=generator)[:count]].numpy()] = True
     return chosen
@@ -57,7 +57,7 @@ class Bic(ReplayModel):
     """
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
-    TRANSIENT = ('task_data', 'held_out')
+    TRANSIENT = ('task_data',)
 
     @staticmethod
     def get_parser(parser):
@@ -83,9 +83,12 @@ class Bic(ReplayModel):
         """bool (K,): classes so far."""
         return self.old | self.newest
 
-    def begin_task(self, dataset):
+    def revisit_task(self, dataset):
         train = dataset.train_loader.dataset
         self.task_data = train.data, train.targets
+
+    def begin_task(self, dataset):
+        self.revisit_task(dataset)
         if self.current_task > 0:
             self.teacher = frozen_copy(self.net), self.newest, self.bias
         if not self.buffer.is_empty():

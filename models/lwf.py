@@ -49,6 +49,9 @@ class Lwf(ContinualModel):
         with eval_mode(self.net):
             for _ in range(self.args.n_epochs):
                 for inputs, labels, *_ in dataset.train_loader:
+                    inputs, labels = inputs[labels >= 0], labels[labels >= 0]       # -1: no label
+                    if not len(labels):
+                        continue
                     with torch.no_grad():
                         features = self.net(inputs.to(self.device), returnt='features')
                     opt.zero_grad()

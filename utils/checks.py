@@ -2,6 +2,7 @@
 import importlib.util
 import os
 
+from utils.distributed import check_processes
 from utils.errors import UserError
 
 _STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq', 'early_stopping_epsilon')
@@ -14,6 +15,8 @@ _HAS_EFFECT = (         # flags; whether they have an effect in a run with these
     (('validation_mode',), lambda a, given: a.validation or 'validation' in given, '--validation'),
     (('noise_type', 'disable_noisy_labels_cache', 'cache_path_noisy_labels'),
      lambda a, given: a.noise_rate or 'noise_rate' in given, '--noise_rate'),        # a sweep of rates may begin with 0
+    (('ckpt_name', 'checkpoint_path'), lambda a, _: a.savecheck, '--savecheck'),
+    (('checkpoint_every', 'resume', 'save_after_interrupt'), lambda a, _: not a.disable_log, '--disable_log 0'),
     (('wandb_name',), lambda a, _: a.wandb_entity, '--wandb_entity and --wandb_project'),
 )
 
@@ -41,8 +44,6 @@ def check_flags(args, given: set) -> None:
             raise UserError(f'--fitting_mode {mode} needs --{flag}')
     if bool(args.wandb_entity) != bool(args.wandb_project):
         raise UserError('--wandb_entity and --wandb_project belong together: give both of them')
-    if args.distributed == 'ddp':
-        raise UserError('--distributed ddp: streams are learned by one process; use dp, or leave the flag out')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
         raise UserError(f'--start_from {args.start_from} --stop_after {args.stop_after}: nothing is left to train')
     if args.start_from and args.enable_other_metrics:
@@ -50,6 +51,8 @@ def check_flags(args, given: set) -> None:
     for flag in ('start_from', 'stop_after', 'enable_other_metrics', 'eval_future'):
         if args.joint and getattr(args, flag):
             raise UserError(f'--{flag} has no effect with --joint 1: there is one task only')
+    if args.ckpt_name and os.path.basename(args.ckpt_name) != args.ckpt_name:
+        raise UserError(f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is --checkpoint_path')
     if args.tensorboard and args.disable_log:
         raise UserError('--tensorboard writes into the results folder, and --disable_log 1 wants no files: give one of them')
 
@@ -59,6 +62,9 @@ def check_method(model, dataset, args, given: set) -> None:
     for flag, why in model.REFUSED_FLAGS.items():
         if flag in given:
             raise UserError(f'--{flag} has no effect on --model {args.model}: {why}')
+    check_processes(model, args, given)
+    if hasattr(model, 'check_args'):
+        model.check_args(args)
     if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
         raise UserError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, or --eval_epochs')
     if args.eval_future and not hasattr(model, 'future_forward'):

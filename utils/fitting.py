@@ -65,6 +65,14 @@ class Minutes(Iterations):
         self.left = int(time.monotonic() < self.end)
         return not self.left
 
+    def state_dict(self) -> dict:
+        """What is left of the time; the clock of another process is another one."""
+        return dict(left=self.left, seconds=self.end - time.monotonic())
+
+    def load_state_dict(self, state: dict) -> None:
+        """The inverse."""
+        self.left, self.end = state['left'], time.monotonic() + state['seconds']
+
 
 class EarlyStopping(Epochs):
     """Until the newest task's loss or accuracy, on its test loader, has not improved for `--early_stopping_patience` evaluations;

@@ -74,8 +74,8 @@ def add_experiment_args(parser) -> None:
     """How gradient-based methods train."""
     group = parser.add_argument_group('training')
     group.add_argument('--lr', type=real(0), required=True, help='learning rate')
-    group.add_argument('--batch_size', type=whole(1), help='samples a loader batch')
-    group.add_argument('--n_epochs', type=whole(0), help='passes over each task')
+    group.add_argument('--batch_size', type=whole(1, 10 ** 9), help='samples a loader batch')
+    group.add_argument('--n_epochs', type=whole(0, 10 ** 6), help='passes over each task')
     group.add_argument('--optimizer', choices=OPTIMISERS, default='sgd')
     group.add_argument('--optim_wd', type=real(0), default=0.0, help='weight decay')
     group.add_argument('--optim_mom', type=real(0), default=0.0, help='momentum (sgd)')
@@ -109,7 +109,7 @@ def add_stream_args(parser) -> None:
     group.add_argument('--disable_noisy_labels_cache', type=binary_to_boolean_type, default=False,
                        help='draw wrong labels anew instead of keeping them in a file')
     group.add_argument('--cache_path_noisy_labels', default='noisy_labels', help='below base_path')
-    group.add_argument('--num_workers', type=whole(0), default=0, help='processes that load data of foreign make')
+    group.add_argument('--num_workers', type=whole(0, 256), default=0, help='processes that load data of foreign make')
 
 
 def add_fitting_args(parser) -> None:
@@ -129,6 +129,21 @@ def add_fitting_args(parser) -> None:
     group.add_argument('--debug_mode', type=binary_to_boolean_type, default=False,
                        help='a few batches of each pass and evaluation, no Weights & Biases')
     group.add_argument('--eval_future', type=binary_to_boolean_type, default=False, help='evaluate on tasks to come, too')
+
+
+def add_checkpoint_args(parser) -> None:
+    """What of a run outlives it."""
+    group = parser.add_argument_group('checkpoints')
+    group.add_argument('--checkpoint_every', type=real(0), default=5.0,
+                       help='minutes between checkpoints from which the same command continues an interrupted run; 0: none')
+    group.add_argument('--resume', choices=('auto', 'always', 'never'), default='auto',
+                       help='continue an interrupted run with the same arguments; always: even if code or weights have changed')
+    group.add_argument('--save_after_interrupt', type=binary_to_boolean_type, default=True,
+                       help='on Ctrl-C and SIGTERM finish the step and write a checkpoint; 0: end at once')
+    group.add_argument('--savecheck', choices=('last', 'task'), help='keep the model as a file: after the last task, or each')
+    group.add_argument('--ckpt_name', help='how the names of these files begin')
+    group.add_argument('--checkpoint_path', default='./checkpoints/', help='folder of these files')
+    group.add_argument('--loadcheck', help='begin with the model in such a file; with --start_from, continue its run')
 
 
 def add_tracking_args(parser) -> None:
@@ -165,14 +180,15 @@ def add_management_args(parser) -> None:
     group.add_argument('--non_verbose', type=binary_to_boolean_type, nargs='?', const=True, default=False,
                        help='no progress bars')
     group.add_argument('--disable_log', type=binary_to_boolean_type, default=False, help='write no results files')
-    group.add_argument('--num_threads', type=whole(1), help='CPU threads (default: torch decides)')
+    group.add_argument('--num_threads', type=whole(1, 1024), help='CPU threads (default: torch decides)')
     group.add_argument('-O', '--code_optimization', type=int, choices=(0, 1, 2, 3), default=0,
                        help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
-    group.add_argument('--distributed', choices=('no', 'dp', 'ddp'), default='no', help='dp: batches split among GPUs')
+    group.add_argument('--distributed', choices=('no', 'dp', 'ddp'), default='no',
+                       help='dp: batches split among GPUs; ddp: scroll in several processes, which torchrun starts')
 
 
 def add_rehearsal_args(parser) -> None:
     """Replay buffer."""
     group = parser.add_argument_group('replay buffer')
     group.add_argument('--buffer_size', type=whole(0), required=True, help='samples in the buffer, all classes together')
-    group.add_argument('--minibatch_size', type=whole(1), help='samples replayed at once; where nothing is said, batch_size')
+    group.add_argument('--minibatch_size', type=whole(1, 10 ** 9), help='samples replayed at once (default: batch_size)')

@@ -22,6 +22,7 @@ class Record:
     """What a run has measured so far.
 
     Attributes:
+        began: when it began, by `time.perf_counter`; of a run that was continued, as if it had not been interrupted.
         run: its name, unlike that of any other. first: number of the first task that was trained and evaluated.
         class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: samples of each task's test set.
         before, untrained: (class-il, task-il) lists for forward transfer. seconds: by stage. images: stream images seen.
@@ -30,25 +31,38 @@ class Record:
         test, real_sizes: (class-il, task-il) on the real test set at the end of a run on held-out samples, and its sizes.
     """
 
+    TRANSIENT = ('began',)
+
     def __init__(self, first: int = 0):
+        self.began = time.perf_counter()
         self.run = f'{datetime.datetime.now():%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}'
         self.first, self.class_il, self.task_il, self.test_sizes = first, [], [], []
         self.before, self.untrained, self.later = ([], []), ([], []), []
-        self.seconds = dict(stream=0.0, evaluation=0.0)
+        self.seconds = dict(stream=0.0, evaluation=0.0, total=0.0)
         self.images, self.test, self.real_sizes, self.anytime = 0, None, None, None
+
+    def tell_total(self) -> None:
+        """Note the time since the run began."""
+        self.seconds['total'] = time.perf_counter() - self.began
 
 
 class Stopwatch:
-    """Adds the time spent in a `with` block to `seconds[stage]`."""
+    """Adds the time spent in a `with` block to `seconds[stage]`; `lap` does so before its end."""
 
     def __init__(self, seconds: dict, stage: str):
         self.seconds, self.stage = seconds, stage
 
     def __enter__(self):
         self.began = time.perf_counter()
+        return self
 
     def __exit__(self, *error):
-        self.seconds[self.stage] += time.perf_counter() - self.began
+        self.lap()
+
+    def lap(self) -> None:
+        now = time.perf_counter()
+        self.seconds[self.stage] += now - self.began
+        self.began = now
 
 
 def settings(dataset) -> dict:

@@ -1,6 +1,5 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
 import copy
-import itertools
 import math
 import time
 from contextlib import contextmanager
@@ -8,13 +7,15 @@ from contextlib import contextmanager
 import torch
 from tqdm import tqdm
 
-from utils import results
+from utils import results, saved_models
 from utils.anytime import Anytime
+from utils.checkpoints import Checkpoints
 from utils.conf import results_folder
 from utils.errors import UserError
 from utils.evaluate import evaluate, serve
 from utils.fitting import make_fitting
 from utils.report import Record, Stopwatch, finish, print_accuracies, settings
+from utils.run_state import Position, RunState
 from utils.schedulers import get_scheduler
 from utils.tracking import Tracker
 
@@ -31,36 +32,54 @@ def train(model, dataset, args) -> dict:
         for folder in folders.values():
             results.check_writable(folder)
     tasks, first = _part_of_the_stream(dataset, args)
-    record, began = Record(first), time.perf_counter()
-    tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
-    anytime = Anytime(model, dataset, args.eval_every)
+    record, anytime = Record(first), Anytime(model, dataset, args.eval_every)
     later = _later_loaders(model, dataset) if args.eval_future else []
-    if args.enable_other_metrics:
-        loaders = [(t, dataset.test_loader(t)) for t in range(tasks)]
-        record.untrained = tuple(accuracies[1:] for accuracies in evaluate(model, dataset, loaders=loaders))
-    for task in range(tasks):
-        training_mode(model.net, args.bn)
-        train_loader, _ = dataset.get_data_loaders()
-        record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-        model.meta_begin_task(dataset)
-        if args.enable_other_metrics and task > 0:
-            for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
-                row += accuracies
-        if task >= first and not args.inference_only:
-            _learn_task(model, dataset, train_loader, args, record, tracker, anytime)
-        with Stopwatch(record.seconds, 'stream'):
-            model.meta_end_task(dataset)
-        if task >= first:
+    state = RunState(model, dataset, args, record=record, anytime=anytime)
+    with Checkpoints(state, args, arguments) as checkpoints:
+        restored = checkpoints.restore()
+        start = restored or saved_models.load(state, args)
+        record.began -= record.seconds['total']                 # of the run that is continued
+        tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
+        if args.enable_other_metrics and start == Position():
+            loaders = [(t, dataset.test_loader(t)) for t in range(tasks)]
+            record.untrained = tuple(accuracies[1:] for accuracies in evaluate(model, dataset, loaders=loaders))
+        if args.inference_only and start.task and not restored: # a run that is evaluated where it stood
+            tasks, first = start.task, record.first
+            del record.class_il[-1:], record.task_il[-1:]
             _evaluate_task(model, dataset, record, tracker)
-            if later[task + 1:]:
-                _evaluate_later(model, dataset, later, record)
-    if args.validation and hasattr(dataset, 'without_validation'):
-        _evaluate_for_real(model, dataset, record)
-    record.seconds['total'] = time.perf_counter() - began
-    record.anytime = anytime
-    row = finish(model, dataset, args, arguments, record, folders)
+        for task in range(start.task, tasks):
+            if task > start.task or not start.begun:
+                _begin_task(state, model, dataset, args, record)
+            if task >= first and not args.inference_only:
+                _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints)
+            with Stopwatch(record.seconds, 'stream'):
+                model.meta_end_task(dataset)
+            if task >= first:
+                _evaluate_task(model, dataset, record, tracker)
+                if later[task + 1:]:
+                    _evaluate_later(model, dataset, later, record)
+            saved_models.keep(state, args, arguments, task, last=task == tasks - 1)
+            if task == tasks - 1 or checkpoints.due(task_end=True):
+                checkpoints.save(Position(task + 1))
+        if args.validation and hasattr(dataset, 'without_validation'):
+            _evaluate_for_real(model, dataset, record)
+        record.tell_total()
+        record.anytime = anytime
+        row = finish(model, dataset, args, arguments, record, folders)
+        checkpoints.finished()
     tracker.finish(row)
     return row
+
+
+def _begin_task(state, model, dataset, args, record) -> None:
+    """The next task's data, and what the method does before it learns them."""
+    training_mode(model.net, args.bn)
+    state.next_task()
+    record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
+    model.meta_begin_task(dataset)
+    if args.enable_other_metrics and dataset.c_task > 0:
+        for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
+            row += accuracies
 
 
 def _part_of_the_stream(dataset, args) -> tuple:
@@ -72,18 +91,21 @@ def _part_of_the_stream(dataset, args) -> tuple:
     return last, first
 
 
-def _learn_task(model, dataset, loader, args, record, tracker, anytime) -> None:
+def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints) -> None:
+    loader, task = state.loader, dataset.c_task
     serve(loader, model)
-    scheduler, fitting, epoch = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset), 0
+    scheduler, fitting = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset)
     few = model.get_debug_iters() if args.debug_mode else None
+    epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
-        with Stopwatch(record.seconds, 'stream'):
-            training_mode(model.net, args.bn)
-            model.meta_begin_epoch(epoch, dataset)
-            bar = tqdm(itertools.islice(loader, few), desc=f'Task {dataset.c_task + 1} - Epoch {epoch + 1}', leave=False,
+        with Stopwatch(record.seconds, 'stream') as watch:
+            if not batches:                             # else this pass was interrupted
+                training_mode(model.net, args.bn)
+                model.meta_begin_epoch(epoch, dataset)
+            bar = tqdm(state.batches(few), desc=f'Task {task + 1} - Epoch {epoch + 1}', leave=False, initial=batches,
                        total=few or (len(loader) if hasattr(loader, '__len__') else None), disable=args.non_verbose or None,
                        mininterval=0.5)
-            losses, batches = LossWatch(f'task {dataset.c_task + 1}, epoch {epoch + 1}'), 0
+            losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
             for batch in bar:
                 if not model.RAW_STREAM:
                     batch = [x.to(model.device) for x in batch]
@@ -103,16 +125,22 @@ def _learn_task(model, dataset, loader, args, record, tracker, anytime) -> None:
                     tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
                 if fitting.end_batch():
                     break
+                if checkpoints.due():
+                    losses.check()
+                    watch.lap()
+                    checkpoints.save(Position(task, epoch, batches, begun=True))
             if scheduler and args.scheduler_mode == 'epoch':
                 scheduler.step()
             losses.check()
             model.meta_end_epoch(epoch, dataset)
             fitting.end_epoch(epoch, batches)
-        epoch += 1
+        epoch, batches = epoch + 1, 0
         if args.eval_epochs and epoch % args.eval_epochs == 0 and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
             tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
+        if checkpoints.due():
+            checkpoints.save(Position(task, epoch, begun=True))
     fitting.finish()
 
 

@@ -33,6 +33,7 @@ class ContinualModel(nn.Module):
             spend no time on augmenting.
         RAW_NOT_AUG: the loaders then give un-augmented images as uint8 (B, H, W, C), as a `Buffer(raw=True)` keeps them.
         ONLINE: made to see every sample once; any other `--n_epochs` is refused.
+        TRANSIENT: names of attributes that a checkpoint leaves out.
         REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any work.
 
     Attributes, ready after `super().__init__`:
@@ -45,7 +46,7 @@ class ContinualModel(nn.Module):
     COMPATIBILITY: list
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
     RAW_STREAM = RAW_NOT_AUG = ONLINE = False
-    REFUSED_FLAGS = {}
+    REFUSED_FLAGS, TRANSIENT = {}, ()
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__()
@@ -77,6 +78,11 @@ class ContinualModel(nn.Module):
         if self.net is not None:
             self.net.to(device)
         return self
+
+    def revisit_task(self, dataset) -> None:
+        """Called for each task that an interrupted run had begun, in the place of `begin_task`, before the state is loaded: for
+        what is not kept in a checkpoint because the data set has it (`TRANSIENT`).
+        """
 
     def get_parameters(self):
         """What the optimiser trains."""

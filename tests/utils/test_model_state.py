@@ -1,4 +1,5 @@
 """A method's state as plain data: complete, without code, refused in one line where it does not fit."""
+import collections
 import copy
 import io
 
@@ -11,6 +12,8 @@ from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 from utils.model_state import load_model_state, model_state
 
+Pair = collections.namedtuple('Pair', 'old new')
+
 
 class Everything(nn.Module):
     """Attributes of every kind that a method may have."""
@@ -20,6 +23,8 @@ class Everything(nn.Module):
         super().__init__()
         self.net, self.device, self.args, self.dataset, self.loss = tiny_net(seed), torch.device('cpu'), object(), object(), print
         self.register_buffer('keys', torch.rand(3))
+        self.net.register_buffer('shift', torch.rand(2), persistent=False)
+        self.scale, self.pair = nn.Parameter(torch.rand(2)), Pair(0, None)
         self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
         self.torch_random, self.numpy_random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
         self.old_net, self.count, self.seen, self.means, self.cache = None, 0, set(), {}, 'cheap to make again'
@@ -27,6 +32,7 @@ class Everything(nn.Module):
             self.net(torch.rand(2, 3, 16, 16)).sum().backward()
             self.opt.step()
             self.old_net = copy.deepcopy(self.net).eval()
+            self.pair = Pair(3, torch.ones(2))
             self.count, self.seen, self.means = np.int64(7), {3, 1}, {2: torch.arange(3), 'a': [1.5, None, (True, 'b')]}
             self.names, self.digests = np.array(['x', 'yy']), np.array([2 ** 63 + 1], np.uint64)
             self.flags, self.images = np.array([True, False]), np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
@@ -49,6 +55,8 @@ def test_everything_comes_back():
         ours, theirs = (getattr(m, name) for m in (again, model))
         assert ours is not theirs and ours.training == theirs.training
         assert all(torch.equal(a, b) for a, b in zip(ours.state_dict().values(), theirs.state_dict().values()))
+    assert torch.equal(again.scale, model.scale) and again.scale.requires_grad and torch.equal(again.net.shift, model.net.shift)
+    assert again.pair.old == 3 and torch.equal(again.pair.new, torch.ones(2))
     assert torch.equal(again.keys, model.keys) and (again.count, again.seen) == (7, {1, 3}) and type(again.count) is int
     assert torch.equal(again.means[2], torch.arange(3)) and again.means['a'] == [1.5, None, (True, 'b')]
     for name in ('names', 'digests', 'flags', 'images'):

@@ -1,0 +1,488 @@
+"""A run that is killed at any moment, and started again by the same command, ends with the same bits as one that was not."""
+import itertools
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import filelock
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import main
+import models
+import utils.model_state
+from models.utils.continual_model import ContinualModel
+from tests.conftest import ROOT, files_below, refused
+from tests.datasets.conftest import arguments, foreign  # noqa: F401
+from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.test_contract import METHODS, OFFLINE, QUICK, known_flags
+from utils import checkpoints, plots, results, run_state
+from utils.model_state import model_state
+from utils.results import read_rows
+from utils.training import train
+
+NOT_BITS = ('seconds', 'images_per_second', 'peak', 'run', 'finished', 'base_path')         # columns that differ from run to run
+
+
+class Killed(BaseException):
+    """The process is gone: nobody catches this."""
+
+
+class Reaper:
+    """Kills at the n-th of the moments that it watches: steps, ends of tasks, evaluations, writes of checkpoints and rows."""
+
+    def __init__(self, monkeypatch):
+        self.left, self.moments = None, 0
+        for place, name in ((ContinualModel, 'meta_observe'), (ContinualModel, 'meta_end_task'), (ContinualModel, 'meta_begin_task'),
+                            (ContinualModel, 'meta_end_eval'), (ContinualModel, 'meta_end_epoch'), (checkpoints.os, 'replace'),
+                            (checkpoints.torch, 'save'), (results, '_write')):
+            monkeypatch.setattr(place, name, self.watched(getattr(place, name)))
+
+    def watched(self, function):
+        def call(*given, **more):
+            self.pass_by()
+            out = function(*given, **more)
+            self.pass_by()
+            return out
+        return call
+
+    def pass_by(self):
+        self.moments += 1
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                raise Killed
+
+
+@pytest.fixture
+def reaper(monkeypatch):
+    return Reaper(monkeypatch)
+
+
+@pytest.fixture
+def start(parse, few_digits, monkeypatch):             # noqa: F811
+    """start(folder, method, *flags): (model, data set, arguments), ready to train, with a checkpoint at every other opportunity."""
+    monkeypatch.setattr(checkpoints, 'COST', 1e9)
+    monkeypatch.setattr(checkpoints, '_code', dict)                 # a file may be edited while tests run
+    monkeypatch.setattr(utils.model_state, '_LARGE', 1000)          # these few images are worth referring to
+    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
+    due, turns = checkpoints.Checkpoints.due, itertools.count()
+    monkeypatch.setattr(checkpoints.Checkpoints, 'due', lambda self, **more: due(self, **more) and next(turns) % 2 == 0)
+
+    def build(folder, method, *flags):
+        words = [*QUICK.get(method, []), *flags]
+        given = {'--n_splits': '3', '--batch_size': '12', '--checkpoint_every': '1e-9', '--buffer_size': '25', '--n_epochs': '1'}
+        if '--buffer_size' not in known_flags(method):
+            del given['--buffer_size']
+        if method not in OFFLINE or 'gaussian' in ' '.join(words):
+            del given['--n_epochs']
+        if '--schedule' in words:
+            del given['--n_splits']
+        words += [word for flag, value in given.items() if flag not in words for word in (flag, value)]
+        return main.initialize(parse(method, *words, '--disable_log', '0', base_path=folder))
+    return build
+
+
+def the_end(model, row) -> dict:
+    """All that must be the same."""
+    state = model_state(model)
+    for name in ('seconds', 'transform', 'original_transform'):
+        state.pop(name, None)
+    columns = {name: value for name, value in row.items() if not name.startswith(NOT_BITS)}
+    return dict(state=state, row=columns, random=run_state.random_state() if not hasattr(model, 'learner') else None)
+
+
+def same(a, b) -> bool:
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
+    return a == b or (a != a and b != b)
+
+
+def different(a, b, path='') -> list:
+    """Paths at which two ends differ."""
+    if isinstance(a, dict) and isinstance(b, dict) and list(a) == list(b):
+        return [p for k in a for p in different(a[k], b[k], f'{path}/{k}')]
+    if isinstance(a, (list, tuple)) and type(a) is type(b) and len(a) == len(b):
+        return [p for i, (x, y) in enumerate(zip(a, b)) for p in different(x, y, f'{path}/{i}')]
+    return [] if same(a, b) else [path]
+
+
+def rows_below(folder) -> list:
+    return [read_rows(path) for path in sorted(files_below(folder)) if path.suffix == '.csv']
+
+
+def run_with_kills(start, reaper, folder, kills, *words):
+    """(end, number of continued runs) of a run that is killed after so many moments, again and again."""
+    for after in [*kills, None]:
+        reaper.left, reaper.moments = after, 0
+        model, dataset, args = start(folder, *words)
+        try:
+            row = train(model, dataset, args)
+            return the_end(model, row)
+        except Killed:
+            continue
+    raise AssertionError('it never ended')
+
+
+def mostly_slow(names, quick) -> list:
+    """Parameters of a test: all that are not among the quick ones are for those who have time."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize('method', mostly_slow(METHODS, ('bic', 'der', 'ens', 'er', 'ewc-on', 'gdumb', 'gem', 'icarl', 'joint',
+                                                         'scroll')))
+def test_every_method_ends_with_the_same_bits(start, reaper, tmp_path, method):
+    """Killed at a random moment, and at another one soon after it has gone on."""
+    model, dataset, args = start(tmp_path / 'whole', method)
+    whole = the_end(model, train(model, dataset, args))
+    moments, chance = reaper.moments, random.Random(method)
+    kills = [chance.randrange(moments // 4, moments), chance.randrange(1, moments // 3)]
+    ended = run_with_kills(start, reaper, tmp_path / 'killed', kills, method)
+    assert not different(whole, ended), (kills, different(whole, ended))
+    assert all(len(rows) == 1 for rows in rows_below(tmp_path / 'killed'))
+    assert not [p for p in files_below(tmp_path) if 'unfinished' in p.parts]
+
+
+LONG = ['--schedule', 'split:2', '--batch_size', '9']
+STREAMS = {
+    'sgd multisteplr': ['sgd', *LONG, '--n_epochs', '2', '--optim_mom', '0.9', '--lr_scheduler', 'multisteplr',
+                        '--lr_milestones', '3', '9', '--scheduler_mode', 'iter', '--enable_other_metrics', '1', '--eval_epochs', '1'],
+    'sgd adam iters': ['sgd', *LONG, '--fitting_mode', 'iters', '--n_iters', '11', '--optimizer', 'adamw', '--lr_scheduler', 'cosine',
+                       '--scheduler_mode', 'iter', '--n_epochs', '9', '--bn', 'frozen'],
+    'er early stopping': ['er', *LONG, '--fitting_mode', 'early_stopping', '--early_stopping_patience', '1', '--n_epochs', '3',
+                          '--validation', '20', '--validation_mode', 'complete'],
+    'derpp noise': ['derpp', *LONG, '--noise_rate', '0.3', '--label_perc', '0.7', '--drop_last', '1', '--permute_classes', '1'],
+    'er-ace gaussian': ['er-ace', '--schedule', 'gaussian:sigma=0.5,batch=6', '--batch_size', '6', '--eval_every', '20'],
+    'scroll iid': ['scroll', '--schedule', 'iid,batch=9', '--batch_size', '4', '--eval_every', '13'],
+    'scroll adapts': ['scroll', '--n_splits', '2', '--adapt_every_task', '1', '--buffer_strategy', 'random'],
+    'joint': ['joint', '--n_splits', '2', '--n_epochs', '2', '--batch_size', '7'],
+    'icarl from the second task': ['icarl', '--n_splits', '3', '--start_from', '1', '--debug_mode', '1', '--batch_size', '4'],
+}
+
+
+@pytest.mark.parametrize('name', mostly_slow(STREAMS, ('sgd multisteplr', 'er early stopping', 'er-ace gaussian', 'scroll iid')))
+def test_whatever_a_run_is_made_of(start, reaper, tmp_path, name):
+    """Schedulers, fitting rules, noise, evaluation within tasks, streams without tasks, parts of streams."""
+    words = STREAMS[name]
+    model, dataset, args = start(tmp_path / 'whole', *words)
+    whole = the_end(model, train(model, dataset, args))
+    moments, chance = reaper.moments, random.Random(name)
+    kills = [chance.randrange(1, moments), chance.randrange(1, moments // 3)]
+    ended = run_with_kills(start, reaper, tmp_path / 'killed', kills, *words)
+    assert not different(whole, ended), (kills, different(whole, ended))
+
+
+@pytest.mark.parametrize('data', mostly_slow(['picture-digits', 'unequal-digits', 'flowing-digits', 'shuffled-digits'],
+                                             ('picture-digits', 'flowing-digits')))
+def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):     # noqa: F811
+    """Their loaders, of any make, begin an interrupted pass again."""
+    monkeypatch.setattr(checkpoints, 'COST', 1e9)
+    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
+
+    def start(folder):
+        torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
+        return main.initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',
+                                         '--buffer_size', '20', model='er'))
+    model, dataset, args = start(tmp_path / 'whole')
+    whole, chance = the_end(model, train(model, dataset, args)), random.Random(data)
+    kills = [chance.randrange(1, reaper.moments), chance.randrange(1, reaper.moments // 2)]
+    ended = run_with_kills(start, reaper, tmp_path / 'killed', kills)
+    assert not different(whole, ended), (kills, different(whole, ended))
+
+
+def interrupted(start, folder, method='er', *flags, moment=12, reaper=None):
+    """A run that was killed; returns what `start` needs to begin it again."""
+    reaper.left = moment
+    with pytest.raises(Killed):
+        train(*start(folder, method, *flags))
+    reaper.left = None
+    return folder, method, *flags
+
+
+def saved_below(folder) -> dict:
+    return {path.suffix: path for path in files_below(folder) if 'unfinished' in path.parts}
+
+
+def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reaper, tmp_path, capsys):
+    words = interrupted(start, tmp_path, reaper=reaper, moment=20)
+    capsys.readouterr()
+    train(*start(*words))
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if 'continuing' in line] == [out.splitlines()[0]] and 'in task' in out.splitlines()[0]
+    assert not saved_below(tmp_path)
+    train(*start(*words))
+    assert 'continuing' not in capsys.readouterr().out
+    assert [len(rows) for rows in rows_below(tmp_path)] == [2, 2]
+
+
+def test_other_arguments_begin_a_run_of_their_own(start, reaper, tmp_path, capsys):
+    interrupted(start, tmp_path, reaper=reaper, moment=20)
+    capsys.readouterr()
+    train(*start(tmp_path, 'er', '--seed', '7'))
+    assert 'continuing' not in capsys.readouterr().out and saved_below(tmp_path)
+    train(*start(tmp_path, 'er', '--checkpoint_every', '30', '--non_verbose', '1'))                 # these change no result
+    assert 'continuing' in capsys.readouterr().out and not saved_below(tmp_path)
+
+
+def test_another_number_of_threads_is_told(start, reaper, tmp_path, capsys):
+    """A sweep that goes on may have other shares of the machine."""
+    interrupted(start, tmp_path, reaper=reaper, moment=20)
+    try:
+        train(*start(tmp_path, 'er', '--num_threads', '2'))
+    finally:
+        torch.set_num_threads(1)
+    assert 'with 2 CPU threads in place of 1' in capsys.readouterr().out and not saved_below(tmp_path)
+
+
+def test_never_begins_anew(start, reaper, tmp_path, capsys):
+    words = interrupted(start, tmp_path, reaper=reaper, moment=20)
+    capsys.readouterr()
+    train(*start(*words, '--resume', 'never'))
+    assert 'continuing' not in capsys.readouterr().out and not saved_below(tmp_path)
+
+
+def test_changed_code_is_told_and_decided_by_the_user(start, reaper, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(checkpoints, '_code', lambda: {'utils/buffer.py': 'as it was'})
+    words = interrupted(start, tmp_path, reaper=reaper, moment=20)
+    monkeypatch.setattr(checkpoints, '_code', lambda: {'utils/buffer.py': 'edited', 'utils/new.py': 'new'})
+    with refused('utils/buffer.py', '--resume always', '--resume never'):
+        train(*start(*words))
+    assert saved_below(tmp_path)
+    capsys.readouterr()
+    train(*start(*words, '--resume', 'always'))
+    assert 'continuing' in capsys.readouterr().out
+
+
+def test_changed_weights_are_told(start, reaper, tmp_path, tiny_weights):
+    weights = tmp_path / 'w.safetensors'
+    shutil.copy(tiny_weights, weights)
+    words = interrupted(start, tmp_path, 'er', '--weights', str(weights), reaper=reaper, moment=20)
+    tensors = safetensors.torch.load_file(weights)
+    with safetensors.safe_open(weights, 'pt') as file:
+        metadata = file.metadata()
+    tensors['conv1.weight'][0, 0, 0, 0] += 1
+    safetensors.torch.save_file(tensors, weights, metadata)
+    with refused('weights', '--resume always'):
+        train(*start(*words))
+
+
+@pytest.mark.parametrize('damage', ['truncated', 'altered', 'gone'])
+def test_of_two_checkpoints_the_whole_one_is_used(start, reaper, tmp_path, capsys, damage):
+    model, dataset, args = start(tmp_path / 'whole', 'er')
+    whole = the_end(model, train(model, dataset, args))
+    words = interrupted(start, tmp_path / 'killed', reaper=reaper, moment=30)
+    newest = saved_below(tmp_path)['.pt']
+    content = newest.read_bytes()
+    middle = len(content) // 2
+    if damage == 'gone':
+        newest.unlink()
+    else:
+        newest.write_bytes({'truncated': content[:middle],
+                            'altered': content[:middle] + bytes(200) + content[middle + 200:]}[damage])
+    capsys.readouterr()
+    model, dataset, args = start(*words)
+    assert not different(whole, the_end(model, train(model, dataset, args)))
+    out = capsys.readouterr().out
+    assert 'continuing' in out and ('damaged' in out) == (damage != 'gone')
+
+
+def test_without_a_whole_one_the_run_begins_anew(start, reaper, tmp_path, capsys):
+    words = interrupted(start, tmp_path, reaper=reaper, moment=30)
+    for path in saved_below(tmp_path).values():
+        path.write_bytes(b'nothing of the kind')
+    train(*start(*words))
+    assert 'begins anew' in capsys.readouterr().out
+    assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1]
+
+
+@pytest.mark.parametrize('when', ['before', 'between', 'after'])
+def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
+    """Killed before the rows, between them (class-il and task-il have files of their own), or before the checkpoint goes."""
+    written, append = [], results.append_row
+
+    def dying(*given):
+        if (when, len(written)) == ('before', 0):
+            raise Killed
+        written.append(append(*given))
+        if len(written) == dict(between=1, after=2).get(when):
+            raise Killed
+        return written[-1]
+    monkeypatch.setattr(results, 'append_row', dying)
+    with pytest.raises(Killed):
+        train(*start(tmp_path, 'sgd'))
+    monkeypatch.setattr(results, 'append_row', append)
+    row = train(*start(tmp_path, 'sgd'))
+    assert [[r['run'] for r in rows] for rows in rows_below(tmp_path)] == [[row['run']]] * 2 and not saved_below(tmp_path)
+
+
+def test_two_of_the_same_at_once(start, reaper, tmp_path, capsys):
+    """The second leaves the first one's checkpoints alone, and ends as well."""
+    words = interrupted(start, tmp_path, reaper=reaper, moment=30)
+    before = {name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'}
+    lock = filelock.FileLock(saved_below(tmp_path)['.pt'].with_suffix('.lock'))
+    with lock:
+        capsys.readouterr()
+        train(*start(*words))
+        err = capsys.readouterr().err
+    assert err.count('another run with these arguments') == 1
+    assert {name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'} == before
+
+
+def test_the_folder_goes_with_another_run_that_ends(start, tmp_path, monkeypatch, capsys):
+    """Between making it and making the lock in it."""
+    acquire, ends = filelock.FileLock.acquire, [1]
+
+    def late(self, *given, **more):
+        if ends:
+            ends.pop()
+            os.rmdir(tmp_path / 'unfinished')
+            raise FileNotFoundError(2, 'No such file or directory')
+        return acquire(self, *given, **more)
+    monkeypatch.setattr(filelock.FileLock, 'acquire', late)
+    train(*start(tmp_path, 'sgd'))
+    assert not ends and 'checkpoints' not in capsys.readouterr().err and not saved_below(tmp_path)
+
+
+def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(start, tmp_path, monkeypatch, capsys):
+    def full(*given):
+        raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(checkpoints, 'write', full)
+    train(*start(tmp_path, 'sgd'))
+    assert capsys.readouterr().err.count('No space left') == 1
+    assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1] and not saved_below(tmp_path)
+
+
+class Keeper(ContinualModel):
+    """Keeps, from the second task on, something that no checkpoint can hold."""
+    NAME = 'keeper'
+    COMPATIBILITY = ['class-il']
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.opt.zero_grad()
+        loss = self.loss(self.net(inputs), labels)
+        loss.backward()
+        self.opt.step()
+        return loss
+
+    def begin_task(self, dataset):
+        if self.current_task:
+            self.iterator = iter(dataset.train_loader)
+
+
+class Grower(Keeper):
+    """Has another head from the second task on."""
+    NAME = 'grower'
+
+    def begin_task(self, dataset):
+        if self.current_task:
+            self.net.classifier = torch.nn.Linear(self.net.classifier.in_features, 20)
+
+
+@pytest.mark.parametrize('kind, what', [(Keeper, 'model.iterator'), (Grower, 'model.net')])
+def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(start, reaper, tmp_path, capsys, monkeypatch, kind, what):
+    monkeypatch.setitem(models.PLUGINS.registered, kind.NAME, kind)
+    flags = '--n_epochs', '2', '--lr', '0.05'
+    model, dataset, args = start(tmp_path / 'whole', kind.NAME, *flags)
+    whole = train(model, dataset, args)
+    assert capsys.readouterr().err.count(what) == 1
+    words = interrupted(start, tmp_path / 'killed', kind.NAME, *flags, reaper=reaper, moment=reaper.moments - 12)
+    capsys.readouterr()
+    model, dataset, args = start(*words)
+    row = train(model, dataset, args)
+    out, err = capsys.readouterr()
+    assert 'continuing' in out and 'task 1' in out.splitlines()[0] and what in err           # the last whole one
+    assert row['accuracy_per_task'] == whole['accuracy_per_task']
+
+
+@pytest.mark.parametrize('number, code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_run_at_the_next_step(start, command_line, tiny_weights, tmp_path, monkeypatch, number, code):
+    words = ['--model', 'er', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path / 'run', '--lr', '0.05',
+             '--n_splits', '3', '--n_epochs', '1', '--batch_size', '12', '--buffer_size', '25', '--non_verbose', '1', '--resume', 'never']
+    observe, steps = models.get_model_class('er').observe, []
+
+    def stop_after_five(self, *given, **more):
+        out = observe(self, *given, **more)
+        steps.append(1)
+        if len(steps) == 5:
+            os.kill(os.getpid(), number)
+        return out
+    monkeypatch.setattr(models.get_model_class('er'), 'observe', stop_after_five)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    ended, _, err = command_line(*words)
+    assert ended == code and len(steps) == 5 and (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    command = err.splitlines()[-1].partition('to continue: ')[2]
+    assert command and '--resume' not in command and set(saved_below(tmp_path)) == {'.pt', '.lock'}
+    ended, out, err = command_line(*shlex.split(command)[2:])
+    assert ended == 0 and 'continuing' in out and not saved_below(tmp_path)
+    model, dataset, args = start(tmp_path / 'whole', 'er', '--lr', '0.05')
+    whole = train(model, dataset, args)
+    [row], _ = rows_below(tmp_path / 'run')
+    assert row['accuracy_per_task'] == whole['accuracy_per_task']
+
+
+def test_a_second_one_ends_it_at_once(command_line, tiny_weights, tmp_path, monkeypatch):
+    def twice(self, *given, **more):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError('it went on')
+    monkeypatch.setattr(models.get_model_class('sgd'), 'observe', twice)
+    code, _, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path,
+                                '--lr', '0.1', '--n_epochs', '1', '--non_verbose', '1')
+    assert code == 130 and 'Ctrl-C stops at once' in err and not rows_below(tmp_path)
+
+
+@pytest.mark.parametrize('flags', [['--save_after_interrupt', '0'], ['--checkpoint_every', '0'], ['--disable_log', '1']])
+def test_without_checkpoints_a_signal_ends_a_run_at_once(command_line, tiny_weights, tmp_path, monkeypatch, flags):
+    def stop(self, *given, **more):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+    monkeypatch.setattr(models.get_model_class('sgd'), 'observe', stop)
+    code, _, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path,
+                                '--lr', '0.1', '--n_epochs', '1', '--non_verbose', '1', *flags)
+    assert code == 130 and 'interrupted' in err and not saved_below(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('method', ['er', 'scroll'])
+def test_real_kills_of_real_processes(tiny_weights, tmp_path, method):
+    """`kill -9`, again and again, at whatever they are doing; each starts as the same command."""
+    def command(folder):
+        words = ['--model', method, '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', folder, '--n_splits', '5',
+                 '--batch_size', '4', '--buffer_size', '50', '--checkpoint_every', '0.002', '--num_threads', '1', '--non_verbose', '1']
+        more = ['--lr', '0.05', '--n_epochs', '1'] if method == 'er' else ['--iterations', '20', '--model_config', 'base']
+        return [sys.executable, ROOT / 'main.py', *map(str, [*words, *more])]
+    def written():
+        return {path.name: path.stat().st_mtime_ns for path in (tmp_path / 'killed').glob('unfinished/*.before')}
+    subprocess.run(command(tmp_path / 'whole'), check=True, capture_output=True, timeout=300)
+    chance, continued = random.Random(0), 0
+    for _ in range(3):
+        before = written()
+        process = subprocess.Popen(command(tmp_path / 'killed'), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and written() == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        try:
+            process.wait(timeout=chance.uniform(0, 1))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        continued += 'continuing' in process.communicate()[0]
+    last = subprocess.run(command(tmp_path / 'killed'), check=True, capture_output=True, text=True, timeout=300)
+    continued += 'continuing' in last.stdout
+    assert continued
+    for setting in ('class-il', 'task-il'):
+        first, second = (read_rows(tmp_path / name / 'results' / setting / 'seq-digits' / method / 'mean_accs.csv')
+                         for name in ('whole', 'killed'))
+        assert {row['accuracy_per_task'] for row in second} == {first[0]['accuracy_per_task']}
+        assert len({row['run'] for row in second}) == len(second)
+    assert not saved_below(tmp_path)

@@ -1,0 +1,81 @@
+"""Same seed, same bits: whatever the number of threads and loader workers is, and whether features were kept.
+
+That a method gives the same bits twice, `tests/test_resume.py` says: each run there is made twice.
+"""
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import main
+from tests.conftest import ROOT
+from tests.datasets.conftest import arguments, foreign  # noqa: F401
+from tests.models.conftest import few_digits  # noqa: F401
+from tests.test_resume import different, the_end
+from utils.training import train
+
+LEARN = '''
+import numpy as np, torch
+torch.set_num_threads({threads})
+from scroll import Scroll
+random = np.random.default_rng(0)
+X, y = random.standard_normal((6000, 96)), random.integers(0, 30, 6000)
+X /= np.linalg.norm(X, axis=1, keepdims=True)
+for predictor in ('ridge', 'ncc'):
+    learner = Scroll(classifier=predictor, buffer_size=90)
+    for part in np.array_split(np.arange(6000), {pieces}):
+        learner.partial_fit(X[part], y[part])
+    print(learner.digest(), learner.predictor().digest(), *learner.predict(X[:9]))
+'''
+
+
+def test_threads_and_pieces_change_nothing_in_statistics_and_classifiers():
+    """In processes of their own: libraries look at these variables once."""
+    said = []
+    for threads, pieces in ((1, 1), (2, 1), (2, 7)):
+        few = {name: str(threads) for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')}
+        said.append(subprocess.run([sys.executable, '-c', LEARN.format(threads=threads, pieces=pieces)], cwd=ROOT, text=True,
+                                   env={**os.environ, **few}, capture_output=True, check=True, timeout=300).stdout)
+    assert said[0].count('\n') == 2 and said[1:] == said[:1] * 2
+
+
+@pytest.fixture
+def end_of(parse, few_digits, tmp_path):                # noqa: F811
+    """end_of(folder, *flags): all that a run of SCROLL ends with."""
+    def run(folder, *flags):
+        torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
+        model, dataset, args = main.initialize(parse('scroll', '--iterations', '3', '--buffer_size', '25', '--batch_size', '7', *flags,
+                                                     base_path=tmp_path / folder))
+        end = the_end(model, train(model, dataset, args))
+        for name in ('feature_cache', 'num_threads'):
+            end['row'].pop(name)
+        return end
+    return run
+
+
+def test_kept_features_change_nothing(end_of, tmp_path):
+    cold = end_of('a')
+    assert list(tmp_path.rglob('cache/features/*'))
+    assert not different(cold, end_of('a')) and not different(cold, end_of('b', '--feature_cache', '0'))
+    assert different(cold, end_of('b', '--feature_cache', '0', '--seed', '3'))
+
+
+def test_a_run_on_two_threads_counts_the_same(end_of):
+    names = 'statistics_digest', 'online_digest', 'buffer_digest', 'online_accuracy'
+    one, two = (end_of(folder, '--num_threads', folder) for folder in '12')
+    torch.set_num_threads(1)
+    assert [one['row'][name] for name in names] == [two['row'][name] for name in names]
+
+
+@pytest.mark.parametrize('data', ['picture-digits', 'shuffled-digits'])
+def test_loader_workers_change_nothing(arguments, tmp_path, data):      # noqa: F811
+    ends = []
+    for workers in '02':
+        model, dataset, args = main.initialize(arguments(data, '--num_workers', workers, '--buffer_size', '20', '--n_epochs', '1',
+                                                         '--base_path', str(tmp_path), '--disable_log', '1', model='er'))
+        ends.append(the_end(model, train(model, dataset, args)))
+        ends[-1]['row'].pop('num_workers')
+    assert not different(*ends)
