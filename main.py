@@ -28,7 +28,8 @@ from utils.args import (  # noqa: E402
     whole,
 )
 from utils.checks import check_flags, check_method, settle  # noqa: E402
-from utils.errors import UserError, run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
+from utils.errors import UserError  # noqa: E402
 from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
 from utils.tracking import check_tracking  # noqa: E402
 

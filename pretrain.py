@@ -27,7 +27,8 @@ from functools import partial
 from pathlib import Path
 
 from utils.args import ArgumentParser
-from utils.errors import UserError, run_command
+from utils.commands import run_command
+from utils.errors import UserError
 from utils.flags import real, share, whole
 from utils.plugins import normalise
 

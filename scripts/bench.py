@@ -22,7 +22,7 @@ from scripts.measures import library, training  # noqa: E402
 from scripts.measures.timing import peaks  # noqa: E402
 from scroll.images import Preprocessing  # noqa: E402
 from utils.args import whole  # noqa: E402
-from utils.errors import run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
 from utils.speed import reuse_memory  # noqa: E402
 
 

@@ -29,7 +29,8 @@ import numpy as np  # noqa: E402
 
 import main as cli  # noqa: E402
 from utils.args import ArgumentParser  # noqa: E402
-from utils.errors import UserError, run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
+from utils.errors import UserError  # noqa: E402
 from utils.flags import whole  # noqa: E402
 from utils.plugins import normalise  # noqa: E402
 

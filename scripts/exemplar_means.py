@@ -25,7 +25,8 @@ from scroll.exemplars import ExemplarBuffer  # noqa: E402
 from scroll.schedules import make_schedule  # noqa: E402
 from scroll.statistics import GRID, Statistics  # noqa: E402
 from utils import plots  # noqa: E402
-from utils.errors import UserError, run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
+from utils.errors import UserError  # noqa: E402
 from utils.flags import whole  # noqa: E402
 
 SCENARIOS = ((20, 20), (20, 80), (90, 10), (50, 50))        # (b1, b2): places in the buffer, samples a segment

@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts import claims, tables  # noqa: E402
 from scripts.experiments import FREE, experiment_files, load, matching_rows, results_rows  # noqa: E402
-from utils.errors import UserError, run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
+from utils.errors import UserError  # noqa: E402
 from utils.results import read_rows  # noqa: E402
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')

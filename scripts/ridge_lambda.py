@@ -22,7 +22,8 @@ from scroll import predictors  # noqa: E402
 from scroll.ridge_lambda import gcv, left_out, search, spectrum  # noqa: E402
 from scroll.statistics import Statistics  # noqa: E402
 from utils.args import model_config  # noqa: E402
-from utils.errors import UserError, run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
+from utils.errors import UserError  # noqa: E402
 
 GRID = (.0001, .000316, .001, .00316, .01, .0316, .1, .316, 1., 3.16, 10., 31.6, 100., 316., 1000.)
 COLUMNS = ('ridge_lambda', 'gcv', 'left_out_error', 'left_out_accuracy', 'test_accuracy', 'chosen_by')

@@ -17,7 +17,7 @@ import main as cli  # noqa: E402
 from datasets import get_dataset  # noqa: E402
 from scroll.schedules import GRAMMAR  # noqa: E402
 from utils import plots  # noqa: E402
-from utils.errors import run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
 
 _PIXELS = 300                   # columns of a picture
 

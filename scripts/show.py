@@ -4,8 +4,15 @@
     python scripts/show.py data/results/class-il/seq-cifar100/scroll/mean_accs.csv schedule online_accuracy online_digest
 """
 import argparse
+import sys
+from pathlib import Path
 
-import pandas as pd
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pandas as pd  # noqa: E402
+
+from utils.commands import run_command  # noqa: E402
+from utils.errors import UserError  # noqa: E402
 
 
 def main():
@@ -14,9 +21,15 @@ def main():
     parser.add_argument('columns', nargs='+')
     parser.add_argument('--where', nargs='*', default=[], metavar='COLUMN=VALUE', help='only rows with these values')
     options = parser.parse_args()
-    table = pd.read_csv(options.file, dtype=str, keep_default_na=False)
-    for condition in options.where:
-        column, _, value = condition.partition('=')
+    try:
+        table = pd.read_csv(options.file, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f'{options.file} cannot be read: {error}') from error
+    conditions = [condition.partition('=')[::2] for condition in options.where]
+    unknown = [name for name in (*options.columns, *dict(conditions)) if name not in table.columns]
+    if unknown:
+        raise UserError(f'{options.file} has no column {unknown[0]}; it has {", ".join(table.columns)}')
+    for column, value in conditions:
         table = table[table[column] == value]
     table = table[options.columns].map(lambda cell: cell[:8] if len(cell) == 64 else cell)
     print(f"| {' | '.join(options.columns)} |\n|{'---|' * len(options.columns)}")
@@ -25,4 +38,4 @@ def main():
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(run_command(main))

@@ -25,7 +25,8 @@ from scripts.experiments import FREE, load  # noqa: E402
 from scripts.runs import Run, base_path, key  # noqa: E402
 from scroll.errors import InputError  # noqa: E402
 from utils.args import ArgumentParser, real, whole  # noqa: E402
-from utils.errors import UserError, run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
+from utils.errors import UserError  # noqa: E402
 from utils.plugins import ROOT  # noqa: E402
 
 _NOT_OF_A_SWEEP = dict(seed='--seeds says which', disable_log='a run without a row would be made again and again')

@@ -21,7 +21,7 @@ import yaml  # noqa: E402
 import main as cli  # noqa: E402
 from scroll import predictors  # noqa: E402
 from scroll.adaptation import adaptation_path  # noqa: E402
-from utils.errors import run_command  # noqa: E402
+from utils.commands import run_command  # noqa: E402
 from utils.results import read_rows  # noqa: E402
 
 LAMBDAS = (.001, .003, .01, .03, .1, .3, 1., 3., 10., 30.)

@@ -145,7 +145,7 @@ def test_without_memory_there_is_the_online_predictor_alone(row):
 
 def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_psi(ready, row, monkeypatch):
     calls, original = [], Scroll.adapt
-    monkeypatch.setattr(Scroll, 'adapt', lambda self, **kw: calls.append(len(self.classes_)) or original(self, **kw))
+    monkeypatch.setattr(Scroll, 'adapt', lambda self, *given: calls.append(len(self.classes_)) or original(self, *given))
     every = train(*ready('--adapt_every_task', '1', '--classifier_lr', '1'))
     assert calls == [2, 4, 6, 8, 10]
     monkeypatch.undo()

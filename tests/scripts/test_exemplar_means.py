@@ -9,7 +9,7 @@ from scripts import exemplar_means as script
 from scroll.embedding import quantise, sample_keys
 from scroll.exemplars import herding_order
 from scroll.statistics import GRID
-from utils.errors import run_command
+from utils.commands import run_command
 
 N, B1, B2, SHUFFLES = 120, 15, 20, 12
 FEATURES = quantise(np.maximum(np.random.default_rng(0).normal(0.3, 1, (N, 10)), 0))

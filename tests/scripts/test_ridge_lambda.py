@@ -10,7 +10,7 @@ from scroll.predictors import ridge
 from scroll.ridge_lambda import choose_lambda, gcv, left_out, spectrum
 from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream
-from utils.errors import run_command
+from utils.commands import run_command
 
 TRAIN = make_stream(np.random.default_rng(0).integers(0, 3, 90), dim=6)[:2]
 TEST = make_stream(np.random.default_rng(1).integers(0, 3, 50), dim=6, seed=1)[:2]

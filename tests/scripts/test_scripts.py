@@ -7,6 +7,7 @@ import yaml
 
 from scripts import schedule, show, tune
 from scroll.schedules import Schedule
+from tests.conftest import refused
 from utils.args import model_config
 from utils.results import append_row, read_rows
 
@@ -26,6 +27,10 @@ def test_show_prints_chosen_columns_and_rows(call, tmp_path):
         append_row(tmp_path, {'task1': n, 'digest': str(n) * 64, 'note': 'a, b'})
     text = call(show, tmp_path / 'mean_accs.csv', 'note', 'digest', '--where', 'task1=2')
     assert text.splitlines() == ['| note | digest |', '|---|---|', '| a, b | 22222222 |']
+    for words, said in ((['nothing.csv', 'note'], 'nothing.csv'), (['mean_accs.csv', 'not'], 'no column not'),
+                        (['mean_accs.csv', 'note', '--where', 'tas=2'], 'no column tas')):
+        with refused(said):
+            call(show, tmp_path / words[0], *words[1:])
 
 
 def test_tuning_writes_rules_from_training_data_alone_and_goes_on_where_it_was(call, tmp_path, monkeypatch, tiny_weights):

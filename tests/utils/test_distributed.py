@@ -106,7 +106,8 @@ sys.path.insert(0, sys.argv[1])
 from types import SimpleNamespace
 import numpy as np
 from utils import distributed
-from utils.errors import UserError, run_command
+from utils.commands import run_command
+from utils.errors import UserError
 rank = int(os.environ['RANK'])
 
 def work():
