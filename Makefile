@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: demo test bench tune tables
+.PHONY: demo test test-slow bench tune tables
 
 .venv/installed: requirements.txt
 	$(PYTHON) -m venv .venv
@@ -16,9 +16,12 @@ RUN := .venv/bin/python
 demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row, a plot
 	$(RUN) main.py --model scroll --dataset seq-digits
 
-test: .venv/installed-dev       ## lint, then the whole test suite
+test: .venv/installed-dev       ## lint, then the test suite but for its slow tests
 	.venv/bin/ruff check .
-	$(RUN) -m pytest -q -n 2
+	$(RUN) -m pytest -q -n 2 -m "not slow"
+
+test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, training runs
+	$(RUN) -m pytest -q -n 2 -m slow
 
 bench: .venv/installed          ## speed and memory, as ratios; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py
