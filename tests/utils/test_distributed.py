@@ -146,7 +146,8 @@ def children(tmp_path, word) -> list:
     running = [subprocess.Popen([sys.executable, str(tmp_path / 'child.py'), str(ROOT), str(tmp_path / 'there'), word], text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={
         **os.environ, 'RANK': str(rank), 'WORLD_SIZE': '3', 'LOCAL_WORLD_SIZE': '3', 'LOCAL_RANK': str(rank), 'MASTER_ADDR': '127.0.0.1',
-        'MASTER_PORT': str(port), 'OMP_NUM_THREADS': '1'}) for rank in range(3)]
+        'MASTER_PORT': str(port), 'OMP_NUM_THREADS': '1',
+        'GLOO_SOCKET_IFNAME': 'lo'}) for rank in range(3)]
     out = [(*child.communicate(timeout=timedelta(minutes=5).total_seconds()), child.returncode) for child in running]
     return [(code, stdout, stderr) for stdout, stderr, code in out]
 
