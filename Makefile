@@ -18,10 +18,10 @@ demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, 
 
 test: .venv/installed-dev       ## lint, then the test suite but for its slow tests
 	.venv/bin/ruff check .
-	$(RUN) -m pytest -q -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 -m "not slow"
 
 test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, training runs
-	$(RUN) -m pytest -q -n 2 -m slow
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 -m slow
 
 bench: .venv/installed          ## speed and memory, as ratios; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py
