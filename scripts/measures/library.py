@@ -47,9 +47,9 @@ def online_stage(psi, images, rounds, peak) -> list:
         embedder(images)
         embedder.cache.flush()
         again, forward_again = fastest(cached, forward, rounds=rounds)
-    return [Line('online stage', ours, plain, 'bare forward pass', 1 / 0.9, share=len(images) * per_image / ours / peak[0],
+    return [Line('online stage', ours, plain, 'bare forward pass', share=len(images) * per_image / ours / peak[0],
                  peak='product'),
-            Line('online stage, cached features, 50 tasks', again, forward_again, 'bare forward pass', 0.1)]
+            Line('online stage, cached features, 50 tasks', again, forward_again, 'bare forward pass')]
 
 
 def exact_statistics(dim, rounds, peak, count=20_000) -> list:
@@ -58,7 +58,7 @@ def exact_statistics(dim, rounds, peak, count=20_000) -> list:
     x = np.concatenate([features / 2.0 ** 18, np.ones((count, 1))], axis=1)
     labels = np.arange(count) % 100
     ours, plain = fastest(lambda: Statistics(dim).add(features, labels).gram, lambda: x.T @ x, rounds=rounds)
-    return [Line(f'exact statistics of {count:,} features', ours, plain, "float64 X'X", 2.5,
+    return [Line(f'exact statistics of {count:,} features', ours, plain, "float64 X'X",
                  share=2 * count * (dim + 1) ** 2 / ours / peak[0], peak='product')]
 
 
@@ -75,7 +75,7 @@ def buffers(dim, rounds, count=20_000) -> list:
 
     for strategy in ('herding', 'hash'):
         ours, plain = fastest(partial(run, 500, strategy), partial(run, 0), rounds=rounds)
-        lines.append(Line(f'statistics and {strategy} buffer, {count:,} features', ours, plain, 'statistics alone', 3.0))
+        lines.append(Line(f'statistics and {strategy} buffer, {count:,} features', ours, plain, 'statistics alone'))
     return lines
 
 
@@ -99,4 +99,4 @@ def million_features(count=1_000_000) -> list:
     out = subprocess.run([sys.executable, str(MEMORY), str(count)], check=True, capture_output=True, text=True).stdout
     early, late = map(float, out.split())
     return [Line(f'memory after {count:,} features of 512', late, unit='MB', target=1000),
-            Line('the same', late, early, 'after a tenth of them', 1.1, unit='MB')]
+            Line('the same', late, early, 'after a tenth of them', unit='MB')]

@@ -85,7 +85,7 @@ def steps(psi, images, rounds, peak) -> list:
         method = make_method(name, *psi, images)
         bare = bare_step(method, psi[1], *passes)
         ours, plain = fastest(method.step, bare, rounds=rounds)
-        lines.append(Line(f'a step of `{name}`', ours, plain, 'forward, backward, update', 1.1,
+        lines.append(Line(f'a step of `{name}`', ours, plain, 'forward, backward, update',
                           share=operations(bare) / ours / peak[0], peak='product'))
     return lines
 
@@ -141,7 +141,7 @@ def loading(psi, images, rounds, peak) -> list:
                 for _ in torch.utils.data.DataLoader(pictures, BATCH, shuffle=True, num_workers=workers):
                     pass
         own, theirs = fastest(ours, usual, rounds=min(rounds, 3), seconds=time.perf_counter)
-        lines.append(Line('the same, by the clock', own, theirs, f'PIL, an image at a time, {workers} workers', 0.5))
+        lines.append(Line('the same, by the clock', own, theirs, f'PIL, an image at a time, {workers} workers'))
     return lines
 
 
