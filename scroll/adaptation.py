@@ -228,6 +228,7 @@ class _Trainee:
         return loss.detach()
 
     def result(self, classes, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
+        """f* as it is now: copies, with adapters folded into the convolutions beside them."""
         weight, bias = (p.detach().cpu().numpy().copy() for p in (self.weight, self.bias))
         adapted = None if self.net is None else embedder.with_net(adapters.fold(copy.deepcopy(self.net)))
         return AdaptedPredictor(classes, weight, bias, self.scale.item(), adapted, initial_scale, losses, mode)

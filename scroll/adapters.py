@@ -65,6 +65,7 @@ class ParallelAdapter(nn.Module):
         return self.alpha if gain is None else gain.view(-1, 1, 1, 1) * self.alpha
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Maps (B, C_in, H, W) -> (B, C_out, H', W')."""
         return _AdaptedConvolution.apply(x, self._kernel(), self.conv.weight, self.conv.bias, self.conv.stride)
 
     def folded(self) -> nn.Conv2d:

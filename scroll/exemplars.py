@@ -85,9 +85,11 @@ class _Kept:
     coins: np.ndarray
 
     def take(self, positions) -> '_Kept':
+        """Those at these positions, in their order."""
         return _Kept(*(a[positions] for a in (self.keys, self.features, self.samples, self.coins)))
 
     def join(self, other: '_Kept') -> '_Kept':
+        """These, then the other's."""
         return _Kept(*(np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values())))
 
 

@@ -54,6 +54,7 @@ class Statistics:
 
     @property
     def gram(self) -> np.ndarray:
+        """G = sum [u; 1] [u; 1]^T over all samples, int64 (d + 1, d + 1), in units of 2^-36 (paper, eq. 8)."""
         if self._pending:
             self._gram = self._gram + gram_matrix(np.concatenate(self._pending))
             self._pending, self._n_pending = [], 0

@@ -40,9 +40,11 @@ class StatisticsFile:
 
     @classmethod
     def read(cls, path) -> 'StatisticsFile':
+        """What `write`, or `Statistics.save`, wrote; InputError if it is damaged or something else."""
         return cls(str(path), *Statistics.load_with_facts(path))
 
     def write(self, path) -> None:
+        """To `path`, whole or not at all; InputError if it cannot be written."""
         self.statistics.save(path, self.psi, self.parts)
 
     def merge(self, other: 'StatisticsFile', repeated: bool = False) -> 'StatisticsFile':

@@ -18,7 +18,10 @@ import torch
 import main
 import models
 import utils.model_state
+from models.gdumb import Gdumb
+from models.joint import Joint
 from models.utils.continual_model import ContinualModel
+from scroll import adaptation
 from tests.conftest import ROOT, files_below, refused
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import few_digits  # noqa: F401
@@ -36,13 +39,15 @@ class Killed(BaseException):
 
 
 class Reaper:
-    """Kills at the n-th of the moments that it watches: steps, ends of tasks, evaluations, writes of checkpoints and rows."""
+    """Kills at the n-th of the moments that it watches: steps, also of a fit or an adaptation, ends of tasks, evaluations, writes
+    of checkpoints and rows."""
 
     def __init__(self, monkeypatch):
         self.left, self.moments = None, 0
         for place, name in ((ContinualModel, 'meta_observe'), (ContinualModel, 'meta_end_task'), (ContinualModel, 'meta_begin_task'),
                             (ContinualModel, 'meta_end_eval'), (ContinualModel, 'meta_end_epoch'), (checkpoints.os, 'replace'),
-                            (checkpoints.torch, 'save'), (results, '_write')):
+                            (checkpoints.torch, 'save'), (results, '_write'), (adaptation._Trainee, 'update'), (Gdumb, 'loss_of'),
+                            (Joint, 'learn')):
             monkeypatch.setattr(place, name, self.watched(getattr(place, name)))
 
     def watched(self, function):

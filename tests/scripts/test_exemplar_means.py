@@ -1,5 +1,5 @@
 """The appendix's experiment: herding keeps the class mean better than chance does, a hash buffer knows no schedule."""
-import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,6 @@ from scripts import exemplar_means as script
 from scroll.embedding import quantise, sample_keys
 from scroll.exemplars import herding_order
 from scroll.statistics import GRID
-from utils.commands import run_command
 
 N, B1, B2, SHUFFLES = 120, 15, 20, 12
 FEATURES = quantise(np.maximum(np.random.default_rng(0).normal(0.3, 1, (N, 10)), 0))
@@ -23,17 +22,9 @@ def table() -> pd.DataFrame:
 
 
 @pytest.fixture
-def call(monkeypatch, capsys, tiny_weights, tmp_path):
-    """call(*words): (exit code, stdout, stderr) of the command on the digits."""
-    def run(*words):
-        flags = '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path
-        monkeypatch.setattr(sys, 'argv', ['exemplar_means.py', *map(str, (*flags, *words))])
-        try:
-            code = run_command(script.main)
-        except SystemExit as stop:                  # argparse's own
-            code = stop.code
-        return code, *capsys.readouterr()
-    return run
+def call(on_digits):
+    """call(*words): (exit code, stdout, stderr) of the command."""
+    return partial(on_digits, script)
 
 
 def ends(table, strategy: str) -> pd.Series:

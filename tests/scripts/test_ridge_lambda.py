@@ -1,5 +1,5 @@
 """The table of lambdas: right numbers, right marks, and a test set that chooses nothing."""
-import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,24 +10,15 @@ from scroll.predictors import ridge
 from scroll.ridge_lambda import choose_lambda, gcv, left_out, spectrum
 from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream
-from utils.commands import run_command
 
 TRAIN = make_stream(np.random.default_rng(0).integers(0, 3, 90), dim=6)[:2]
 TEST = make_stream(np.random.default_rng(1).integers(0, 3, 50), dim=6, seed=1)[:2]
 
 
 @pytest.fixture
-def call(monkeypatch, capsys, tiny_weights, tmp_path):
-    """call(*words): (exit code, stdout, stderr) of the command on the digits."""
-    def run(*words):
-        flags = '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path
-        monkeypatch.setattr(sys, 'argv', ['ridge_lambda.py', *map(str, (*flags, *words))])
-        try:
-            code = run_command(script.main)
-        except SystemExit as stop:                  # argparse's own
-            code = stop.code
-        return code, *capsys.readouterr()
-    return run
+def call(on_digits):
+    """call(*words): (exit code, stdout, stderr) of the command."""
+    return partial(on_digits, script)
 
 
 def chosen(rows, by: str) -> float:
