@@ -96,7 +96,7 @@ def _has_run(path: Path, content: bytes, run: str) -> bool:
 
 def _whole(path: Path, content: bytes) -> int:
     """Length of the content without a last row that is not whole: one that ends inside quotes, or without a line's end."""
-    if content.endswith(b'\n') and content.count(b'"') % 2 == 0:
+    if content.endswith(b'\n') and _closed(content):
         return len(content)
     next(_records(path, content), [])
     lines = list(io.StringIO(content.decode('utf-8', 'surrogateescape'), newline=''))
@@ -112,6 +112,14 @@ def _whole(path: Path, content: bytes) -> int:
     except (csv.Error, IndexError):
         torn = True
     return len(content) - torn * len(''.join(last).encode('utf-8', 'surrogateescape'))
+
+
+def _closed(content: bytes) -> bool:
+    """Whether quotes surely are where a writer puts them, around cells and doubled within, and none is open at the end."""
+    first, *pieces = content.split(b'"')
+    outside = [first, *pieces[1::2]]
+    return (len(pieces) % 2 == 0 and all(piece[-1:] in b',\n' for piece in outside[:-1])
+            and all(piece[:1] in b',\r\n' for piece in outside[1:]))
 
 
 def _mended(path: Path) -> bytes:

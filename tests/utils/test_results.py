@@ -217,6 +217,16 @@ def test_of_any_beginning_of_a_file_the_whole_rows_are_read(tmp_path_factory, ro
     assert read_rows(path) == [*whole[:count], dict(task1='-1', notes='x')]
 
 
+@pytest.mark.parametrize('torn', [b'2,"open\r\n', b'2,"a ""b""\r\n', b'2,"a"" b\n'])
+def test_a_quote_within_a_cell_does_not_hide_one_that_is_open(tmp_path, torn):
+    """Somebody's editor left it there; with it, the number of quotes is even though the last cell is not closed."""
+    whole = b'task1,notes\r\n1,6" x\r\n'
+    (tmp_path / FILE).write_bytes(whole + torn)
+    append_row(tmp_path, dict(task1=3, notes='new'))
+    assert [list(row.values()) for row in read_rows(tmp_path / FILE)] == [['1', '6" x'], ['3', 'new']]
+    assert (tmp_path / 'mean_accs.torn').read_bytes() == torn + b'\n'
+
+
 @pytest.mark.parametrize('content', [b'\x89PNG\r\n\x1a\n\0\xff\xfe', b'task1,task1\r\n1,2\r\n', b'task1\r\n1,2,3\r\n',
                                      b'task1\n"' + b'x' * 200_000])
 def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
