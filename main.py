@@ -179,6 +179,7 @@ def initialize(args=None):
     from backbone import get_backbone, weights
     from datasets import get_dataset
     from models import get_model
+    from scroll.embedding import state_digest
     from utils.conf import base_path, choose_devices, get_checkpoint_path, results_folder, set_random_seed
     from utils.results import check_writable
     from utils.speed import arrange, optimise, reuse_memory, split_among_gpus
@@ -198,8 +199,10 @@ def initialize(args=None):
     net = get_backbone(args)
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)
+    psi_digest = state_digest(net)
     optimise(net, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
+    model.psi_digest = psi_digest
     arrange(model)
     if args.distributed == 'dp':
         split_among_gpus(model, devices)

@@ -264,9 +264,9 @@ class ScrollModel(ContinualModel):
         learner, adapted = self.learner, self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
         row = dict(processes=self.world.size, online_accuracy=online, adapted_accuracy=None, statistics_digest=learner.digest(),
-                   online_digest=learner.predictor().digest(), psi_digest=self.embedder.psi_digest,
-                   embedding_digest=self.embedder.digest, buffered=0, buffer_digest=None, adapted_digest=None,
-                   adapted_mode=None, initial_scale=None, final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
+                   online_digest=learner.predictor().digest(), embedding_digest=self.embedder.digest, buffered=0,
+                   buffer_digest=None, adapted_digest=None, adapted_mode=None, initial_scale=None, final_scale=None,
+                   ridge_lambda_used=learner.ridge_lambda_)
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
         if adapted is not None:

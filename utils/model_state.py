@@ -24,7 +24,7 @@ from torch import nn
 
 from utils.errors import UserError
 
-_NOT_LEARNED = {'args', 'dataset', 'loss', 'normalization_transform', 'device', 'training'}
+_NOT_LEARNED = {'args', 'dataset', 'loss', 'normalization_transform', 'device', 'training', 'psi_digest'}
 _PLAIN = (bool, int, float, str, type(None))
 _CONSTANTS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, functools.partial, range,
               slice, enum.Enum, torch.device, torch.dtype, torch.layout, torch.memory_format, np.dtype, np.ufunc, re.Pattern,

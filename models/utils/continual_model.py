@@ -40,13 +40,15 @@ class ContinualModel(nn.Module):
         net, loss, args, transform, dataset, device, opt; N_CLASSES (num_classes), N_TASKS (n_tasks), SETTING,
         cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a task ends;
         n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the first task;
-        task_iteration, epoch_iteration: batches seen in this task and epoch.
+        task_iteration, epoch_iteration: batches seen in this task and epoch;
+        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None where nobody said.
     """
     NAME: str
     COMPATIBILITY: list
     AVAIL_OPTIMS = ['sgd', 'adam', 'adamw']
     RAW_STREAM = RAW_NOT_AUG = ONLINE = False
     REFUSED_FLAGS, TRANSIENT = {}, ()
+    psi_digest = None
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__()

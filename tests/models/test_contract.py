@@ -1,4 +1,5 @@
 """What every method must do, whatever it is: run on each schedule it declares, see no label of the future, keep to |M|, ..."""
+import argparse
 import functools
 import io
 
@@ -8,6 +9,8 @@ import torch
 
 import main
 import models
+from backbone import get_backbone, weights
+from scroll.embedding import state_digest
 from tests.conftest import refused
 from utils.model_state import load_model_state, model_state
 from utils.training import train
@@ -96,6 +99,16 @@ def test_each_method_runs_on_class_splits(start, method, stream):
     assert model.current_task == dataset.N_TASKS and kept(model) <= BUFFER
     logits = predictions(model, dataset)
     assert logits.shape == (40, 10) and not torch.isnan(logits).any()
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_each_method_s_row_says_which_psi_it_began_with(start, method, tiny_weights):
+    """The same weights, the same digest, whatever the method then made of them."""
+    about = weights.load(tiny_weights)
+    net = get_backbone(argparse.Namespace(backbone=about.backbone, num_classes=3, **about.options))
+    assert state_digest(net) != start(method)[0].psi_digest
+    about.load_into(net)
+    assert state_digest(net) == train(*start(method, '--n_splits', '2'))['psi_digest']
 
 
 @pytest.mark.parametrize('method', TASK_FREE)
