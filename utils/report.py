@@ -136,8 +136,8 @@ def _at_the_end(record: Record, which: int) -> dict:
 def _about(model, record: Record) -> dict:
     return dict(**{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
                 images_per_second=round(record.images / max(record.seconds['stream'], 1e-9), 1),
-                peak_memory_mb=_peak_memory(), peak_gpu_memory_mb=_peak_gpu_memory(model.device), **versions(), psi_digest=model.psi_digest,
-                run=record.run, finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
+                peak_memory_mb=_peak_memory(), peak_gpu_memory_mb=_peak_gpu_memory(model.device), **versions(),
+                psi_digest=model.psi_digest, run=record.run, finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
 
 
 def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
