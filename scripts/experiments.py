@@ -210,7 +210,7 @@ def matching_rows(cell: Cell, rows: list) -> list:
     does not bear on results. Where the command cannot be understood here (its weights are not on this machine), flags decide.
     """
     found = [row for row in rows if all(_agrees(name, value, row) for name, value in cell.flags.items() if name not in FREE)
-             and all(_agrees(name, cell.flags[name], row) for name in ('n_splits', 'schedule') if name in cell.flags)]
+             and _same_stream(cell, row)]
     if found:
         arguments = _arguments(tuple(cell.command(0)[1:]))
         if arguments is None:
@@ -231,6 +231,13 @@ def _arguments(words: tuple):
     except UserError:
         return None
     return {name: value for name, value in arguments.items() if name not in FREE}
+
+
+def _same_stream(cell: Cell, row: dict) -> bool:
+    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any split into whole classes."""
+    named = [name for name in ('n_splits', 'schedule') if name in cell.flags]
+    return all(_agrees(name, cell.flags[name], row) for name in named) if named else \
+        bool(re.fullmatch(r'split:\d+', row.get('schedule', '')))
 
 
 def _agrees(name: str, value, row: dict) -> bool:

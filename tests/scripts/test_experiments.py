@@ -259,6 +259,13 @@ def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights):
     assert matching_rows(cell, [{**right[0], 'bn': ''}])            # of before there was the flag
 
 
+def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(tiny_weights):
+    cell = Cell('r', 'c', dict(model='joint', dataset='seq-digits', weights=tiny_weights), None)
+    rows = [row_of(cell, seed=i, schedule=schedule) for i, schedule in
+            enumerate(['split:5', 'split:10', 'gaussian', 'imbalanced:5', 'split:5,batch=2', ''])]
+    assert matching_rows(cell, rows) == rows[:2]
+
+
 def test_of_rows_with_one_seed_the_newest_counts(tiny_weights):
     cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
     rows = [row_of(cell, seed=seed, final_accuracy=a, finished=f'2026-01-{day}') for seed, a, day in
