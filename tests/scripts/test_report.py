@@ -1,6 +1,7 @@
 """Reports: means, deviations and p-values agree with hand and scipy; empty cells stay empty; claims get the verdict they deserve."""
 import csv
 import re
+import shutil
 import sys
 
 import numpy as np
@@ -122,6 +123,33 @@ def test_committed_rows_make_the_same_pages_without_results_files(experiment, ma
     rows = list(csv.DictReader(text.splitlines()))
     assert len(rows) == 13 and rows[0]['row'] == 'ER' and rows[0]['column'] == TWO and {r['weights'] for r in rows} == {'tiny'}
     assert {'buffer_size', 'git_commit', 'torch', 'online_digest', 'seed', 'lr'} <= set(rows[0])
+
+
+def test_a_readme_repeats_a_table_as_it_is(experiment, make, tmp_path):
+    readme, page = tmp_path / 'README.md', tmp_path / 'out' / 'tables' / 'some.md'
+    around = ('# Title\n\n<!-- copy of {} -->\n\n', '\n\n<!-- end of copy -->\n\n| a | b |\n')
+    for name, others in (('out/tables/some.md', ''), ('out/tables/none.md', '| as | it was |')):
+        before, after = around[0].format(name), around[1]
+        readme.write_text(f'{before}| as | it was |{after}', encoding='utf-8')
+        write_runs(tmp_path / 'data', experiment, VALUES)
+        make('--collect', '--base_path', tmp_path / 'data')
+        table = [line for line in page.read_text(encoding='utf-8').split('## ')[0].splitlines() if line.startswith('|')]
+        assert 'Bound' in table.pop(2) and '90.0' in table.pop(2)       # nobody has run it
+        table = '\n'.join(table)
+        assert readme.read_text(encoding='utf-8') == f'{before}{others or table}{after}'
+    make()
+    assert readme.read_text(encoding='utf-8') == f'{before}{others}{after}'
+
+
+def test_the_readme_of_this_project_is_up_to_date(tmp_path):
+    """Its front table is the one that the committed rows make."""
+    shutil.copytree(ROOT / 'results' / 'tables', tmp_path / 'results' / 'tables')
+    shutil.copy(ROOT / 'README.md', tmp_path)
+    text = (ROOT / 'README.md').read_text(encoding='utf-8')
+    copies = re.findall('<!-- copy of (.*) -->', text)
+    assert copies == ['results/tables/table_1_cifar.md'] and text.count('<!-- end of copy -->') == 1
+    report.update_copies(tmp_path / 'README.md')
+    assert (tmp_path / 'README.md').read_text(encoding='utf-8') == text
 
 
 def test_newer_runs_replace_and_runs_of_other_arguments_leave(experiment, make, tmp_path):
