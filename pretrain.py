@@ -154,10 +154,10 @@ def train(args, checkpoint: Path) -> None:
     """Read the images, learn epoch by epoch, write the weights."""
     import torch
 
+    from backbone import pretraining
     from datasets.utils.readers import mini_split
     from scroll.images import Preprocessing
     from scroll.randomness import stream_seed
-    from utils import pretraining
     from utils.conf import choose_devices
 
     device = choose_devices(args.device)[0]

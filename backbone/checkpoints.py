@@ -15,10 +15,7 @@ What fits neither keeps its name, and the check against the backbone reports it.
 normalised, it is what the architecture's published weights expect.
 """
 import argparse
-import os
-import pickle
 import re
-import zipfile
 from collections import Counter
 from typing import NamedTuple
 
@@ -27,6 +24,7 @@ import torch
 
 from utils import safe_pickle
 from utils.errors import UserError
+from utils.torch_files import IGNORED, load_torch
 
 HALF = ((0.5,) * 3, (0.5,) * 3)                                                                     # [0, 1] -> [-1, 1]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -58,11 +56,6 @@ BYOL = Architecture('resnet50-byol', 'width', 224, IMAGENET)
 MAMMOTH_INPUT = {'seq-cifar10': (32, CIFAR10), 'seq-cifar100': (32, CIFAR100), 'seq-tinyimg': (64, TINY_IMAGENET)}
 
 _HIDDEN_OPTIONS = {'stem_padding': (1, 2), 'stride_on': ('3x3', '1x1')}         # of our backbones; no tensor shows them
-
-IGNORED = {         # why a tensor of a state dict is not needed: its name
-    'batch counter': re.compile(r'(.*\.)?num_batches_tracked'),
-    'classifier': re.compile(r'(classifier|fc|linear)\..*|.*cls.*'),
-}
 _MOST_NUMBERS = 10 ** 9
 _PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
 _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'         # the number that opens files of torch before 1.6
@@ -110,31 +103,6 @@ def read(path) -> Checkpoint:
         return from_state_dict(*_state_dict(content))
     except UserError as error:
         raise UserError(f'{path}: {error}') from error
-
-
-def load_torch(path):
-    """What `torch.save` wrote, as plain data and tensors."""
-    if torch.__version__ < (2, 6):
-        raise UserError(f'{path}: opening it without running what it names needs torch 2.6 or later; this is {torch.__version__}')
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                if sum(entry.file_size for entry in archive.infolist()) > os.stat(path).st_size:
-                    raise ValueError('its content is compressed, which torch does not do')
-        with torch.serialization.safe_globals([argparse.Namespace, (_PickledBuffer, 'utils.buffer.Buffer'),
-                                               *safe_pickle.torch_globals()]):
-            return torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as error:      # damaged files raise almost anything
-        named = re.search(r'GLOBAL (\S+)', str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        reason = f'it names {named[1]}, which is not plain data' if named else f'damaged? {type(error).__name__}: {error}'
-        raise UserError(f"{path}: not a checkpoint of plain data ({' '.join(reason.split())[:300]})") from error
-
-
-class _PickledBuffer:
-    """Stands for the buffer in a checkpoint of Mammoth's `old_pickle` kind, which is not needed."""
-
-    def __setstate__(self, state):
-        pass
 
 
 def _state_dict(content) -> tuple:

@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pretrain
-from backbone import weights
+from backbone import pretraining, weights
 from backbone.resnet18 import ResNet18
 from pretrain import SHARED
 from tests.conftest import ROOT, files_below, python, quick, refused
 from tests.utils.test_safe_pickle import dump
-from utils import pretraining
 from utils.errors import UserError
 
 KEPT = ['n00000001', 'n99999999']

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-from backbone.checkpoints import IGNORED, load_torch
 from utils import to_parsable_obj
 from utils.checkpoints import write
 from utils.conf import warn_once
 from utils.errors import UserError
 from utils.run_state import Incomplete, Position
+from utils.torch_files import IGNORED, load_torch
 
 _OF_THE_RUN = {     # arguments that say how a run goes, not what it is: another one does not inherit them
     'start_from', 'stop_after', 'loadcheck', 'savecheck', 'ckpt_name', 'checkpoint_path', 'checkpoint_every', 'resume',

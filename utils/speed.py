@@ -3,7 +3,6 @@ import ctypes
 
 import torch
 
-from backbone import StagedBackbone
 from utils.errors import UserError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _MOST_ON_HEAP = -1, -3, 32 << 20       # malloc.h; glibc takes no more
@@ -24,14 +23,14 @@ def reuse_memory() -> None:
 
 
 def arrange(model) -> None:
-    """Let the networks that a method trains on a CPU keep the channels of a pixel together (`StagedBackbone.channels_last`).
+    """Let networks that a method trains on a CPU keep the channels of a pixel together, where they can (`StagedBackbone`).
 
     A method that trains none, as SCROLL, says itself how psi is laid out: that is part of what its digests promise. On GPUs
     float32 gains nothing.
     """
     if model.opt is not None and model.device.type == 'cpu':
         for module in model.modules():
-            if isinstance(module, StagedBackbone):
+            if hasattr(module, 'channels_last'):
                 module.channels_last = True
 
 
