@@ -31,6 +31,7 @@ from utils.results import FILE, read_rows
 FOLDER = ROOT / 'experiments'
 KINDS = ('table', 'figure')
 METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy')
+SETTINGS = ('class-il', 'general-continual')        # of tasks that bring classes, and of streams without tasks
 _KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims', 'commands', 'values', 'x'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 # What changes where, how fast or how wordily a run goes, but not its result; and where its values come from.
@@ -199,8 +200,9 @@ def lower(column: str) -> str:
 
 
 def results_rows(base_path, results_path='results/') -> list:
-    """All rows of all class-incremental results files below it, text values."""
-    return [row for path in sorted((Path(base_path) / results_path / 'class-il').rglob(FILE)) for row in read_rows(path)]
+    """All rows of all results files below it that have accuracies among all classes, text values."""
+    folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
+    return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
 
 
 def matching_rows(cell: Cell, rows: list) -> list:

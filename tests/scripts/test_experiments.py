@@ -284,5 +284,7 @@ def test_results_are_read_from_all_methods_and_data_sets(tmp_path):
     for dataset, model in (('a', 'x'), ('a', 'y'), ('b', 'x')):
         append_row(tmp_path / 'out' / 'class-il' / dataset / model, dict(model=model, dataset=dataset))
     append_row(tmp_path / 'out' / 'task-il' / 'a' / 'x', dict(model='other'))
-    assert [(row['dataset'], row['model']) for row in results_rows(tmp_path, 'out')] == [('a', 'x'), ('a', 'y'), ('b', 'x')]
+    append_row(tmp_path / 'out' / 'general-continual' / 'a' / 'x', dict(model='x', dataset='of a stream without tasks'))
+    assert [(row['dataset'], row['model']) for row in results_rows(tmp_path, 'out')] == [
+        ('a', 'x'), ('a', 'y'), ('b', 'x'), ('of a stream without tasks', 'x')]
     assert results_rows(tmp_path / 'nowhere') == []
