@@ -31,7 +31,7 @@ LEVEL = 0.05
 SUPPORTED, CONTRADICTED, UNDECIDED = 'supported', 'contradicted', 'cannot tell'
 KINDS = dict(higher='lower', near='to', same='as')
 _MORE = {'says', 'rows', 'columns', 'within', 'of'}
-_HARDWARE = ('git_commit', 'torch', 'device')
+_MACHINE = ('torch', 'device', 'num_threads')          # what else the last bits of f* depend on
 
 
 @dataclass(frozen=True)
@@ -170,13 +170,20 @@ def _near(seeds: list, n_pairs: int, within: float) -> tuple:
 
 
 def _same(seeds: list, n_pairs: int, _) -> tuple:
-    largest = max(abs(a - b) for a, b, *_ in seeds)
-    comparable = [digests for _, _, first, second in seeds if all(first.get(k) == second.get(k) for k in _HARDWARE)
+    alike = [pair for pair in seeds if _agree(*pair[2:], _MACHINE)]
+    if not alike:
+        return UNDECIDED, 0, 'no rows of one kind of machine'
+    largest = max(abs(a - b) for a, b, *_ in alike)
+    comparable = [digests for *_, first, second in alike if _agree(first, second, ['git_commit'])
                   and all(digests := (_digest(first), _digest(second)))]
     equal = sum(a == b for a, b in comparable)
     verdict = SUPPORTED if largest == 0 and equal == len(comparable) else CONTRADICTED
-    words = f'largest difference {largest:g} over {len(seeds)} seed{"s" * (len(seeds) > 1)}'
+    words = f'largest difference {largest:g} over {len(alike)} seed{"s" * (len(alike) > 1)}'
     return verdict, -largest - (equal < len(comparable)), f'{words}, digests equal in {equal} of {len(comparable)}'
+
+
+def _agree(first: dict, second: dict, names) -> bool:
+    return all((first.get(name) or '') == (second.get(name) or '') for name in names)
 
 
 def _digest(row: dict) -> str:

@@ -31,7 +31,7 @@ from utils.results import read_rows  # noqa: E402
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
 # Of this machine or of this one run; the rest is kept.
-_LEFT_OUT = FREE - {'seed', 'device', 'schedule', 'n_splits', 'model_config', 'code_optimization', 'distributed'}
+_LEFT_OUT = FREE - {'seed', 'device', 'num_threads', 'schedule', 'n_splits', 'model_config', 'code_optimization', 'distributed'}
 _COPY = re.compile(r'(?<=<!-- copy of )(\S+)( -->\n\n).*?(?=\n\n<!-- end of copy -->)', re.S)
 _NOTHING = re.compile(r'\|.*\| ours \|[ |]*')
 _LEFT_OUT_TOO = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')

@@ -309,6 +309,16 @@ def test_digests_of_different_commits_are_not_compared(experiment):
     assert verdict == 'supported' and 'digests equal in 0 of 0' in evidence
 
 
+@pytest.mark.parametrize('what', ['torch', 'device', 'num_threads'])
+def test_bits_are_compared_within_one_kind_of_machine(experiment, what):
+    """Sums that are made in another order differ in their last bits, and one prediction in ten thousand with them."""
+    more = {'2_split': {what: '1'}, '5_split': {what: '2'}}
+    values = {('SCROLL', TWO): [70, 71], ('SCROLL', FIVE): [70.01, 71]}
+    verdict, evidence = verdicts(experiment, values, SAME, **more)[0]
+    assert verdict == 'cannot tell' and 'no rows of one kind of machine' in evidence
+    assert verdicts(experiment, values, SAME)[0][0] == 'contradicted'
+
+
 @pytest.mark.parametrize('change, words', [
     (dict(says=None), ['says']), (dict(lower=None), ['lower']), (dict(extra=1), ['extra']), (dict(rows='ER'), ['rows', 'both']),
     (dict(lower=dict(columns=TWO)), ['rows', 'both']), (dict(lower=dict(rows='Nobody')), ['Nobody']), (dict(within=1), ['within']),
