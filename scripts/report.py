@@ -96,7 +96,7 @@ class Report:
         full = {Path(w).stem: w for w in (weights, *(cell.flags.get('weights') for cell in self.get(name).cells)) if w}
         committed = [{**row, 'weights': full.get(row['weights'], row['weights'])}       # they have no paths
                      for cell in self._rows(label).values() for row in cell]
-        found = collect(self.get(name), rows + committed, weights)
+        found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
         kept = {_identity(row) for row in found}
         gone = sum(_identity(row) not in kept for row in committed)
         if gone:

@@ -64,7 +64,7 @@ def run_of(cell, seed: int, accuracy: float, **more) -> dict:
     """A row as a run of the cell would leave it."""
     import main
     args = vars(main.parse_args(cell.command(seed)[1:]))
-    return {**args, 'schedule': f"split:{args['n_splits']}", 'final_accuracy': accuracy, 'finished': f'2026-01-0{seed + 1}', 'host': 'secret',
+    return {**args, 'schedule': f"split:{args['n_splits']}", 'final_accuracy': accuracy, 'finished': f'2026-01-0{seed + 1}', 'host': 'secret', 'num_threads': 1,
             'git_commit': 'c' * 40, 'torch': '9.9', 'device': 'cpu', 'task1': 1.0, **more}
 
 
@@ -123,6 +123,18 @@ def test_committed_rows_make_the_same_pages_without_results_files(experiment, ma
     rows = list(csv.DictReader(text.splitlines()))
     assert len(rows) == 13 and rows[0]['row'] == 'ER' and rows[0]['column'] == TWO and {r['weights'] for r in rows} == {'tiny'}
     assert {'buffer_size', 'git_commit', 'torch', 'online_digest', 'seed', 'lr'} <= set(rows[0])
+
+
+def test_what_results_files_know_in_addition_is_taken_in(experiment, make, tmp_path):
+    """Rows that were committed when fewer of their columns were kept."""
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    make('--collect', '--base_path', tmp_path / 'data')
+    path = tmp_path / 'out' / 'rows' / 'some.csv'
+    whole, rows = path.read_bytes(), list(csv.DictReader(path.read_text().splitlines()))
+    report.write_rows(path, [{name: value for name, value in row.items() if name != 'num_threads'} for row in rows])
+    assert path.read_bytes() != whole
+    make('--collect', '--base_path', tmp_path / 'data')
+    assert path.read_bytes() == whole
 
 
 def test_a_readme_repeats_a_table_as_it_is(experiment, make, tmp_path):
