@@ -44,7 +44,7 @@ def _number(mean: float, deviation, n: int = None) -> str:
 
 def _spread(deviation: float) -> str:
     """One decimal, as in the paper; more where that would make something of it zero."""
-    return f'{deviation:.1f}' if deviation >= 0.05 or deviation == 0 else f'{deviation:.1g}'
+    return f'{deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f'{deviation:.1g}'
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list) -> str:

@@ -108,6 +108,8 @@ def test_summaries_agree_with_numpy_and_leave_nothing_out():
     values = np.random.default_rng(0).normal(50, 5, 7)
     found = tables.summary([dict(a=str(v)) for v in values] + [dict(a='')], 'a')
     assert np.allclose((found.mean, found.deviation, found.n), (values.mean(), values.std(ddof=1), 7))
+    equal = tables.summary([dict(a='45.95'), dict(a='45.95'), dict(a='45.95')], 'a')        # whose deviation is 9e-15
+    assert 0 < equal.deviation < 1e-9 and tables._number(*vars(equal).values()) == '46.0 ± 0.0 (3)'
     assert tables.summary([dict(a='3')], 'a') == tables.Summary(3.0, None, 1) and tables.summary([dict(a='')], 'a') is None
 
 
