@@ -90,10 +90,12 @@ class StagedBackbone(MammothBackbone):
     """A convolutional backbone of a `stem(x)` and stages `layer1`, `layer2`, ...; a map after each.
 
     Attributes:
-        channels_last: let images and maps lie in memory with the channels of a pixel together: the same shapes and, but for
-            rounding, the same values; faster on CPUs. Parameters and gradients stay as they are, and may be viewed flat.
+        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the stage that is given a
+            map of few pixels (there convolutions are faster the usual way): the same shapes and, but for rounding, the same
+            values; faster on CPUs. Parameters and gradients stay as they are, and may be viewed flat.
     """
     channels_last = False
+    FEW_PIXELS = 10 * 10
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) -> the first map (B, C, H', W')."""
@@ -105,7 +107,8 @@ class StagedBackbone(MammothBackbone):
         maps = [self.stem(x)]
         for name, stage in self.named_children():
             if name.startswith('layer'):
-                maps.append(stage(maps[-1]))
+                few = self.channels_last and maps[-1].shape[2:].numel() <= self.FEW_PIXELS
+                maps.append(stage(maps[-1].contiguous() if few else maps[-1]))
         return maps
 
 

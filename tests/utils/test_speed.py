@@ -39,7 +39,7 @@ def step(net, x, y) -> tuple:
 
 def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_flat():
     """In float64 the two layouts differ by rounding alone, which is far below a float32's."""
-    plain, x, y = tiny_net().double(), torch.rand(8, 3, 16, 16, dtype=torch.float64), torch.arange(8) % 3
+    plain, x, y = tiny_net().double(), torch.rand(8, 3, 48, 48, dtype=torch.float64), torch.arange(8) % 3
     model = model_of(copy.deepcopy(plain))
     arrange(model)
     assert model.net.channels_last and not plain.channels_last
@@ -48,7 +48,10 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
     for p in model.net.parameters():
         assert p.view(-1).shape == p.grad.view(-1).shape
     maps = model.net.maps(x)
-    assert all(m.is_contiguous(memory_format=torch.channels_last) and not m.is_contiguous() for m in maps[:-1])
+    few = [given.shape[2:].numel() <= model.net.FEW_PIXELS for given in maps[:-1]]
+    assert True in few and False in few
+    for m, contiguous in zip(maps, [False, *few], strict=True):
+        assert m.is_contiguous() is contiguous and m.is_contiguous(memory_format=torch.channels_last) is not contiguous
     assert all(m.is_contiguous() for m in model.net(x, returnt='full')[1])         # methods of foreign make view them
     for ours, theirs in zip(model.net(x, returnt='full')[1], plain(x, returnt='full')[1], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
