@@ -6,7 +6,7 @@ named on both sides are read side by side. One side may be of another `experimen
 
     higher, lower       the first of each pair has the higher accuracy
     near, to, within    they differ by no more than `within` points
-    same, as            seed by seed they are equal: the accuracy and, of rows of one commit and machine, the digest
+    same, as            seed by seed they are equal: the accuracy, and the digest wherever it can be compared, at least once
 
     - says: SCROLL (Ridge) is above every online baseline
       higher: {rows: SCROLL (Ridge)}
@@ -172,14 +172,14 @@ def _near(seeds: list, n_pairs: int, within: float) -> tuple:
 def _same(seeds: list, n_pairs: int, _) -> tuple:
     alike = [pair for pair in seeds if _agree(*pair[2:], _MACHINE)]
     if not alike:
-        return UNDECIDED, 0, 'no rows of one kind of machine'
+        return UNDECIDED, (0, 0, 0), 'no rows of one kind of machine'
     largest = max(abs(a - b) for a, b, *_ in alike)
-    comparable = [digests for *_, first, second in alike if _agree(first, second, ['git_commit'])
-                  and all(digests := (_digest(first), _digest(second)))]
+    comparable = [(a, b) for *_, first, second in alike if all((a := _digest(first), b := _digest(second)))
+                  and (a == b or _agree(first, second, ['git_commit']))]    # commits may differ in what a digest covers
     equal = sum(a == b for a, b in comparable)
-    verdict = SUPPORTED if largest == 0 and equal == len(comparable) else CONTRADICTED
+    verdict = CONTRADICTED if largest or equal < len(comparable) else SUPPORTED if equal else UNDECIDED
     words = f'largest difference {largest:g} over {len(alike)} seed{"s" * (len(alike) > 1)}'
-    return verdict, -largest - (equal < len(comparable)), f'{words}, digests equal in {equal} of {len(comparable)}'
+    return verdict, (-largest, equal - len(comparable), equal), f'{words}, digests equal in {equal} of {len(comparable)}'
 
 
 def _agree(first: dict, second: dict, names) -> bool:
