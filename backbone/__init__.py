@@ -90,9 +90,10 @@ class StagedBackbone(MammothBackbone):
     """A convolutional backbone of a `stem(x)` and stages `layer1`, `layer2`, ...; a map after each.
 
     Attributes:
-        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the stage that is given a
-            map of few pixels (there convolutions are faster the usual way): the same shapes and, but for rounding, the same
-            values; faster on CPUs. Parameters and gradients stay as they are, and may be viewed flat.
+        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first stage that is
+            given few pixels: the same shapes and, but for rounding, the same values; faster on CPUs. Parameters and gradients
+            stay as they are, and may be viewed flat.
+        FEW_PIXELS: a stage that is given maps of so many pixels or fewer has contiguous ones, with which it is faster.
     """
     channels_last = False
     FEW_PIXELS = 10 * 10

@@ -42,6 +42,7 @@ def measure(psi, images, rounds: int, features: int, peak):
     yield from library.buffers(dim, rounds)
     yield from library.adaptation(psi, images, rounds)
     yield from training.steps(psi, images, rounds, peak)
+    yield from training.mixed_step(psi, images, 2 * rounds, peak)
     yield from training.narrow_step(images, 2 * rounds, peak)
     yield from training.loading(psi, images, rounds, peak)
     yield from training.evaluation(psi, images[:512], rounds, peak)

@@ -102,6 +102,15 @@ def narrow_step(images, rounds, peak) -> list:
                  share=operations(arranged.step) / ours / peak[0], peak='product')]
 
 
+def mixed_step(psi, images, rounds, peak) -> list:
+    """A step of ER with psi, whose stages of few pixels have contiguous maps, beside one with the other layout throughout."""
+    mixed, plain = (make_method('er', *psi, images) for _ in range(2))
+    plain.net.FEW_PIXELS = 0
+    ours, other = fastest(mixed.step, plain.step, rounds=rounds)
+    return [Line('a step of `er`, few pixels contiguous', ours, other, 'none of them contiguous',
+                 share=operations(mixed.step) / ours / peak[0], peak='product')]
+
+
 class Pictures(torch.utils.data.Dataset):
     """The usual pipeline: a PIL image at a time, cropped, flipped, resized, made a tensor and normalised."""
 

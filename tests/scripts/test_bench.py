@@ -14,7 +14,7 @@ from scroll.images import Preprocessing
 from tests.scroll.conftest import tiny_net
 
 STAGES = ('online stage', 'online stage, cached', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation',
-          '`er`', '`derpp`', '`er_ace`', '`mir`', '`gem`', 'reduced-resnet18',
+          '`er`', '`derpp`', '`er_ace`', '`mir`', '`gem`', 'few pixels', 'reduced-resnet18',
           'loader', '0 workers', '2 workers', '8 workers', 'evaluation', '`--help`', 'seq-folder', 'seq-digits',
           '10,000 features', 'a tenth')
 TARGETS = {'adaptation': 1 / 1.5, 'reduced-resnet18': 2 / 3, 'loader': 0.1, 'evaluation': 1 / 0.9, '`--help`': 1.0, 'seq-folder': 5.0,
