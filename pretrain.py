@@ -157,6 +157,7 @@ def train(args, checkpoint: Path) -> None:
     from backbone import pretraining
     from datasets.utils.readers import mini_split
     from scroll.images import Preprocessing
+    from scroll.layout import layout_for
     from scroll.randomness import stream_seed
     from utils.conf import choose_devices
 
@@ -196,7 +197,7 @@ def train(args, checkpoint: Path) -> None:
 
     def augmented(ids, size, generator):
         x = pretraining.augment(images[ids], size, args, generator)
-        return preprocessing.normalise(x).contiguous(memory_format=torch.channels_last)
+        return preprocessing.normalise(x).contiguous(memory_format=layout_for(net))
     batch = pretraining.beside(augmented, device)
     measure, measured = ('unseen', 'unseen classes') if data.unseen else ('held_out', 'held-out images of seen classes')
 

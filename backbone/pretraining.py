@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from backbone import get_backbone_class, weights
 from backbone.widening import widened
 from scroll.images import colour_jitter, random_crop, random_flip, resize
+from scroll.layout import layout_for
 from utils.errors import UserError
 from utils.plugins import keyword_flags
 
@@ -142,9 +143,10 @@ def backbone_options(name: str, width, default_width: int, given: list) -> dict:
 
 
 def make_net(name: str, num_classes: int, options: dict) -> torch.nn.Module:
-    """A fresh network, channels last. UserError if it cannot be made with these options."""
+    """A fresh network in the layout that it is trained in. UserError if it cannot be made with these options."""
     try:
-        return get_backbone_class(name)(num_classes=num_classes, **options).to(memory_format=torch.channels_last)
+        net = get_backbone_class(name)(num_classes=num_classes, **options)
+        return net.to(memory_format=layout_for(net))
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f'--backbone {name} {options}: {error}') from error
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from scroll.errors import InputError
 from scroll.images import Preprocessing, check_images
+from scroll.layout import layout_for
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID
 
@@ -72,7 +73,7 @@ class Embedder:
         dtype: 'float32', or 'bfloat16' (autocast).
         device: where it runs.
         chunk: images per micro-batch; part of the definition of a feature.
-        channels_last: memory layout of the network.
+        channels_last: memory layout of the network, where that is sound for it (`scroll.layout`).
         cache: a folder for features on disk, or None.
 
     Attributes:
@@ -89,7 +90,7 @@ class Embedder:
         if int(chunk) < 1:
             raise InputError(f'chunk {chunk}: expected at least one image')
         self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, torch.device(device), int(chunk)
-        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        self.layout = layout_for(net) if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
         self.net = copy.deepcopy(self.pristine).to(self.device)
         size = preprocessing.input_size

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 
 import main
 from backbone import weights
-from backbone.resnet18 import ResNet18
 from tests.scroll.conftest import tiny_net
 from utils.errors import UserError
 
@@ -36,8 +35,7 @@ def refused(*words: str):
 
 def save_tiny(path, width: int = 4) -> str:
     """A weights file of a tiny seeded network, for images of 16 pixels."""
-    net = tiny_net() if width == 4 else ResNet18(3, width=width)
-    weights.save(path, net, 'resnet18', dict(width=width), 16, (0.5,) * 3, (0.5,) * 3, dict(classes=['n0']))
+    weights.save(path, tiny_net(width=width), 'resnet18', dict(width=width), 16, (0.5,) * 3, (0.5,) * 3, dict(classes=['n0']))
     return str(path)
 
 

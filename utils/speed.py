@@ -3,6 +3,7 @@ import ctypes
 
 import torch
 
+from scroll.layout import layout_for
 from utils.errors import UserError
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _MOST_ON_HEAP = -1, -3, 32 << 20       # malloc.h; glibc takes no more
@@ -31,7 +32,7 @@ def arrange(model) -> None:
     if model.opt is not None and model.device.type == 'cpu':
         for module in model.modules():
             if hasattr(module, 'channels_last'):
-                module.channels_last = True
+                module.channels_last = layout_for(module) == torch.channels_last
 
 
 def optimise(net, level: int) -> None:

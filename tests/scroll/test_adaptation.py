@@ -209,8 +209,9 @@ def test_the_scale_is_learned_with_adapters_and_fixed_with_full_tuning(run, mode
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
-def test_the_loss_falls_on_a_toy_that_can_be_learned(embedder, mode):
+def test_the_loss_falls_on_a_toy_that_can_be_learned(mode):
     """From a random classifier; shown by the loss and by the accuracy on other images."""
+    embedder = Embedder(tiny_net(), PREPROCESSING, chunk=8)
     statistics, buffer = parts(embedder, *toy_images(10))
     settings = Adaptation(mode=mode, iterations=30, minibatch=15, lr=0.1, classifier_lr=1.0, scale=5.0, calibrate=False,
                           augmentation=PLAIN)
@@ -270,7 +271,7 @@ class Dropping(nn.Module):
     """A network that draws random numbers when it is trained."""
     def __init__(self):
         super().__init__()
-        self.body, self.drop = tiny_net(), nn.Dropout(0.5)
+        self.body, self.drop = tiny_net(width=8), nn.Dropout(0.5)
 
     def features(self, x):
         return self.drop(self.body.features(x))

@@ -91,7 +91,7 @@ def test_features_are_the_networks_own(net, channels_last):
     u, keys = embedder(IMAGES)
     np.testing.assert_allclose(u / GRID, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
     np.testing.assert_array_equal(keys, sample_keys(IMAGES))
-    assert embedder.dim == 32
+    assert embedder.dim == 64
 
 
 def test_bfloat16_is_near_float32(net, embedder):
@@ -166,16 +166,16 @@ def test_an_embedder_of_such_a_network_gives_its_features(make, mean):
 
 
 def test_the_digest_tells_apart_all_that_determines_a_feature(net):
-    other = tiny_net()
+    other = tiny_net(width=8)
     with torch.no_grad():
         other.bn1.running_mean[0] += 1e-3
     variants = [Embedder(net, PREPROCESSING, chunk=8), Embedder(other, PREPROCESSING, chunk=8),
-                Embedder(tiny_net(5), PREPROCESSING, chunk=8), Embedder(net, Preprocessing(17), chunk=8),
+                Embedder(tiny_net(5, 8), PREPROCESSING, chunk=8), Embedder(net, Preprocessing(17), chunk=8),
                 Embedder(net, Preprocessing(16, mean=(0.5, 0.5, 0.4)), chunk=8),
                 Embedder(net, PREPROCESSING, 'bfloat16', chunk=8), Embedder(net, PREPROCESSING, chunk=9),
                 Embedder(net, PREPROCESSING, chunk=8, channels_last=False)]
     assert len({e.digest for e in variants}) == len(variants)
-    assert variants[0].digest == Embedder(tiny_net(), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
+    assert variants[0].digest == Embedder(tiny_net(width=8), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
 
 
 def test_the_digest_tells_architectures_of_equal_weights_apart():
@@ -210,7 +210,7 @@ def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
 
 def test_no_images_have_no_features(embedder):
     u, keys = embedder(IMAGES[:0])
-    assert u.shape == (0, 32) and keys.shape == (0,)
+    assert u.shape == (0, 64) and keys.shape == (0,)
 
 
 @pytest.mark.parametrize('settings', [dict(dtype='float16'), dict(dtype=None), dict(chunk=0)], ids=str)

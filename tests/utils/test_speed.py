@@ -8,7 +8,7 @@ import torch
 
 from main import initialize
 from models import get_model_class
-from tests.conftest import refused
+from tests.conftest import refused, save_tiny
 from tests.scroll.conftest import tiny_net
 from utils import speed
 from utils.speed import SplitAmongGPUs, arrange, optimise, reuse_memory, split_among_gpus
@@ -39,7 +39,7 @@ def step(net, x, y) -> tuple:
 
 def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_flat():
     """In float64 the two layouts differ by rounding alone, which is far below a float32's."""
-    plain, x, y = tiny_net().double(), torch.rand(8, 3, 48, 48, dtype=torch.float64), torch.arange(8) % 3
+    plain, x, y = tiny_net(width=8).double(), torch.rand(8, 3, 48, 48, dtype=torch.float64), torch.arange(8) % 3
     model = model_of(copy.deepcopy(plain))
     arrange(model)
     assert model.net.channels_last and not plain.channels_last
@@ -59,14 +59,15 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
 
 @pytest.mark.parametrize('device, trains', [('cuda', True), ('cpu', False)])
 def test_on_gpus_and_where_nothing_is_trained_the_layout_stays(device, trains):
-    model = model_of(tiny_net(), device, trains)
+    model = model_of(tiny_net(width=8), device, trains)
     arrange(model)
     assert not model.net.channels_last
 
 
 @pytest.mark.parametrize('method, more, rearranged', [('er', ['--lr', 0.1], True), ('scroll', [], False)])
 def test_a_run_rearranges_the_networks_that_it_trains(parse, tmp_path, method, more, rearranged):
-    model, _, _ = initialize(parse(method, '--buffer_size', 10, '--device', 'cpu', *more, base_path=tmp_path))
+    flags = ('--buffer_size', 10, '--device', 'cpu', '--weights', save_tiny(tmp_path / 'eight.safetensors', 8))
+    model, _, _ = initialize(parse(method, *flags, *more, base_path=tmp_path))
     assert isinstance(model, get_model_class(method)) and model.net.channels_last is rearranged
 
 

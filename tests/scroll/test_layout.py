@@ -1,0 +1,77 @@
+"""Memory formats: channels-last only where training in it is sound on every CPU."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from scroll.embedding import Embedder
+from scroll.layout import layout_for
+from tests.scroll.conftest import PREPROCESSING, tiny_net
+
+# Heap corruption is silent until something trips over it; glibc's checking allocator looks at each block that is given back.
+CHECKED = '/lib/x86_64-linux-gnu/libc_malloc_debug.so.0'
+TRAIN = '''
+import copy, sys
+import torch
+from backbone.pretraining import make_net, training_flops
+from scroll import Adaptation, Embedder, Preprocessing, Scroll
+from scroll.layout import layout_for
+from tests.scroll.conftest import tiny_net, toy_images
+from utils.speed import arrange
+from types import SimpleNamespace
+
+torch.set_num_threads(1)
+images, labels = toy_images(4, 42)
+x, y = torch.rand(12, 3, 42, 42), torch.from_numpy(labels)
+
+def steps(net, x):
+    for _ in range(3):
+        torch.nn.functional.cross_entropy(net.train()(x), y).backward()
+
+for width in (3, 4, 7, 8):
+    net = make_net('resnet18', 3, dict(width=width))                    # as pretrain.py trains it
+    steps(net, x.contiguous(memory_format=layout_for(net)))
+    net = tiny_net(width=width)                                         # as methods train it
+    model = torch.nn.ModuleList([net])
+    model.opt, model.device = True, torch.device('cpu')
+    arrange(model)
+    steps(net, x)
+    for mode in ('adapters', 'full'):                                   # as f_T is adapted
+        learner = Scroll(Embedder(tiny_net(width=width), Preprocessing(42)), buffer_size=9,
+                         adaptation=Adaptation(mode=mode, iterations=3, minibatch=8, calibrate=False))
+        learner.partial_fit(images, labels).adapt()
+print('sound')
+'''
+
+
+def conv_net(*convs) -> nn.Module:
+    return nn.Sequential(*(nn.Conv2d(*conv) for conv in convs))
+
+
+@pytest.mark.parametrize('convs, sound', [
+    ([(3, 8, 3), (8, 8, 1, 2)], True), ([(3, 20, 3), (20, 40, 1, 2)], True),
+    ([(3, 7, 3), (7, 8, 3)], False), ([(3, 8, 3), (8, 7, 3)], False),      # seven maps, written or read
+    ([(3, 8, 1)], False), ([(3, 8, 5, 2), (8, 64, 3)], True),               # the image's three, read by 1x1, and by 5x5
+    ([], True)])
+def test_channels_last_from_eight_channels_on(convs, sound):
+    assert layout_for(conv_net(*convs)) == (torch.channels_last if sound else torch.contiguous_format)
+
+
+@pytest.mark.parametrize('width, wanted, layout', [(8, True, torch.channels_last), (8, False, torch.contiguous_format),
+                                                   (7, True, torch.contiguous_format)])
+def test_an_embedder_takes_the_layout_that_its_network_allows(width, wanted, layout):
+    assert Embedder(tiny_net(width=width), PREPROCESSING, chunk=8, channels_last=wanted).layout == layout
+
+
+@pytest.mark.parametrize('isa', ['AVX2', 'SSE41'])
+def test_training_keeps_to_its_memory_on_older_cpus(isa):
+    """Pre-training, a method's training and adaptation, with fewer than eight channels and with eight."""
+    env = os.environ | dict(ONEDNN_MAX_CPU_ISA=isa)
+    if Path(CHECKED).exists():
+        env |= dict(LD_PRELOAD=CHECKED, GLIBC_TUNABLES='glibc.malloc.check=3')
+    ended = subprocess.run([sys.executable, '-c', TRAIN], env=env, capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout) == (0, 'sound\n'), ended.stderr[-2000:]
