@@ -67,26 +67,17 @@ def iid(rank, random) -> list:
 
 
 def gaussian(rank, random, sigma) -> list:
-    """The Gaussian schedule as a permutation: classes rise and fall one after the other.
+    """A Gaussian schedule that is a permutation: classes rise and fall one after the other.
 
-    At stream time u in [0, 1) the next sample's class is drawn, among those with samples left, with weights
-    exp(-(u - mu_j)^2 / (2 s^2)), mu_j = (j + 1/2) / K for the j-th class, s = sigma / K; the sample at random. After Shanahan et
-    al. 2021, whose own repeats samples (`gaussian-resample`).
+    Each sample draws its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K for
+    the j-th class and s = sigma / K, and all arrive in the order of their times. So the share of class j among the
+    samples around time t is proportional to N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last. The
+    published schedule (Shanahan et al. 2021; `gaussian-resample`) draws the images of each episode afresh, so that
+    some come often and others never; here every sample comes once, and the stream begins and ends in the tails of
+    the first and the last bells.
     """
-    count, n_classes = len(rank), rank.max() + 1
-    peaks, width = (np.arange(n_classes) + 0.5) / n_classes, sigma / n_classes
-    waiting = [random.permutation(np.flatnonzero(rank == j)) for j in range(n_classes)]
-    left = np.array([len(samples) for samples in waiting])
-    uniform, order = random.random(count), np.empty(count, np.int64)
-    for i in range(count):
-        closeness = np.where(left > 0, -((i / count - peaks) / width) ** 2 / 2, -np.inf)
-        cumulative = np.exp(closeness - closeness.max()).cumsum()          # the nearest peak with samples left has weight 1
-        j = int(np.searchsorted(cumulative, uniform[i] * cumulative[-1], side='right'))
-        if j == n_classes:                                                  # rounding
-            j = int(closeness.argmax())
-        left[j] -= 1
-        order[i] = waiting[j][left[j]]
-    return [order]
+    peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
+    return [np.argsort(peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable')]
 
 
 def gaussian_resample(rank, random, batch, batches, width) -> list:

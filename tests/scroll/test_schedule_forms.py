@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from scroll.schedule_forms import FORMS
 from scroll.schedules import is_task_free, make_schedule, n_splits
@@ -53,6 +54,25 @@ def test_the_seed_fixes_each_form(spec):
 
 def test_single_is_one_sample_at_a_time():
     assert make_schedule('single', LABELS).cuts.tolist() == list(range(601))
+
+
+@pytest.mark.parametrize('seed', [0, 1, 2])
+@pytest.mark.parametrize('sizes, sigma', [([5000] * 10, 0.5), ([500] * 100, 0.5), ([500] * 100, 5), ([4000, 200, 2000, 100], 1)])
+def test_a_gaussian_stream_follows_its_bells_to_the_end(sizes, sigma, seed):
+    """Shares of the classes in each tenth, and in the first and the last hundredth, beside those of the bells there."""
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    arrived = labels[make_schedule(f'gaussian:sigma={sigma}', labels, seed).order]
+    peaks, width = (np.arange(len(sizes)) + 0.5) / len(sizes), sigma / len(sizes)
+    time = np.linspace(-5 * width, 1 + 5 * width, 20001)
+    come = norm.cdf(time[:, None], peaks, width) * sizes                       # of each class, up to each time
+    for start, end in [*((i / 10, (i + 1) / 10) for i in range(10)), (0, 0.01), (0.99, 1)]:
+        at = [np.interp(u * len(labels), come.sum(axis=1), np.arange(len(time))).round().astype(int) for u in (start, end)]
+        expected = (come[at[1]] - come[at[0]]) / (come[at[1]] - come[at[0]]).sum()
+        part = arrived[round(start * len(labels)):round(end * len(labels))]
+        shares = np.bincount(part, minlength=len(sizes)) / len(part)
+        chance = np.sqrt(expected / len(part)).sum()                            # of a sample of that size
+        assert np.abs(shares - expected).sum() / 2 < chance + 0.01
+        assert not shares[expected < 1e-6].any()                                # none where its bell has ended
 
 
 @pytest.mark.parametrize('order', ['label', '9-8-7-6-5-4-3-2-1-0'])
