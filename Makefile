@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: demo test test-slow bench tune tables
+.PHONY: demo test test-slow test-avx2 bench tune tables
 
 .venv/installed: requirements.txt
 	$(PYTHON) -m venv .venv
@@ -22,6 +22,11 @@ test: .venv/installed-dev       ## lint, then the test suite but for its slow te
 
 test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, training runs
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 -m slow
+
+# Other CPUs: oneDNN and torch held to AVX2, on tests that embed, train and adapt.
+test-avx2: .venv/installed-dev
+	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest -q -n 2 -m "not slow" \
+		tests/test_pretrain.py tests/scroll/test_adaptation.py tests/scroll/test_embedding.py tests/models
 
 bench: .venv/installed          ## speed and memory, as ratios; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py
