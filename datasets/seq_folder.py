@@ -1,11 +1,11 @@
-"""A user's own images as a stream: `--data_dir DIR` with `train/<class>/*` and `test/<class>/*`; five tasks by default."""
+"""A user's own images as a stream: `--data_dir DIR` with `train/<class>/` and `test/<class>/`; five tasks by default."""
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from utils.errors import UserError
 
 
 class SequentialFolder(ScheduledDataset):
-    """Images are read once and kept at 84x84; any format Pillow reads."""
+    """Images are read once and kept at 84x84; formats and modes are those of `datasets.utils.image_files`."""
     NAME = 'seq-folder'
     N_CLASSES = 0                       # known once the folder is read
     SIZE = (84, 84)

@@ -9,12 +9,15 @@ import http.client
 import os
 import tarfile
 import urllib.request
-from collections import namedtuple
+from collections import Counter, namedtuple
 from pathlib import Path
 
 import numpy as np
 
+from datasets.utils.image_files import image_files, read_images
+from datasets.utils.image_files import read_image as read_image
 from utils import safe_pickle
+from utils.conf import warn_once
 from utils.errors import UserError
 
 Images = namedtuple('Images', 'train train_labels test test_labels class_names')
@@ -34,7 +37,6 @@ _CIFAR = {
                      test=(('test', 'f0ef6b0ae62326f3e7ffdfab6717acfc'),)),
 }
 _CIFAR_URL = 'https://www.cs.toronto.edu/~kriz/'
-_FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO')     # for EPS Pillow would run a program
 _MINI_TEST_PER_CLASS = 100      # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
 
 
@@ -147,7 +149,7 @@ def mini_split(base_path, split: str):
         lines = [(label, home / 'images' / name) for label, name in lines]
         wnids = sorted({label for label, _ in lines})
         lines.sort(key=lambda line: line[0])
-        images = np.stack([read_image(path, 84) for _, path in lines])
+        images = read_images([path for _, path in lines], 84, home)
         return images, np.array([wnids.index(label) for label, _ in lines], np.int64), wnids
     raise UserError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and images/, into {home}')
 
@@ -174,33 +176,36 @@ def digits() -> Images:
 
 
 def folder(data_dir, size: int) -> Images:
-    """A user's own images, `<data_dir>/{train,test}/<class>/*`, each resized to `size` x `size`."""
+    """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size` x `size`.
+
+    One line says how many files were left out: known to be no images, or beside the folders of the classes.
+    """
     home = Path(data_dir)
-    classes = sorted(p.name for p in (home / 'train').glob('*') if p.is_dir())
+    classes = _class_folders(home / 'train')
     if not classes:
         raise UserError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with images in them')
-    parts = []
+    parts, left_out = [], Counter()
     for part in ('train', 'test'):
-        extra = sorted(p.name for p in (home / part).glob('*') if p.is_dir() and p.name not in classes)
+        extra = [name for name in _class_folders(home / part) if name not in classes]
         if extra:
             raise UserError(f'{home / part / extra[0]}: no such class in train/; classes are {", ".join(classes[:5])} ...')
-        images, labels = [], []
+        left_out['beside the folders of classes'] += sum(p.is_file() for p in (home / part).glob('*'))
+        paths, labels = [], []
         for y, name in enumerate(classes):
-            files = sorted(p for p in (home / part / name).glob('*') if p.is_file() and not p.name.startswith('.'))
+            files, others = image_files(home / part / name)
             if not files:
                 raise UserError(f'{home / part / name}: no images; every class needs at least one in train/ and in test/')
-            images += [read_image(p, size) for p in files]
+            paths += files
             labels += [y] * len(files)
-        parts += [np.stack(images), np.array(labels, np.int64)]
-    return Images(*parts, classes)
+            left_out += others
+        parts += [paths, np.array(labels, np.int64)]
+    if count := left_out.total():
+        kinds = ', '.join(f'{n} {kind}' for kind, n in sorted(left_out.items()) if n)
+        warn_once(f'{home}: {count} files were left out: {kinds}')
+    images = read_images(parts[0] + parts[2], size, home)
+    train = len(parts[0])
+    return Images(images[:train], parts[1], images[train:], parts[3], classes)
 
 
-def read_image(path, size: int) -> np.ndarray:
-    """One image file as uint8 (size, size, 3)."""
-    from PIL import Image
-    try:
-        with Image.open(path, formats=_FORMATS) as image:
-            image = image.convert('RGB')
-            return np.asarray(image if image.size == (size, size) else image.resize((size, size), Image.Resampling.LANCZOS))
-    except Exception as error:              # damaged images raise almost anything
-        raise UserError(f'{path}: not a readable image ({error})') from error
+def _class_folders(home: Path) -> list:
+    return sorted(p.name for p in home.glob('*') if p.is_dir() and not p.name.startswith('.'))

@@ -283,7 +283,7 @@ def test_a_folder_of_grey_and_coloured_images(home):
     assert images.class_names == ['a', 'b']
     assert images.train_labels.tolist() == images.test_labels.tolist() == [0, 0, 0, 1, 1]
     assert images.train.shape == (5, 84, 84, 3) and images.train.dtype == np.uint8
-    assert [image[40, 40].tolist() for image in images.train] == [[1, 2, 3], [0, 0, 0], [255] * 3, [10, 20, 30], [77] * 3]
+    assert [image[40, 40].tolist() for image in images.train] == [[128, 128, 129], [0, 0, 0], [255] * 3, [10, 20, 30], [77] * 3]
 
 
 def test_images_of_a_folder_are_resized(home):

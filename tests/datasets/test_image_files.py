@@ -1,0 +1,272 @@
+"""Image files: every kind of pixel gives the colours that a viewer shows, by hand; what is no image is left out, and said."""
+import os
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets.utils import readers
+from datasets.utils.image_files import image_files, read_image, read_images
+from tests.conftest import refused
+from utils.conf import warn_once
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet():
+    warn_once.cache_clear()
+
+
+def grey(*values) -> list:
+    return [[v] * 3 for v in values]
+
+
+def saved(mode, values, suffix, **options):
+    """Write a row of pixels of a mode with Pillow."""
+    def write(path):
+        image = Image.new(mode, (len(values), 1))
+        image.putdata(values)
+        image.save(path, **options)
+    return suffix, write
+
+
+def of_array(values, dtype, suffix, **options):
+    return suffix, lambda path: Image.fromarray(np.array([values], dtype)).save(path, **options)
+
+
+def palette(suffix, transparency=None, mode='P'):
+    """Four pixels of a palette of red, green and blue: 0, 1, 2, 1."""
+    def write(path):
+        image = Image.new('P', (4, 1))
+        image.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
+        image.putdata([0, 1, 2, 1])
+        if mode == 'PA':
+            image = image.convert('PA')
+            image.putalpha(Image.fromarray(np.array([[255, 0, 102, 255]], np.uint8)))
+        image.save(path, **({} if transparency is None else dict(transparency=transparency)))
+    return suffix, write
+
+
+def png(depth: int, colour: int, pixels: bytes, width: int, transparent: bytes = None):
+    """A row of pixels as the format stores them: Pillow writes no PNG of 2 or 4 bits with a transparent grey, nor colours of 16."""
+    def chunk(name, content):
+        return struct.pack('>I', len(content)) + name + content + struct.pack('>I', zlib.crc32(name + content))
+
+    def write(path):
+        chunks = [chunk(b'IHDR', struct.pack('>IIBBBBB', width, 1, depth, colour, 0, 0, 0))]
+        chunks += [] if transparent is None else [chunk(b'tRNS', transparent)]
+        path.write_bytes(b''.join([b'\x89PNG\r\n\x1a\n', *chunks, chunk(b'IDAT', zlib.compress(b'\0' + pixels)), chunk(b'IEND', b'')]))
+    return '.png', write
+
+
+def tiff(width: int, pixels: bytes, order: str = '<', **tags):
+    """A row of pixels with these tags: Pillow writes no TIFF of 12, or of unsigned 32, bits, nor one where white is zero."""
+    numbers = dict(width=256, height=257, bits=258, photometric=262, place=273, samples=277, length=279, extra=338, kind=339)
+
+    def write(path):
+        entries = dict(width=width, height=1, photometric=1, place=8, samples=1, length=len(pixels)) | tags
+        body = [struct.pack(f'{order}HHIHH', numbers[name], 3, 1, value, 0)
+                for name, value in sorted(entries.items(), key=lambda item: numbers[item[0]])]
+        at = 8 + len(pixels) + len(pixels) % 2
+        head = struct.pack(f'{order}2sHI', b'II' if order == '<' else b'MM', 42, at)
+        path.write_bytes(head + pixels + b'\0' * (at - 8 - len(pixels)) + struct.pack(f'{order}H', len(body)) + b''.join(body) + b'\0' * 4)
+    return '.tif', write
+
+
+FULL = 2 ** 31 - 1
+KINDS = {       # name -> ((suffix, write), expected colours of a row of pixels)
+    'L': (saved('L', [0, 1, 128, 255], '.png'), grey(0, 1, 128, 255)),
+    'RGB': (saved('RGB', [(1, 2, 3), (250, 0, 9)], '.png'), [[1, 2, 3], [250, 0, 9]]),
+    '1': (saved('1', [0, 255], '.png'), grey(0, 255)), '1, BMP': (saved('1', [0, 255], '.bmp'), grey(0, 255)),
+    '1, TIFF': (saved('1', [0, 255], '.tif'), grey(0, 255)),
+    # 65535 -> 255: the nearest of v / 257, so that 128 -> 0.498, 129 -> 0.502, 32768 -> 127.502, 65406 -> 254.498
+    'I;16, PNG': (of_array([0, 128, 129, 32768, 65406, 65535], np.uint16, '.png'), grey(0, 0, 1, 128, 254, 255)),
+    'I;16, TIFF': (of_array([0, 128, 129, 32768, 65406, 65535], np.uint16, '.tif'), grey(0, 0, 1, 128, 254, 255)),
+    'I;16, JPEG 2000': (of_array([0, 257, 65535], np.uint16, '.jp2'), grey(0, 1, 255)),
+    'I;16B, TIFF': (tiff(3, struct.pack('>3H', 0, 514, 65535), '>', bits=16), grey(0, 2, 255)),
+    'I;16, PPM': (of_array([0, 514, 65535], np.uint16, '.pgm'), grey(0, 2, 255)),
+    'PPM up to 1023': (('.pgm', lambda path: path.write_bytes(b'P5 3 1 1023\n' + struct.pack('>3H', 0, 512, 1023))), grey(0, 128, 255)),
+    '12 bits, TIFF': (tiff(2, bytes([0xff, 0xf8, 0x00]), bits=12), grey(255, 128)),          # 4095, 2048
+    'white is zero, TIFF': (tiff(3, struct.pack('<3H', 0, 514, 65535), bits=16, photometric=0), grey(255, 253, 0)),
+    'signed 16, TIFF': (tiff(3, struct.pack('<3h', 0, 16384, 32767), bits=16, kind=2), grey(0, 128, 255)),      # 127.504
+    'I, TIFF': (of_array([0, 2 ** 30, FULL // 255, FULL], np.int32, '.tif'), grey(0, 128, 1, 255)),       # 127.50000006
+    'unsigned 32, TIFF': (tiff(3, struct.pack('<3I', 0, 2 ** 31, 2 ** 32 - 1), bits=32), grey(0, 128, 255)),
+    'I, black': (of_array([0, 0], np.int32, '.tif'), grey(0, 0)),
+    'F': (of_array([0, 0.5, 0.25, 1], np.float32, '.tif'), grey(0, 128, 64, 255)),           # 127.5 to even, 63.75
+    'F, PFM': (of_array([0, 0.25, 1], np.float32, '.pfm'), grey(0, 64, 255)),
+    # over white: (a c + (255 - a) 255) / 255
+    'LA': (saved('LA', [(100, 255), (100, 0), (0, 51), (55, 204)], '.png'), grey(100, 255, 204, 95)),
+    'LA, TIFF': (tiff(2, bytes([55, 204, 9, 0]), bits=8, samples=2, extra=2), grey(95, 255)),
+    'La, TIFF': (tiff(2, bytes([44, 204, 0, 0]), bits=8, samples=2, extra=1), grey(95, 255)),     # times its alpha: 55 * .8
+    'RGBA': (saved('RGBA', [(9, 8, 7, 0), (9, 8, 7, 255), (0, 255, 55, 51)], '.png'), [[255] * 3, [9, 8, 7], [204, 255, 215]]),
+    'RGBA, TIFF': (saved('RGBA', [(9, 8, 7, 0), (0, 255, 55, 51)], '.tif'), [[255] * 3, [204, 255, 215]]),
+    'RGBA, WebP': (saved('RGBA', [(9, 8, 7, 0), (0, 255, 55, 51)], '.webp', lossless=True, exact=True), [[255] * 3, [204, 255, 215]]),
+    'PA': (palette('.tif', mode='PA'), [[255, 0, 0], [255] * 3, [153, 153, 255], [0, 255, 0]]),
+    'P': (palette('.png'), [[255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 255, 0]]),
+    'P, BMP': (palette('.bmp'), [[255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 255, 0]]),
+    'P, one clear': (palette('.png', 1), [[255, 0, 0], [255] * 3, [0, 0, 255], [255] * 3]),
+    'P, half clear': (palette('.png', bytes([51, 0, 255])), [[255, 204, 204], [255] * 3, [0, 0, 255], [255] * 3]),
+    'P, GIF': (palette('.gif', 1), [[255, 0, 0], [255] * 3, [0, 0, 255], [255] * 3]),
+    'L, one clear': (saved('L', [7, 8, 9], '.png', transparency=8), grey(7, 255, 9)),
+    'RGB, one clear': (saved('RGB', [(7, 0, 0), (8, 0, 0)], '.png', transparency=(8, 0, 0)), [[7, 0, 0], [255] * 3]),
+    '1, one clear': (png(1, 0, bytes([0b01000000]), 2, struct.pack('>H', 0)), grey(255, 255)),
+    '2 bits, one clear': (png(2, 0, bytes([0b00011011]), 4, struct.pack('>H', 1)), grey(0, 255, 170, 255)),
+    '4 bits, one clear': (png(4, 0, bytes([0x0f, 0x19]), 4, struct.pack('>H', 1)), grey(0, 255, 255, 153)),
+    '16 bits, one clear': (png(16, 0, struct.pack('>3H', 0, 514, 515), 3, struct.pack('>H', 514)), grey(0, 255, 2)),
+    # of 16 bits Pillow reads the upper 8
+    'RGB of 16 bits': (png(16, 2, struct.pack('>6H', 0, 0x01ff, 0xffff, 0x8000, 0x7fff, 0), 2), [[0, 1, 255], [128, 127, 0]]),
+    'RGB of 16 bits, one clear': (png(16, 2, struct.pack('>6H', 0x1234, 0, 0, 0x4321, 0, 0), 2, struct.pack('>3H', 0x1234, 0, 0)),
+                                  [[255] * 3, [0x43, 0, 0]]),
+    'RGBA of 16 bits': (png(16, 6, struct.pack('>8H', 1, 2, 3, 0, 0, 0, 0, 0x3333), 2), grey(255, 204)),
+    'LA of 16 bits': (png(16, 4, struct.pack('>4H', 7, 0, 0x6464, 0xffff), 2), grey(255, 100)),
+    # 255 - c - k
+    'CMYK': (saved('CMYK', [(0, 0, 0, 0), (255, 0, 0, 0), (0, 0, 0, 255), (10, 20, 30, 0)], '.tif'),
+             [[255] * 3, [0, 255, 255], [0] * 3, [245, 235, 225]]),
+    # R = Y + 1.402 (Cr - 128), B = Y + 1.772 (Cb - 128)
+    'YCbCr': (saved('YCbCr', [(128, 128, 128), (76, 85, 255)], '.tif'), [[128] * 3, [254, 0, 0]]),
+}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_every_kind_of_pixel(tmp_path, kind):
+    (suffix, write), expected = KINDS[kind]
+    path = tmp_path / f'x{suffix}'
+    write(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        got = read_image(path, len(expected))
+    assert got.dtype == np.uint8 and got.tolist() == [expected] * len(expected)        # the row, made as high as it is wide
+
+
+def test_lab_is_seen_as_srgb(tmp_path):
+    """L* of 0, 50.2 and 100 without colour; the middle is ((50.2 + 16) / 116)^3 = .1858 of the light, in sRGB 119.2."""
+    _, write = saved('LAB', [(0, 128, 128), (128, 128, 128), (255, 128, 128)], '.tif')
+    write(tmp_path / 'x.tif')
+    assert np.abs(read_image(tmp_path / 'x.tif', 3)[0].astype(int) - grey(0, 119, 255)).max() <= 1
+
+
+@pytest.mark.parametrize('values, dtype, words', [
+    ([0.5, 1.5], np.float32, ['0.5 to 1.5', 'expected 0 to 1']), ([-0.1, 0.5], np.float32, ['-0.1 to 0.5']),
+    ([0, 200], np.float32, ['0 to 200']), ([0, np.nan], np.float32, ['nan']), ([0, np.inf], np.float32, ['inf']),
+    ([-5, 2 ** 30], np.int32, ['-5 to 1073741824', 'below 0']), ([0, 255], np.int32, ['above 255', '8 or 16 bits']),
+    ([0, 65535], np.int32, ['above 65535'])])
+def test_numbers_for_which_there_is_no_grey_are_refused(tmp_path, values, dtype, words):
+    _, write = of_array(values, dtype, '.tif')
+    write(tmp_path / 'x.tif')
+    with refused(str(tmp_path / 'x.tif'), *words):
+        read_image(tmp_path / 'x.tif', 2)
+
+
+# What a viewer shows of the rows 1 2 and 3 4 (EXIF 2.3, tag 274)
+TURNED = {1: [[1, 2], [3, 4]], 2: [[2, 1], [4, 3]], 3: [[4, 3], [2, 1]], 4: [[3, 4], [1, 2]], 5: [[1, 3], [2, 4]],
+          6: [[3, 1], [4, 2]], 7: [[4, 2], [3, 1]], 8: [[2, 4], [1, 3]], 9: [[1, 2], [3, 4]]}
+
+
+@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.tif', '.webp'])
+@pytest.mark.parametrize('orientation', TURNED)
+def test_images_are_the_right_way_up(tmp_path, orientation, suffix):
+    picture, exif = np.kron(np.array([[50, 100], [150, 200]]), np.ones((16, 16))).astype(np.uint8), Image.Exif()
+    exif[274] = orientation
+    Image.fromarray(picture).convert('RGB').save(tmp_path / f'x{suffix}', exif=exif, **(dict(lossless=True) if suffix == '.webp' else {}))
+    seen = read_image(tmp_path / f'x{suffix}', 32)[8::16, 8::16, 0] / 50
+    assert np.abs(seen - TURNED[orientation]).max() < 0.1
+
+
+def test_an_image_is_turned_before_it_is_made_square(tmp_path):
+    picture, exif = np.zeros((4, 8, 3), np.uint8), Image.Exif()
+    picture[:, 6:], exif[274] = 255, 6                          # the right edge, which is at the bottom of what is seen
+    Image.fromarray(picture).save(tmp_path / 'x.png', exif=exif)
+    seen = read_image(tmp_path / 'x.png', 8)
+    assert seen[:5].max() < 40 and seen[6:].min() > 215
+
+
+@pytest.mark.parametrize('exif', [b'', b'no exif at all', b'Exif\0\0', b'Exif\0\0II*\0\xff\xff\xff\x7f', b'Exif\0\0MM\0*\0\0\0\x08\0\x09\1'])
+def test_damaged_exif_leaves_an_image_as_it_is(tmp_path, exif):
+    Image.new('RGB', (4, 4), (7, 8, 9)).save(tmp_path / 'x.png', exif=exif)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        assert read_image(tmp_path / 'x.png', 4)[2, 2].tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize('suffix', ['.gif', '.tif', '.webp', '.png'])
+def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix):
+    for name in 'ab':
+        frames = [Image.new('RGB', (4, 4), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))]
+        frames[0].save(tmp_path / f'{name}{suffix}', save_all=True, append_images=frames[1:], **(dict(lossless=True) if suffix == '.webp' else {}))
+    Image.new('RGB', (4, 4)).save(tmp_path / 'c.png')
+    paths = [tmp_path / name for name in (f'a{suffix}', f'b{suffix}', 'c.png')]
+    for _ in range(2):
+        assert read_images(paths, 4, tmp_path)[:, 1, 1].tolist() == [[255, 0, 0]] * 2 + [[0] * 3]
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1 and f'{tmp_path}: 2 of 3 images' in err and str(paths[0]) in err
+
+
+# -- which files are images ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path):
+    """train and test of two classes with two images each, one of them two folders down."""
+    for part in ('train', 'test'):
+        for y, name in enumerate('ab'):
+            (tmp_path / part / name / 'deep' / 'deeper').mkdir(parents=True)
+            for i, place in enumerate(('0.png', 'deep/deeper/1.PNG')):
+                Image.new('L', (4, 4), 10 * y + i).save(tmp_path / part / name / place)
+    return tmp_path
+
+
+def test_images_of_sub_folders_belong_to_the_class(home, capsys):
+    images = readers.folder(home, 4)
+    assert images.train_labels.tolist() == images.test_labels.tolist() == [0, 0, 1, 1]
+    assert images.train[:, 0, 0, 0].tolist() == images.test[:, 0, 0, 0].tolist() == [0, 1, 10, 11]
+    assert capsys.readouterr().err == ''
+
+
+def test_what_is_no_image_is_left_out_with_one_line(home, capsys):
+    for name in ('a/Thumbs.db', 'a/.DS_Store', 'b/desktop.ini', 'b/deep/notes.TXT', 'b/deep/labels.json', 'b/labels.csv', 'b/a.xml', 'a/b.txt',
+                 'beside.png'):
+        (home / 'train' / name).write_bytes(b'no image')
+    (home / 'test' / 'a' / '.checkpoints').mkdir()
+    (home / 'test' / '.checkpoints').mkdir()
+    for name in ('a/.checkpoints/0.png', '.checkpoints/0.png'):
+        (home / 'test' / name).write_bytes(b'no image')
+    os.mkfifo(home / 'test' / 'a' / 'pipe.png')
+    (home / 'test' / 'b' / 'deep' / 'back').symlink_to(home / 'test' / 'b')
+    images = readers.folder(home, 4)
+    assert images.class_names == ['a', 'b'] and len(images.train) == len(images.test) == 4
+    line, = capsys.readouterr().err.splitlines()
+    kinds = '1 .csv, 1 .db, 1 .ini, 1 .json, 2 .txt, 1 .xml, 1 beside the folders of classes, 2 hidden, 1 special'
+    assert line.endswith(f'{home}: 11 files were left out: {kinds}')
+    readers.folder(home, 4)
+    assert capsys.readouterr().err == ''
+
+
+@pytest.mark.parametrize('name', ['a/deep/bad.png', 'a/bad.jpeg', 'a/bad', 'a/deep/bad.heic'])
+def test_an_image_that_cannot_be_read_ends_a_run_in_one_line(home, command_line, name):
+    (home / 'train' / name).write_bytes(b'no image')
+    code, _, err = command_line('--model', 'sgd', '--lr', '0.1', '--dataset', 'seq-folder', '--data_dir', home, '--n_splits', '2', '--weights', 'none',
+                                '--base_path', home / 'data')
+    assert code == 2 and len(err.splitlines()) == 1 and str(home / 'train' / name) in err and 'not a readable image' in err
+
+
+def test_a_link_to_an_image_and_to_a_folder_is_followed(home, tmp_path):
+    (home / 'train' / 'a' / 'link.png').symlink_to(home / 'train' / 'b' / '0.png')
+    (home / 'train' / 'a' / 'links').symlink_to(home / 'train' / 'b' / 'deep')
+    assert sorted(readers.folder(home, 4).train[:4, 0, 0, 0].tolist()) == [0, 1, 10, 11]
+    (home / 'train' / 'a' / 'gone.png').symlink_to(home / 'nowhere.png')
+    with refused('gone.png'):
+        readers.folder(home, 4)
+
+
+def test_a_folder_that_cannot_be_read_is_named(home, monkeypatch):
+    listing = os.scandir
+
+    def denied(place):
+        if str(place).endswith('deeper'):
+            raise PermissionError(13, 'Permission denied', str(place))
+        return listing(place)
+    monkeypatch.setattr(os, 'scandir', denied)
+    with refused('deeper', 'Permission denied'):
+        image_files(home / 'train' / 'a')
