@@ -161,14 +161,37 @@ def imbalanced(rank, random, n, ratio) -> list:
 
 
 def from_file(rank, random, path) -> list:
-    """Segments as a text file gives them: on each line the ids of one, separated by blanks; together each sample once."""
+    """Segments as a text file gives them: on each line the ids of one, separated by blanks; in all each sample once.
+
+    Raises:
+        InputError: the first word that is no id, is out of range or comes again, with its line; else what is missing.
+    """
+    count, segments, line_of = len(rank), [], {}
     try:
-        if not Path(path).is_file() or Path(path).stat().st_size > 64 * (len(rank) + 64):
-            raise ValueError(f'expected a file of {len(rank)} ids')
+        if not Path(path).is_file():
+            raise ValueError('there is no such file')
+        if Path(path).stat().st_size > 64 * (count + 64):
+            raise ValueError(f'expected {count} ids')
         lines = Path(path).read_text(encoding='ascii').splitlines()
-        return [np.array(line.split(), np.int64) for line in lines]
-    except (OSError, ValueError, OverflowError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f'{path} is not a list of sample ids, a segment a line ({error})') from error
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        for word in words:
+            if not re.fullmatch('-?[0-9]+', word):
+                raise InputError(f'line {number}: {word[:20]!r} is not a sample id: expected 0 to {count - 1}')
+            i = int(word) if len(word) < 20 else -1
+            if not 0 <= i < count:
+                raise InputError(f'line {number}: {word[:20]} is out of range: sample ids are 0 to {count - 1}')
+            if i in line_of:
+                raise InputError(f'line {number}: {i} is repeated: line {line_of[i]} has it already')
+            line_of[i] = number
+        segments.append(np.array(words, np.int64))
+    missing = [i for i in range(count) if i not in line_of]
+    if missing:
+        some = ', '.join(map(str, missing[:5])) + f' and {len(missing) - 5} more' * (len(missing) > 5)
+        raise InputError(f'{len(missing)} of the {count} sample ids are missing after the last line: {some}')
+    return segments
 
 
 def _main_tasks(n_classes, major, random, deal) -> tuple:

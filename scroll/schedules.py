@@ -91,7 +91,8 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
         batch = values.get('batch') if form.covers == 'repeats' else values.pop('batch')
         parts = [part for part in form.build(rank, random, **values) if len(part)]
     except InputError as error:
-        raise InputError(f'schedule {spec!r}: {error}; {GRAMMAR}') from None
+        hint = '' if options.get('path') else f'; {GRAMMAR}'            # a file has a grammar of its own
+        raise InputError(f'schedule {spec!r}: {error}{hint}') from None
     if not parts:
         raise InputError(f'schedule {spec!r}: no sample is in it; {GRAMMAR}')
     ends = np.concatenate([[0], np.cumsum([len(part) for part in parts])])

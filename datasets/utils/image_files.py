@@ -106,7 +106,7 @@ def _turned(pixels, image):
 
 
 def _rgb(image, raw):
-    """A loaded image as 8-bit RGB, the transparent over white; `raw`: Pillow's name for the pixels of a PNG."""
+    """A loaded image as 8-bit RGB, the transparent over white; `raw`: what a PNG's pixels are to Pillow."""
     from PIL import Image
     if image.mode[0] in 'IF':
         return _grey(image).convert('RGB')

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from scroll.errors import InputError
 from scroll.schedule_forms import FORMS
 from scroll.schedules import is_task_free, make_schedule, n_splits
 from tests.scroll.conftest import quick, refused
@@ -173,13 +174,35 @@ def test_a_file_is_taken_as_it_is(tmp_path):
     assert make_schedule(f'file:{path},batch=2', [0, 0, 1, 1, 1]).cuts.tolist() == [0, 2, 4, 5]
 
 
-@pytest.mark.parametrize('text', ['', '0 1', '0 1 2 3 4 5', '0 1 2 3 3', '0 1 2 3 -1', 'a b', '0 1.5', '9' * 30, '\u00e9'])
-def test_a_file_that_is_no_schedule_is_refused(tmp_path, text):
+def refusal(path, count: int) -> str:
+    """The one line that says why a file is no schedule for so many samples."""
+    with pytest.raises(InputError, match='file:') as caught:
+        make_schedule(f'file:{path}', np.arange(count) // 2)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+@pytest.mark.parametrize('text, words', [
+    ('0 1 2\n\n3 4 1\n', ['line 3: 1 is repeated', 'line 1 has it']), ('0 1\n2 2\n3 4', ['line 2: 2 is repeated', 'line 2 has it']),
+    ('0 1 2\n3 4 5', ['line 2: 5 is out of range', '0 to 4']), ('-1 0 1 2 3 4', ['line 1: -1 is out of range']),
+    ('9' * 30, ['line 1: 99999', 'out of range']), ('9' * 4360, ['line 1: 99999', 'out of range']),
+    ('0 1 2\n3', ['1 of the 5 sample ids are missing', ': 4']), ('', ['5 of the 5', 'missing', ': 0, 1, 2, 3, 4']),
+    ('0 1\na b', ["line 2: 'a' is not a sample id", '0 to 4']), ('0 1.5', ["line 1: '1.5' is not a sample id"]), ('0,1,2,3,4', ["'0,1,2,3,4'"]),
+    ('\u00e9', ['not a list of sample ids']), ('0 ' * 10_000, ['expected 5 ids'])])
+def test_what_is_wrong_with_a_file_is_said_at_its_line(tmp_path, text, words):
     (tmp_path / 'x').write_text(text, encoding='utf-8')
-    with refused('file'):
-        make_schedule(f'file:{tmp_path / "x"}', [0, 0, 1, 1, 1])
-    with refused('nowhere'):
-        make_schedule('file:/nowhere', [0])
+    message = refusal(tmp_path / 'x', 5)
+    assert not [word for word in words if word not in message] and 'a schedule is' not in message and len(message) < 400, message
+
+
+def test_a_long_list_of_missing_ids_is_cut(tmp_path):
+    (tmp_path / 'x').write_text('3 1\n')
+    message = refusal(tmp_path / 'x', 100)
+    assert '98 of the 100 sample ids are missing' in message and message.endswith(': 0, 2, 4, 5, 6 and 93 more')
+
+
+def test_a_file_that_is_not_there_is_named():
+    assert '/nowhere' in refusal('/nowhere', 1) and 'there is no such file' in refusal('/nowhere', 1)
 
 
 @pytest.mark.parametrize('spec', ['gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:0.5', 'gaussian:sigma=x', 'blurry:major=101',
