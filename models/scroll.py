@@ -95,6 +95,8 @@ class ScrollModel(ContinualModel):
         self.net.requires_grad_(False)
         self.world = world()
         agree_on_arguments(args, getattr(dataset, 'schedule', None))
+        if self.world.rank == 0:
+            learned_files.check_writable(args)
         self.embedder = shared_work.shared(make_embedder(self.net, args, dataset, self.device), self.world)
         self.features_of = TestFeatures(self.embedder)
         flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip

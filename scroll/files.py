@@ -1,4 +1,5 @@
 """Files of arrays and a few facts: npz without pickles, written whole or not at all, with a digest of all that they hold."""
+import contextlib
 import hashlib
 import json
 import os
@@ -14,6 +15,8 @@ from scroll.errors import InputError
 def write(path, kind: str, facts: dict, arrays: dict) -> None:
     """Write `path`: to a file beside it first, which takes its place once it is safely on disk.
 
+    Its folder is made, if it is not there.
+
     Args:
         kind: what the file is, and its version: 'scroll-state-1'.
         facts: whatever JSON holds. arrays: of numbers or text, by name.
@@ -24,6 +27,7 @@ def write(path, kind: str, facts: dict, arrays: dict) -> None:
     facts = json.dumps(facts, sort_keys=True)
     side = Path(f'{path}.{os.getpid()}-{os.urandom(4).hex()}.part')         # processes of two machines may have one number
     try:
+        side.parent.mkdir(parents=True, exist_ok=True)          # nothing learned is lost for want of a folder
         with open(side, 'wb') as file:
             np.savez(file, format=kind, facts=facts, sha256=_digest(kind, facts, arrays), **arrays)
             file.flush()
@@ -32,7 +36,8 @@ def write(path, kind: str, facts: dict, arrays: dict) -> None:
     except OSError as error:
         raise InputError(f'{path} cannot be written ({error.strerror})') from error
     finally:
-        side.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):                      # of the write, where there is one
+            side.unlink()
 
 
 def read(path, kind: str) -> tuple:

@@ -7,6 +7,7 @@
 """
 import argparse
 import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +55,27 @@ def check_file_args(args) -> None:
     for flag in ('shard', 'save_statistics', 'save_state'):
         if args.inference_only and getattr(args, flag):
             raise UserError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
-    for flag in ('save_statistics', 'save_state'):
-        path = getattr(args, flag)
-        folder = None if path is None else Path(path) if args.by_class and flag == 'save_statistics' else Path(path).parent
-        if path and (folder.exists() and not folder.is_dir() or folder != Path(path) and Path(path).is_dir()):
-            raise UserError(f'--{flag} {path}: expected a {"folder" if folder == Path(path) else "file in a folder"}')
+    for flag, path, folder in _written(args):
+        if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
+            raise UserError(f'--{flag} {path}: expected a {"folder" if folder == path else "file in a folder"}')
+
+
+def _written(args) -> list:
+    """(flag, its path, the folder that takes files) of each flag that writes."""
+    statistics, state = (path and Path(path) for path in (args.save_statistics, args.save_state))
+    found = [('save_statistics', statistics, statistics if args.by_class else statistics.parent)] if statistics else []
+    return found + ([('save_state', state, state.parent)] if state else [])
+
+
+def check_writable(args) -> None:
+    """UserError, before anything is learned, for a folder that cannot be made or takes no files."""
+    for flag, path, folder in _written(args):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise UserError(f'--{flag} {path}: {folder} takes no files ({error.strerror}): give another') from error
 
 
 def in_shard(images: np.ndarray, text: str) -> np.ndarray:
@@ -97,12 +114,6 @@ def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
     if not hasattr(learner, 'statistics_'):
         raise UserError('this run has seen no sample, so there is nothing to write' +
                         (f': --shard {args.shard} has none of the stream' if args.shard else ''))
-    for path in filter(None, (args.save_statistics, args.save_state)):
-        folder = Path(path) if path == args.save_statistics and args.by_class else Path(path).parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f'{folder} cannot be made ({error.strerror})') from error
     psi = learner.embedder.digest
     if args.save_statistics and args.by_class:
         for label, part in by_class.parts.items():

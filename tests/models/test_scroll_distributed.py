@@ -16,7 +16,7 @@ from models.utils.learned_files import in_shard, shard
 from scroll import InputError, Scroll, unlearn
 from scroll.statistics import Statistics
 from scroll.statistics_files import main as statistics
-from tests.conftest import ROOT, refused
+from tests.conftest import ROOT, files_below, refused
 from utils import distributed
 from utils.distributed import World
 from utils.errors import UserError
@@ -250,6 +250,30 @@ def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
     (tmp_path / 'file').write_text('')
     with refused(*words):
         parse('scroll', *(flag.replace('{tmp}', str(tmp_path)) for flag in flags))
+
+
+@pytest.mark.parametrize('flags', [['--save_statistics', 'deep/down/x.npz'], ['--save_statistics', 'deep/down', '--by_class', '1'],
+                                   ['--save_state', 'deep/down/x.npz']], ids=str)
+def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Scroll, 'learn', lambda *_: pytest.fail('it has learned'))
+    Path('deep').write_text('a file')
+    with refused(*flags[:2], 'deep/down', 'Not a directory'):
+        alone(*flags)
+    Path('deep').unlink()
+    with monkeypatch.context() as patch, refused(*flags[:2], 'deep/down', 'Read-only'):
+        patch.setattr('tempfile.TemporaryFile', read_only)
+        alone(*flags)
+
+
+def read_only(**_):
+    raise OSError(30, 'Read-only file system')
+
+
+def test_statistics_are_written_into_a_folder_that_was_not_there(alone, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row, _ = alone('--save_statistics', 'not/yet/s.npz', '--adaptation', 'none')
+    assert Statistics.load('not/yet/s.npz').digest() == row['statistics_digest'] and len(files_below('not')) == 1
 
 
 def test_a_state_that_cannot_be_used_is_one_line(alone, tmp_path, monkeypatch):

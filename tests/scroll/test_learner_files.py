@@ -86,9 +86,18 @@ def test_another_psi_is_refused(embedder, toy, tmp_path):
 def test_nothing_learned_is_nothing_to_save(tmp_path):
     with refused('partial_fit'):
         Scroll().save(tmp_path / 'x')
-    with refused('cannot be written'):
-        fit(RAW).save(tmp_path / 'nowhere' / 'x')
     assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_of_a_file_is_made(tmp_path):
+    learner = fit(RAW, buffer_size=9)
+    learner.save(tmp_path / 'not' / 'yet' / 'x')
+    learner.statistics_.save(tmp_path / 'nor' / 'this' / 'y')
+    assert Scroll.load(tmp_path / 'not' / 'yet' / 'x').digest() == learner.digest() == \
+        Statistics.load(tmp_path / 'nor' / 'this' / 'y').digest()
+    for path in ('x/not/a/folder', 'x/not'):
+        with refused('cannot be written'):
+            learner.save(tmp_path / 'not' / 'yet' / path)
 
 
 def _with(path, name=None, array=None, **facts):
