@@ -1,8 +1,18 @@
 #!/usr/bin/env bash
-# Try `scripts/sweep.py --engine slurm` on a real SLURM: one node, this machine, from Debian's packages. Needs root; not part of CI.
-# Everything but the packages is in a folder of its own, and the daemons are ended at the end. A few minutes.
-#   bash scripts/slurm_trial.sh
+# Try `scripts/sweep.py --engine slurm` on a real SLURM: one node, this machine, from Debian's packages. Not part of CI.
+# It changes the machine it runs on, so it wants to be told; a container that is thrown away is the right place.
+# All else is in a folder of its own, and the daemons are ended at the end. A few minutes.
+#   bash scripts/slurm_trial.sh --yes-install
 set -euo pipefail
+if [ "$*" != --yes-install ]; then
+    echo "slurm_trial.sh: nothing was done: it installs slurm-wlm, munge (apt-get) and submitit (pip) where they are" \
+         "missing and runs munged, slurmctld and slurmd: give --yes-install if this machine may be changed" >&2
+    exit 2
+fi
+if [ "$(id -u)" != 0 ]; then
+    echo "slurm_trial.sh: nothing was done: the daemons of SLURM need root" >&2
+    exit 2
+fi
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 command -v slurmctld munged sacct >/dev/null || {

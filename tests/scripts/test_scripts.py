@@ -1,4 +1,5 @@
 """The scripts run, and what they write is what they say: each on the digits with a tiny psi."""
+import subprocess
 import sys
 
 import numpy as np
@@ -7,7 +8,7 @@ import yaml
 
 from scripts import schedule, show, tune
 from scroll.schedules import Schedule
-from tests.conftest import refused
+from tests.conftest import ROOT, files_below, refused
 from utils.args import model_config
 from utils.results import append_row, read_rows
 
@@ -87,3 +88,18 @@ def test_a_schedule_is_drawn(call, tiny_weights, tmp_path):
     assert path.read_bytes().startswith(b'\x89PNG')
 
 
+
+
+@pytest.mark.parametrize('words, user, said', [([], 0, '--yes-install'), (['--yes'], 0, '--yes-install'), (['--yes-install', 'x'], 0, '--yes-install'),
+                                               (['--yes-install'], 1000, 'root')])
+def test_the_trial_of_slurm_changes_no_machine_unasked(tmp_path, words, user, said):
+    """Each command that it could change the machine with leaves a trace here."""
+    commands = tmp_path / 'commands'
+    commands.mkdir()
+    for name in ('apt-get', 'munged', 'slurmctld', 'slurmd', 'sacct', 'python', 'mktemp', 'id'):
+        (commands / name).write_text(f'#!/bin/sh\necho {user}\n' if name == 'id' else f'#!/bin/sh\ntouch {tmp_path}/{name}\nexit 1\n')
+        (commands / name).chmod(0o755)
+    done = subprocess.run(['bash', ROOT / 'scripts' / 'slurm_trial.sh', *words], capture_output=True, text=True, cwd=tmp_path, timeout=60,
+                          env=dict(PATH=f'{commands}:/usr/bin:/bin', PYTHON='python'))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, '', 1) and said in done.stderr
+    assert not [path for path in files_below(tmp_path) if path.parent != commands]
