@@ -4,7 +4,7 @@ A file reads like its table. `flags` go to every run; a column and a row are nam
 paper reports for it, percent, in the order of the columns:
 
     title: ...                      # heading
-    source: tab:main_comp           # label in the paper
+    source: tab:main_comp           # label in the paper; an experiment of one's own has none, nor `paper`
     seeds: 5
     flags: {model_config: best}
     columns:
@@ -63,8 +63,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure; `groups`: row -> heading; `x`: what a figure has on its horizontal axis; the rest as in its file."""
-    name: str
+    """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a figure.
+
+    The rest is as in its file.
+    """
+    path: Path
     title: str
     kind: str
     source: str
@@ -78,6 +81,15 @@ class Experiment:
     commands: list = field(default_factory=list)
     values: dict = field(default_factory=dict)
     x: str = ''
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def of_the_paper(self) -> bool:
+        """Whether the paper has it: values of cells or flags, or, where other commands make it, its label."""
+        return bool(any(cell.paper for cell in self.cells) or self.values or self.source and not self.cells)
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell of a row and a column."""
@@ -97,18 +109,18 @@ def load(path) -> Experiment:
         raise UserError(f'{path}: no such experiment; experiments/ has: {have}')
     content = read_yaml(path)
     try:
-        return _experiment(path.stem, content)
+        return _experiment(path, content)
     except UserError as error:
         raise UserError(f'{path}: {error}') from error
 
 
-def _experiment(name: str, content: dict) -> Experiment:
+def _experiment(path: Path, content: dict) -> Experiment:
     unknown = sorted(map(str, set(content) - _KEYS))
     if unknown:
         raise UserError(f'unknown key {unknown[0]!r}; expected some of: {", ".join(sorted(_KEYS))}')
     kind, seeds = content.get('kind', 'table'), content.get('seeds', 1)
-    for key in ('title', 'source'):
-        if not isinstance(content.get(key), str):
+    for key, default in (('title', None), ('source', '')):
+        if not isinstance(content.get(key, default), str):
             raise UserError(f'{key}: expected a text, found {content.get(key)!r}')
     if kind not in KINDS:
         raise UserError(f'kind {kind!r}: expected one of {", ".join(KINDS)}')
@@ -121,10 +133,14 @@ def _experiment(name: str, content: dict) -> Experiment:
     for key, value in lists.items():
         if not isinstance(value, list):
             raise UserError(f'{key}: expected a list, found {value!r}')
-    cells = _cells(content, columns, rows)
-    return Experiment(name, content['title'], kind, content['source'], seeds, list(rows), list(columns), cells, lists['claims'],
-                      content.get('about', ''), {row: spec.get('group', '') for row, spec in rows.items()}, lists['commands'],
-                      _mapping(content.get('values'), 'values'), content.get('x', ''))
+    experiment = Experiment(
+        path, content['title'], kind, content.get('source', ''), seeds, list(rows), list(columns),
+        _cells(content, columns, rows), lists['claims'], content.get('about', ''),
+        {row: spec.get('group', '') for row, spec in rows.items()}, lists['commands'],
+        _mapping(content.get('values'), 'values'), content.get('x', ''))
+    if experiment.of_the_paper and not experiment.source:
+        raise UserError('source: expected the label in the paper, since there are values of the paper')
+    return experiment
 
 
 def _mapping(value, what: str) -> dict:

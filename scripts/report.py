@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Tables and figures of the paper from our own rows: ours beside the paper's, and what our rows say of its claims.
+"""Tables and figures from our own rows: the paper's beside its values, with what our rows say of its claims.
 
     python scripts/report.py                                        # all that have rows, from results/rows alone (`make tables`)
     python scripts/report.py experiments/table_1_cifar.yaml --collect       # first take in new rows of data/results
+    python scripts/report.py ~/mine.yaml --collect --out mine               # an experiment of one's own
 
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments, seconds, commit and
 versions; `--collect` adds those that fit a cell, the newest for each seed, and lets go of those that fit none any more. From
 these come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`; the table that the README above
-them repeats is brought up to date. With `--weights` the runs with another psi are collected, into
+them repeats is brought up to date. Pages of an experiment that is not in experiments/ are made when its file
+is given, and stay as they are when not. With `--weights` the runs with another psi are collected, into
 `<experiment>.<weights>.csv`, tables of their own.
 """
 import argparse
@@ -33,6 +35,7 @@ _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted
 # Of this machine or of this one run; the rest is kept.
 _LEFT_OUT = FREE - {'seed', 'device', 'num_threads', 'schedule', 'n_splits', 'model_config', 'code_optimization', 'distributed'}
 _COPY = re.compile(r'(?<=<!-- copy of )(\S+)( -->\n\n).*?(?=\n\n<!-- end of copy -->)', re.S)
+_INDEXED = re.compile(r'\| \[(\S+)\]\(tables/.*')
 _NOTHING = re.compile(r'\|.*\| ours \|[ |]*')
 _LEFT_OUT_TOO = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
@@ -76,11 +79,16 @@ def write(path: Path, text: str) -> None:
 
 
 class Report:
-    """What is below one `--out`: committed rows, and the pages made from them."""
+    """What is below one `--out`: committed rows, and the pages made from them.
 
-    def __init__(self, out: Path):
-        self.out = out
-        self.get = functools.cache(lambda name: load(_file(name)))
+    Args:
+        asked: name -> file, of the experiments that this is about; those of experiments/ are renewed as well.
+    """
+
+    def __init__(self, out: Path, asked: dict):
+        self.out, self.asked = out, asked
+        self.files = files = {path.stem: path for path in experiment_files()} | asked
+        self.get = functools.cache(lambda name: load(files.get(name, f'experiments/{name}.yaml')))
         self._rows = functools.cache(self._read)
 
     def _read(self, label: str) -> dict:
@@ -123,10 +131,11 @@ class Report:
 
     def page(self, label: str) -> str:
         """Write an experiment's files; returns its line of the index, empty where there is nothing to show."""
-        experiment, runs = self.get(label.partition('.')[0]), self._rows(label)
+        experiment, runs = self._experiment(label), self._rows(label)
         folder, findings = self.out / 'tables', self.findings(label)
         pictures = sorted(path for path in folder.glob(f'{label}*.png'))
-        if not (runs or pictures or experiment.values):
+        listed = experiment.values and (experiment.name in self.asked or (folder / f'{label}.md').is_file())
+        if not (runs or pictures or listed):
             return ''
         if experiment.kind == 'figure' and experiment.cells:
             pictures = [tables.figure(folder / f'{label}.png', experiment, runs)]
@@ -143,17 +152,37 @@ class Report:
 
     def write(self) -> list:
         """All pages and their index; returns the pages' labels."""
-        lines = {label: line for path in experiment_files() for label in self.labels(path.stem) if (line := self.page(label))}
+        labels = [label for name in self.files for label in self.labels(name)]
+        lines = {label: line for label in labels if (line := self.page(label))}
+        unknown = self._not_given()
         for path in (self.out / 'tables').glob('*'):
-            if path.suffix in ('.md', '.tex') and path.stem not in lines:
+            if path.suffix in ('.md', '.tex') and path.stem not in (*lines, *unknown):
                 path.unlink()                                   # of rows that are gone
-        write(self.out / 'README.md', '\n'.join([
+        of_the_paper = [line for label, line in lines.items() if self._experiment(label).of_the_paper]
+        own = [*unknown.values(), *(line for line in lines.values() if line not in of_the_paper)]
+        index = [] if own and not of_the_paper else [
             '# Tables and figures of the paper, from our own runs', '',
             'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in `experiments/`, and',
             '`scripts/table_*.sh`, `scripts/figure_*.sh` run it all.', '',
-            '| | what | cells with rows | claims of the paper |', '|---|---|---|---|', *lines.values()]) + '\n')
+            '| | what | cells with rows | claims of the paper |', '|---|---|---|---|', *of_the_paper]
+        if own:
+            heading = ['', '## Other experiments'] if index else ['# Tables and figures, from our own runs']
+            index += [*heading, '', 'Made by `scripts/report.py` from `rows/` and the experiment files.', '',
+                      '| | what | cells with rows | claims |', '|---|---|---|---|', *own]
+        write(self.out / 'README.md', '\n'.join(index) + '\n')
         update_copies(self.out.parent / 'README.md')
         return list(lines)
+
+    def _experiment(self, label: str):
+        return self.get(label.partition('.')[0])
+
+    def _not_given(self) -> dict:
+        """label -> line of the index, of experiments with rows whose files are not given this time."""
+        index = self.out / 'README.md'
+        lines = index.read_text(encoding='utf-8').splitlines() if index.is_file() else []
+        found = map(_INDEXED.fullmatch, lines)
+        return {line[1]: line[0] for line in found if line and line[1].partition('.')[0] not in self.files
+                and (self.out / 'rows' / f'{line[1]}.csv').is_file()}
 
 
 def update_copies(path: Path) -> None:
@@ -180,8 +209,11 @@ def _in_table(line: str) -> bool:
 
 def facts(experiment, rows: list) -> list:
     """Where it comes from: lines of Markdown."""
-    lines = [f'`{experiment.source}` of the paper; made by `scripts/{experiment.name}.sh`, which runs what '
-             f'`experiments/{experiment.name}.yaml` says.']
+    source = f'`{experiment.source}` of the paper; made by ' if experiment.of_the_paper else 'Made by '
+    script, file = f'{experiment.name}.sh', f'experiments/{experiment.path.name}'
+    if experiment.path not in experiment_files():
+        script, file = 'sweep.py', experiment.path.name
+    lines = [f'{source}`scripts/{script}`, which runs what `{file}` says.']
     if not rows:
         return lines
     digests = {}
@@ -199,13 +231,28 @@ def _identity(row: dict) -> tuple:
     return row['row'], row['column'], row['seed']
 
 
-def _file(name: str) -> Path:
-    return next((path for path in experiment_files() if path.stem == name), Path(f'experiments/{name}.yaml'))
+def chosen(paths: list) -> dict:
+    """name -> file of the experiments that are given, else of all of experiments/.
+
+    Raises:
+        UserError: a file is no experiment, or its rows would be kept under the name of another.
+    """
+    ours, found = {path.stem: path for path in experiment_files()}, {}
+    for path in paths:
+        name = load(path).name
+        other = found.get(name, ours.get(name, path))
+        if not path.samefile(other):
+            raise UserError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
+        if '.' in name:
+            raise UserError(f'{path}: rows are kept by its name, where a dot sets off a psi: rename it')
+        found[name] = other
+    return found or ours
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument('experiments', nargs='*', type=Path, metavar='experiments/<name>.yaml', help='default: all with rows')
+    parser.add_argument('experiments', nargs='*', type=Path, metavar='experiments/<name>.yaml',
+                        help='files, wherever they are (default: all of experiments/)')
     parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
     parser.add_argument('--base_path', default='./data/', help='of the runs')
     parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
@@ -214,15 +261,19 @@ def main():
     options = parser.parse_args()
     if options.weights and not options.collect:
         raise UserError('--weights says which rows to take in: it needs --collect')
-    names = [load(path).name for path in options.experiments] or [path.stem for path in experiment_files()]
-    report = Report(options.out)
+    names = chosen(options.experiments)
+    report = Report(options.out, names)
     if options.collect:
         rows = results_rows(options.base_path, options.results)
         for name in names:
             report.collect(name, rows, options.weights)
-    for label in report.write():
-        if label.partition('.')[0] in names:
+    made = {label: label.partition('.')[0] for label in report.write()}
+    for label, name in made.items():
+        if name in names:
             print(options.out / 'tables' / f'{label}.md')
+    for path in options.experiments:
+        if path.stem not in made.values():
+            print(f'{path}: no rows: scripts/sweep.py makes them, --collect takes them in', file=sys.stderr)
 
 
 if __name__ == '__main__':

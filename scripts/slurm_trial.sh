@@ -72,7 +72,6 @@ sinfo -h -o %T | grep -q idle || { tail -n 5 "$home"/slurmctld.log "$home"/slurm
 
 cat > "$home/trial.yaml" <<EOF
 title: Two tiny cells
-source: none
 columns: {digits: {dataset: seq-digits, n_splits: 5}}
 rows:
   SGD: {model: sgd, lr: 0.01, n_epochs: 1}

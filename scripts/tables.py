@@ -48,24 +48,30 @@ def _spread(deviation: float) -> str:
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list) -> str:
-    """The whole page: title, facts, table, claims. Of each row two lines: ours with the number of seeds, and the paper's."""
+    """The whole page: title, facts, table, claims. Of each row ours (number of seeds), then that of the paper."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
-        ours = summaries(experiment, runs)
-        lines += [md_row(['', ''] + experiment.columns), '|' + '---|' * (2 + len(experiment.columns))]
+        ours, beside = summaries(experiment, runs), experiment.of_the_paper
+        heads = ['', ''] if beside else ['']
+        lines += [md_row(heads + experiment.columns), '|' + '---|' * len(heads + experiment.columns)]
         for row in experiment.rows:
             cells = [experiment.cell(row, column) for column in experiment.columns]
             means = [ours[c.row, c.column] for c in cells]
-            lines.append(md_row([row, 'ours', *('' if m is None else _number(m.mean, m.deviation, m.n) for m in means)]))
-            lines.append(md_row(['', 'paper', *('' if c.paper is None else _number(*c.paper) for c in cells)]))
-        lines += ['', 'Percent: mean ± deviation over seeds (number of seeds). The paper has a psi of its own: its numbers stand '
-                      'beside ours for their order, not for their size.']
+            numbers = ['' if m is None else _number(m.mean, m.deviation, m.n) for m in means]
+            lines.append(md_row([row, *['ours'] * beside, *numbers]))
+            if beside:
+                numbers = ['' if c.paper is None else _number(*c.paper) for c in cells]
+                lines.append(md_row(['', 'paper', *numbers]))
+        lines += ['', 'Percent: mean ± deviation over seeds (number of seeds).' + beside * (
+            ' The paper has a psi of its own: its numbers stand beside ours for their order, not '
+            'for their size.')]
     if experiment.values:
         lines += [md_row(['', 'what it is', 'flag', 'values in the paper']), '|---|---|---|---|']
         lines += [md_row([name, v['is'], f"`--{v['flag']}`", ', '.join(map(str, v['paper']))])
                   for name, v in experiment.values.items()]
     if findings:
-        lines += ['', '## What the paper says of it', '', md_row(['claim', 'our rows', 'why']), '|---|---|---|']
+        heading = 'What the paper says of it' if experiment.of_the_paper else 'Claims'
+        lines += ['', f'## {heading}', '', md_row(['claim', 'our rows', 'why']), '|---|---|---|']
         lines += [md_row([f.says, f'**{f.verdict}**', f.evidence]) for f in findings]
     return '\n'.join(lines).rstrip() + '\n'
 
@@ -76,7 +82,7 @@ def md_row(cells: list) -> str:
 
 
 def latex(experiment: Experiment, runs: dict) -> str:
-    """A `table` for booktabs, multirow, graphicx and xcolor: ours, and the paper's in grey below; the best of ours in bold."""
+    """A `table` for booktabs, multirow, graphicx, xcolor: ours, the best in bold, then the paper's in grey."""
     columns, ours = experiment.columns, summaries(experiment, runs)
     headings = [(heading, len(list(group))) for heading, group in itertools.groupby(map(upper, columns))]
     two_levels = any(lower(column) for column in columns)
@@ -89,19 +95,22 @@ def latex(experiment: Experiment, runs: dict) -> str:
     lines += ['        & & ' + ' & '.join(_tex(lower(column) or column) for column in columns) + r'\\']
     for group, rows in itertools.groupby(experiment.rows, key=experiment.groups.get):
         lines += [r'        \midrule', *_latex_group(experiment, group, list(rows), ours)]
-    lines += [r'    \end{tabular}', rf'    \caption{{{_tex(experiment.title)}. Below our values, in grey, those of the paper.}}',
-              rf'    \label{{{experiment.source}}}', r'\end{table}']
+    beside = ' Below our values, in grey, those of the paper.' if experiment.of_the_paper else ''
+    lines += [r'    \end{tabular}', rf'    \caption{{{_tex(experiment.title)}.{beside}}}',
+              rf'    \label{{{experiment.source or experiment.name}}}', r'\end{table}']
     return '\n'.join(lines) + '\n'
 
 
 def _latex_group(experiment, group: str, rows: list, ours: dict) -> list:
-    lines = [rf'        \multirow{{{2 * len(rows)}}}{{*}}{{\rotatebox[origin=c]{{90}}{{\textsc{{{group}}}}}}}'] if group else []
+    height = (1 + experiment.of_the_paper) * len(rows)
+    lines = [rf'        \multirow{{{height}}}{{*}}{{\rotatebox[origin=c]{{90}}{{\textsc{{{group}}}}}}}'] if group else []
     for row in rows:
         cells = [experiment.cell(row, column) for column in experiment.columns]
         mine = [_latex_value(ours[c.row, c.column], _is_best(experiment, c, ours)) for c in cells]
         paper = [rf'\color{{gray}}{_latex_number(*c.paper)}' if c.paper else '' for c in cells]
-        lines += [f'        & {_tex(row)} & {_spanned(experiment, mine, paper, mine)}' + r' \\',
-                  f'        & & {_spanned(experiment, mine, paper, paper)}' + r' \\']
+        lines.append(f'        & {_tex(row)} & {_spanned(experiment, mine, paper, mine)}' + r' \\')
+        if experiment.of_the_paper:
+            lines.append(f'        & & {_spanned(experiment, mine, paper, paper)}' + r' \\')
     return lines
 
 
@@ -142,7 +151,7 @@ def _tex(text: str) -> str:
 
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
-    """Accuracy against columns, a line a row with bars of one deviation; the paper's points hollow, in the same colour."""
+    """Accuracy against columns, a line a row with bars of one deviation; the paper's points are hollow."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     picture = Figure(figsize=(6, 3.8), layout='constrained')
@@ -154,7 +163,8 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
         axes.errorbar(places, [math.nan if f is None else f.mean for f in found], [(f and f.deviation) or 0 for f in found],
                       marker='o', markersize=4, capsize=2, color=f'C{i}', label=row)
         axes.plot(places, [math.nan if p is None else p[0] for p in paper], 'o', mfc='none', color=f'C{i}')
-    axes.plot([], [], 'o', mfc='none', color='grey', label='the paper, with its psi')
+    if experiment.of_the_paper:
+        axes.plot([], [], 'o', mfc='none', color='grey', label='the paper, with its psi')
     axes.set(xlabel=experiment.x, ylabel='accuracy (%)', title=experiment.title, ylim=(0, 100))
     axes.set_xticks(places, [column.removesuffix('-split') for column in experiment.columns])
     axes.grid(alpha=0.3)

@@ -161,10 +161,10 @@ def imbalanced(rank, random, n, ratio) -> list:
 
 
 def from_file(rank, random, path) -> list:
-    """Segments as a text file gives them: on each line the ids of one, separated by blanks; in all each sample once.
+    """Segments as a text file gives them: on each line the ids of one, with blanks between; each sample once.
 
     Raises:
-        InputError: the first word that is no id, is out of range or comes again, with its line; else what is missing.
+        InputError: the first word that is no id, out of range or repeated, at its line; else what is missing.
     """
     count, segments, line_of = len(rank), [], {}
     try:
@@ -179,10 +179,10 @@ def from_file(rank, random, path) -> list:
         words = line.split()
         for word in words:
             if not re.fullmatch('-?[0-9]+', word):
-                raise InputError(f'line {number}: {word[:20]!r} is not a sample id: expected 0 to {count - 1}')
+                raise InputError(f'line {number}: {word[:20]!r} is no sample id: expected 0 to {count - 1}')
             i = int(word) if len(word) < 20 else -1
             if not 0 <= i < count:
-                raise InputError(f'line {number}: {word[:20]} is out of range: sample ids are 0 to {count - 1}')
+                raise InputError(f'line {number}: {word[:20]} is out of range: ids are 0 to {count - 1}')
             if i in line_of:
                 raise InputError(f'line {number}: {i} is repeated: line {line_of[i]} has it already')
             line_of[i] = number

@@ -57,14 +57,16 @@ def check_file_args(args) -> None:
             raise UserError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
     for flag, path, folder in _written(args):
         if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
-            raise UserError(f'--{flag} {path}: expected a {"folder" if folder == path else "file in a folder"}')
+            kind = 'folder' if folder == path else 'file in a folder'
+            raise UserError(f'--{flag} {path}: expected a {kind}')
 
 
 def _written(args) -> list:
     """(flag, its path, the folder that takes files) of each flag that writes."""
     statistics, state = (path and Path(path) for path in (args.save_statistics, args.save_state))
-    found = [('save_statistics', statistics, statistics if args.by_class else statistics.parent)] if statistics else []
-    return found + ([('save_state', state, state.parent)] if state else [])
+    place = statistics if args.by_class or not statistics else statistics.parent
+    return ([('save_statistics', statistics, place)] if statistics else []) + \
+        ([('save_state', state, state.parent)] if state else [])
 
 
 def check_writable(args) -> None:
@@ -75,7 +77,7 @@ def check_writable(args) -> None:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise UserError(f'--{flag} {path}: {folder} takes no files ({error.strerror}): give another') from error
+            raise UserError(f'--{flag} {path}: {folder} takes no files ({error.strerror})') from error
 
 
 def in_shard(images: np.ndarray, text: str) -> np.ndarray:

@@ -186,6 +186,73 @@ def test_without_rows_there_is_nothing_to_show(experiment, make, tmp_path):
     assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
 
 
+@pytest.fixture
+def own(experiment, tmp_path, tiny_weights):
+    """An experiment file of one's own, beside no other, without values of a paper."""
+    lines = EXPERIMENT.replace('WEIGHTS', tiny_weights).replace('Some methods', 'My methods').splitlines()
+    text = '\n'.join(re.sub(', paper: .*}', '}', line) for line in lines if not line.startswith('source'))
+    path = tmp_path / 'elsewhere' / 'mine.yaml'
+    path.parent.mkdir()
+    path.write_text(text, encoding='utf-8')
+    return path
+
+
+def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, make, tmp_path):
+    write_runs(tmp_path / 'data', load(own), VALUES)
+    code, out, err = make(own, '--collect', '--base_path', tmp_path / 'data')
+    assert (code, out, err) == (0, f"{tmp_path / 'out' / 'tables' / 'mine.md'}\n", '')
+    made = {path.name: path.read_text(encoding='utf-8') for path in files_below(tmp_path / 'out')}
+    assert set(made) == {'mine.csv', 'mine.md', 'mine.tex', 'README.md'}
+    assert not [name for name, text in made.items() if 'paper' in text.lower()]
+    assert table_of(made['mine.md'])[:5] == [
+        ['', TWO, FIVE], ['Bound', '', ''], ['ER', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['ACE', '61.0 (1)', ''],
+        ['SCROLL', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)']]
+    assert '`mine.yaml`' in made['mine.md'] and '## Claims' in made['mine.md'] and str(tmp_path) not in made['mine.md']
+    assert '| [mine](tables/mine.md) | My methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 cannot tell |' in made['README.md']
+    assert r'\label{mine}' in made['mine.tex'] and r'& ER & $53.0$ \tiny{$\pm 3.6$} & $41.2$' in made['mine.tex'] and \
+        made['mine.tex'].count(r'\\') == 2 + 4 and r'\multirow{2}{*}' in made['mine.tex']
+
+
+def test_a_figure_of_ones_own_names_no_paper(own, make, tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+    own.write_text('kind: figure\n' + own.read_text(encoding='utf-8'), encoding='utf-8')
+    write_runs(tmp_path / 'data', load(own), VALUES)
+    labels = []
+    monkeypatch.setattr(Axes, 'legend', lambda axes, **_: labels.extend(axes.get_legend_handles_labels()[1]))
+    make(own, '--collect', '--base_path', tmp_path / 'data')
+    assert sorted(labels) == ['ACE', 'Bound', 'ER', 'SCROLL']
+
+
+def test_pages_of_ones_own_stay_beside_those_of_the_paper(experiment, own, make, tmp_path):
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    make(own, '--collect', '--base_path', tmp_path / 'data')
+    make('--collect', '--base_path', tmp_path / 'data')
+    index = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
+    paper, others = index.split('## Other experiments')
+    assert 'claims of the paper' in paper and '[some](' in paper and '[mine](' not in paper
+    assert 'paper' not in others and '[mine](tables/mine.md) | My methods' in others and '[some](' not in others
+    assert (tmp_path / 'out' / 'tables' / 'mine.md').is_file() and (tmp_path / 'out' / 'tables' / 'mine.tex').is_file()
+    (tmp_path / 'out' / 'rows' / 'mine.csv').unlink()
+    make()
+    assert '[mine](' not in (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
+    assert not (tmp_path / 'out' / 'tables' / 'mine.md').exists()
+
+
+def test_an_experiment_without_rows_is_told(own, make):
+    code, out, err = make(own)
+    assert (code, out) == (0, '') and len(err.splitlines()) == 1 and str(own) in err and '--collect' in err
+
+
+def test_rows_of_two_experiments_are_not_kept_under_one_name(own, make, tmp_path):
+    for name, more in (('some.yaml', []), ('mine.yaml', [own]), ('my.own.yaml', [])):
+        other = tmp_path / 'third' / name
+        other.parent.mkdir(exist_ok=True)
+        other.write_bytes(own.read_bytes())
+        code, _, err = make(*more, other)
+        assert code == 2 and len(err.splitlines()) == 1 and str(other) in err and 'rename' in err
+    assert not (tmp_path / 'out').exists()
+
+
 def test_mistakes_end_in_one_line(experiment, make, tmp_path):
     for words in (('--weights', 'x'), ('experiments/none.yaml',)):
         code, _, err = make(*words)

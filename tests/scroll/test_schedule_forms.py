@@ -187,7 +187,7 @@ def refusal(path, count: int) -> str:
     ('0 1 2\n3 4 5', ['line 2: 5 is out of range', '0 to 4']), ('-1 0 1 2 3 4', ['line 1: -1 is out of range']),
     ('9' * 30, ['line 1: 99999', 'out of range']), ('9' * 4360, ['line 1: 99999', 'out of range']),
     ('0 1 2\n3', ['1 of the 5 sample ids are missing', ': 4']), ('', ['5 of the 5', 'missing', ': 0, 1, 2, 3, 4']),
-    ('0 1\na b', ["line 2: 'a' is not a sample id", '0 to 4']), ('0 1.5', ["line 1: '1.5' is not a sample id"]), ('0,1,2,3,4', ["'0,1,2,3,4'"]),
+    ('0 1\na b', ["line 2: 'a' is no sample id", '0 to 4']), ('0 1.5', ["line 1: '1.5' is no sample id"]), ('0,1,2,3,4', ["'0,1,2,3,4'"]),
     ('\u00e9', ['not a list of sample ids']), ('0 ' * 10_000, ['expected 5 ids'])])
 def test_what_is_wrong_with_a_file_is_said_at_its_line(tmp_path, text, words):
     (tmp_path / 'x').write_text(text, encoding='utf-8')
