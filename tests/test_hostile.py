@@ -350,7 +350,7 @@ FOLDERS = {
     'a class that is only tested': (lambda home: (home / 'test' / 'c').mkdir(), 'no such class'),
     'a file in the place of a folder': (lambda home: ((home / 'test').rename(home / 'x'), (home / 'test').write_text('')), 'test'),
     'no training data': (lambda home: (home / 'train').rename(home / 'x'), 'train/<class>/'),
-    'a link to nowhere': (lambda home: ((home / 'test' / 'b' / '1.png').unlink(), (home / 'test' / 'b' / '1.png').symlink_to('x')), 'no images'),
+    'a link to nowhere': (lambda home: ((home / 'test' / 'b' / '1.png').unlink(), (home / 'test' / 'b' / '1.png').symlink_to('x')), '1.png: not a readable image'),
     'more tasks than classes': (lambda home: None, '2 classes')}
 
 
