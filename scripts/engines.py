@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.runs import Lock, Run, end
+from utils.commands import on_stop
 from utils.errors import UserError
 from utils.plugins import ROOT
 
@@ -50,8 +51,8 @@ class Local:
         self.seconds = Seconds(rows)
 
     def work(self) -> None:
-        """Until every run has ended, or a SIGINT or SIGTERM."""
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        """Until every run has ended, or a SIGINT or SIGTERM that is not ignored."""
+        before = on_stop(self._stop)
         try:
             self._adopt()
             while (self.waiting or self.running) and not self.stopped:

@@ -1,4 +1,5 @@
 """What the tests of the outer rooms share: small weights, runs inside this process, bad input that must end in one line."""
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -21,6 +22,17 @@ quick = settings(max_examples=40, deadline=None, suppress_health_check=list(Heal
 def one_thread():
     """Tiny networks gain nothing from two threads, and on a busy machine two wait for each other."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def default_signals():
+    """Signals do what they do by default, here and in every process that a test starts, whatever started the suite: a shell
+    ignores SIGINT for what it runs in the background."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.models.test_contract import METHODS, OFFLINE, QUICK, known_flags
 from utils import checkpoints, plots, results, run_state
+from utils.errors import Interrupted
 from utils.model_state import model_state
 from utils.results import read_rows
 from utils.training import train
@@ -456,6 +457,26 @@ def test_without_checkpoints_a_signal_ends_a_run_at_once(command_line, tiny_weig
     code, _, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path,
                                 '--lr', '0.1', '--n_epochs', '1', '--non_verbose', '1', *flags)
     assert code == 130 and 'interrupted' in err and not saved_below(tmp_path)
+
+
+def test_a_signal_that_was_ignored_when_the_run_began_stays_ignored(start, tmp_path, monkeypatch):
+    """As in the background of a shell's script, where Ctrl-C is for the others; SIGTERM still ends the run."""
+    observe = models.get_model_class('er').observe
+
+    def observe_signals(self, *given, **more):
+        os.kill(os.getpid(), signal.SIGINT)
+        if self.current_task == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return observe(self, *given, **more)
+    monkeypatch.setattr(models.get_model_class('er'), 'observe', observe_signals)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(Interrupted) as stop:
+            train(*start(tmp_path, 'er'))
+        assert stop.value.code == 143 and 'in task 2' in str(stop.value)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from utils import to_parsable_obj
+from utils.commands import on_stop
 from utils.errors import Interrupted, UserError
 from utils.model_state import checksum
 from utils.plugins import ROOT
@@ -35,7 +36,7 @@ _SAME_RESULT = {'resume', 'checkpoint_every', 'save_after_interrupt', 'non_verbo
 
 
 class Checkpoints:
-    """Of one run; a context, within which SIGINT and SIGTERM ask for a checkpoint and an end.
+    """Of one run; a context, within which SIGINT and SIGTERM, unless they are ignored, ask for a checkpoint and an end.
 
     Args:
         state: of the run. arguments: name -> value, as the run began.
@@ -51,7 +52,7 @@ class Checkpoints:
 
     def __enter__(self):
         if self.active and self.args.save_after_interrupt and threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._handlers = on_stop(self._on_signal)
             self._process = os.getpid()
         return self
 

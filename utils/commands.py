@@ -1,5 +1,6 @@
 """How a command ends: its exit code, and one line for what went wrong."""
 import re
+import signal
 import sys
 
 from scroll.errors import InputError
@@ -7,6 +8,15 @@ from utils.distributed import say_once
 from utils.errors import Interrupted, UserError
 
 _NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")       # how torch says it
+
+
+def on_stop(handler) -> dict:
+    """Let `handler(number, frame)` take SIGINT and SIGTERM; returns what took them before, by number.
+
+    A signal that is ignored stays ignored: that is how shells keep Ctrl-C from what they run in the background.
+    """
+    heeded = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in heeded}
 
 
 def run_command(main) -> int:

@@ -291,6 +291,18 @@ def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench, number, code):
     assert bench(bench.two)[0] == 0 and len(begun(bench.calls())) == 6
 
 
+def test_a_sweep_in_the_background_of_a_shell_leaves_ctrl_c_to_others(bench):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)                       # inherited, as from a shell
+    try:
+        bench.wish(seconds=0.5)
+        one = bench.begin(bench.two, '--seeds', 1, '--jobs', 1)
+        wait(bench.calls)
+        os.kill(one.pid, signal.SIGINT)
+        assert one.ended() == 0 and '[2/2]' in one.out
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_gpus_are_shared_out_evenly_and_cores_are_used_up(bench, monkeypatch):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)), raising=False)
     (bench.base / 'wish.json').write_text(json.dumps(dict(seconds=1)))
