@@ -31,6 +31,7 @@ from utils.checks import check_flags, check_method, settle  # noqa: E402
 from utils.commands import run_command  # noqa: E402
 from utils.errors import UserError  # noqa: E402
 from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
+from utils.progress import Progress  # noqa: E402
 from utils.tracking import check_tracking  # noqa: E402
 
 
@@ -52,11 +53,12 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     import models
     models.PLUGINS.check(chosen.model)
     datasets.PLUGINS.check(chosen.dataset)
-    import backbone
-    from datasets.utils.config import split_config
-    from datasets.utils.continual_dataset import ContinualDataset
-    from datasets.utils.defaults import dataset_defaults
-    model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch takes seconds
+        import backbone
+        from datasets.utils.config import split_config
+        from datasets.utils.continual_dataset import ContinualDataset
+        from datasets.utils.defaults import dataset_defaults
+        model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
     dataset = build if isinstance(build, type) else ContinualDataset
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')

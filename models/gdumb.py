@@ -15,6 +15,7 @@ from utils.args import real, whole
 from utils.augmentations import cutmix_data
 from utils.buffer import Buffer
 from utils.errors import UserError
+from utils.progress import Progress
 from utils.training import LossWatch, training_mode
 
 
@@ -90,7 +91,9 @@ class Gdumb(ReplayModel):
         order = torch.from_numpy(np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))).to(self.device)
         images, labels = images[order], labels[order]
         opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=0.9, weight_decay=1e-6)
-        for epoch, rate in enumerate(learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)):
+        rates = learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)
+        progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
+        for epoch, rate in enumerate(progress.over(rates)):
             opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
             batches = torch.randperm(len(labels), generator=random).to(self.device).split(args.fitting_batch_size)
             for rows in batches[:self.get_debug_iters() if args.debug_mode else None]:

@@ -13,6 +13,7 @@ from models.utils.continual_model import ContinualModel
 from utils.augmentations import apply_transform
 from utils.conf import create_seeded_dataloader
 from utils.evaluate import serve
+from utils.progress import Progress
 from utils.schedulers import get_scheduler
 from utils.training import LossWatch, training_mode
 
@@ -73,7 +74,8 @@ class Joint(ContinualModel):
         self.RAW_STREAM = True
         self.opt = self.get_optimizer()                 # the loop has stepped the rates of the one it began the task with
         scheduler = get_scheduler(self, self.args)
-        for epoch in range(self.args.n_epochs):
+        progress = Progress('All tasks, epochs', self.args.n_epochs, quiet=self.args.non_verbose)
+        for epoch in progress.over(range(self.args.n_epochs)):
             losses = LossWatch(f'all tasks, epoch {epoch + 1}')
             for inputs, labels, *_ in itertools.islice(loader, self.get_debug_iters() if self.args.debug_mode else None):
                 known = labels != -1

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from models.utils import learned_files, shared_work
 from models.utils.continual_model import ContinualModel
@@ -28,6 +27,7 @@ from utils.args import add_rehearsal_args, real, whole
 from utils.distributed import agree_on_arguments, world
 from utils.errors import UserError
 from utils.evaluate import evaluate
+from utils.progress import Progress
 
 _EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on chunks, the learner on segments
 
@@ -172,9 +172,8 @@ class ScrollModel(ContinualModel):
             return
         images = np.concatenate([images for images, _ in self._waiting])
         began = time.perf_counter()
-        with tqdm(total=len(images), desc=f'Embedding, task {self.current_task + 1}', leave=False, unit='img',
-                  disable=self.args.non_verbose or None) as bar:
-            features, keys = self.embedder(images, bar.update)
+        with Progress(f'Embedding, task {self.current_task + 1}', len(images), quiet=self.args.non_verbose) as progress:
+            features, keys = self.embedder(images, progress.update)
         embedded, start = time.perf_counter(), 0
         for _, labels in self._waiting:
             part = slice(start, start + len(labels))
@@ -212,8 +211,8 @@ class ScrollModel(ContinualModel):
 
     def _adapt(self) -> None:
         began = time.perf_counter()
-        with tqdm(total=self.args.iterations, desc='Adapting', leave=False, disable=self.args.non_verbose or None) as bar:
-            shared_work.adapt(self.learner, self.world, lambda loss: bar.update())
+        with Progress('Adapting', self.args.iterations, quiet=self.args.non_verbose) as progress:
+            shared_work.adapt(self.learner, self.world, lambda loss: progress.update())
         self.seconds['adaptation'] += time.perf_counter() - began
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -28,11 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np  # noqa: E402
 
 import main as cli  # noqa: E402
-from utils.args import ArgumentParser  # noqa: E402
+from utils.args import ArgumentParser, binary_to_boolean_type  # noqa: E402
 from utils.commands import run_command  # noqa: E402
 from utils.errors import UserError  # noqa: E402
 from utils.flags import whole  # noqa: E402
 from utils.plugins import normalise  # noqa: E402
+from utils.progress import Progress  # noqa: E402
 
 _FORMAT = 'schedule-certificate-1'
 _REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after', '--inference_only',
@@ -57,14 +58,14 @@ def parse_options(words=None) -> tuple:
     flag('--jobs', type=whole(1), default=1, help='schedules at a time; changes no result')
     flag('--fresh', type=whole(0, 1), default=0, help='1: run schedules again that have been run')
     flag('--out', type=Path, help='folder of the certificate')
+    flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress; that of single runs is never shown')
     options, flags = parser.parse_known_args(words)
     for word in flags:
         if word.split('=')[0] in _REFUSED:
             raise UserError(f"{word.split('=')[0]}: every schedule is to bring the whole data set, as --schedules, --splits and "
                             '--specs say; leave the flag out')
-    for name in ('--disable_log', '--non_verbose'):                             # the rows of a certificate are its own
-        flags += [] if name in {word.split('=')[0] for word in flags} else [name, '1']
-    return options, ['--model', options.model, '--dataset', options.dataset, *flags]
+    flags += [] if '--disable_log' in {word.split('=')[0] for word in flags} else ['--disable_log', '1']   # its rows are its own
+    return options, ['--non_verbose', '1','--model', options.model, '--dataset', options.dataset, *flags]
 
 
 def plan_specs(options, dataset, seed: int) -> list:
@@ -178,7 +179,6 @@ def make_trials(options, words, model, dataset, specs):
 
 def run_all(trials, specs, dataset, args, identity: dict, store: Store, options) -> tuple:
     """(rows of all schedules in the order of `specs`, how many of them had been run before)."""
-    from tqdm import tqdm
     known = 0
 
     def run(numbered):
@@ -199,7 +199,7 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, options)
     pool = ThreadPoolExecutor(jobs) if jobs > 1 else None
     try:
         mapped = pool.map(run, enumerate(specs)) if pool else map(run, enumerate(specs))
-        rows = list(tqdm(mapped, total=len(specs), desc='Schedules', leave=False, disable=None))
+        rows = list(Progress('Schedules', len(specs), quiet=options.non_verbose).over(mapped))
     finally:
         if pool:
             pool.shutdown(cancel_futures=True)

@@ -15,6 +15,7 @@ from scripts.runs import Lock, Run, end
 from utils.commands import on_stop
 from utils.errors import UserError
 from utils.plugins import ROOT
+from utils.progress import span
 
 _TICK = 0.2                         # seconds between looks at the runs
 _DAY = 24 * 60                      # minutes
@@ -23,7 +24,9 @@ _LARGEST_ARRAY = 1000               # SLURM's MaxArraySize is 1001, unless it is
 
 @dataclass
 class Running:
-    """A run that goes on. process: None if a sweep that is no more has started it: then its lock says when it ends."""
+    """A run that goes on. process: None if a sweep that is no more has started it: then its lock says when it ends. began: by
+    `time.monotonic`, which nobody sets back.
+    """
     run: Run
     pid: int
     gpu: str
@@ -82,7 +85,8 @@ class Local:
         if about.get('host') != socket.gethostname() or _lives(about['sweep']):
             return False
         self.waiting.remove(run)
-        self.running.append(Running(run, about['run'], about['gpu'], about['began']))
+        began = time.monotonic() - max(0, time.time() - about['began'])
+        self.running.append(Running(run, about['run'], about['gpu'], began))
         self.say(f'{run}: was left behind by a sweep that ended, and goes on (process {about["run"]})')
         return True
 
@@ -95,7 +99,7 @@ class Local:
             process = run.start(gpu)
             if process is not None:
                 self.waiting.remove(run)
-                self.running.append(Running(run, process.pid, gpu, time.time(), process))
+                self.running.append(Running(run, process.pid, gpu, time.monotonic(), process))
             elif self._take_over(run):
                 continue
             elif Lock(run).is_free() and run.row():
@@ -107,13 +111,13 @@ class Local:
 
     def _end_overdue(self) -> None:
         for one in self.running:
-            if self.timeout and not one.timed_out and one.pid and time.time() > one.began + 60 * self.timeout:
+            if self.timeout and not one.timed_out and one.pid and time.monotonic() > one.began + 60 * self.timeout:
                 one.timed_out = True
                 end({one.pid: one.alive})
 
     def _ended(self, one: Running) -> None:
         self.running.remove(one)
-        took, why = time.time() - one.began, one.run.failure(one.process.returncode if one.process else 0)
+        took, why = time.monotonic() - one.began, one.run.failure(one.process.returncode if one.process else 0)
         if why and one.timed_out:
             why = f'took longer than {self.timeout:g} minutes: {one.run.last_line()}'
         if why:
@@ -125,7 +129,7 @@ class Local:
 
     def _told(self, run: Run, what: str) -> None:
         self.done += 1
-        left = self.seconds.left(self.waiting, [(one.run, time.time() - one.began) for one in self.running], self.jobs)
+        left = self.seconds.left(self.waiting, [(one.run, time.monotonic() - one.began) for one in self.running], self.jobs)
         self.say(f'[{self.done}/{self.total}] {run}: {what}' + (f'; {left}' if self.done < self.total else ''))
 
 
@@ -157,21 +161,13 @@ class Seconds:
         return statistics.mean(known) if known else None
 
     def left(self, waiting: list, running: list, jobs: int) -> str:
-        """In words. running: (run, seconds so far) pairs."""
-        times = [self.of(run) for run in waiting] + [None if self.of(run) is None else max(0, self.of(run) - so_far)
-                                                     for run, so_far in running]
-        known = [seconds for seconds in times if seconds is not None]
+        """In words. running: (run, seconds so far) pairs; when one that takes longer than its kind does will end is not known."""
+        times = [self.of(run) for run in waiting] + [self.of(run) and self.of(run) - so_far for run, so_far in running]
+        known = [seconds for seconds in times if seconds is not None and seconds > 0]
         if not known:
             return 'time left unknown'
-        return f"{'about' if len(known) == len(times) else 'at least'} {span(max(sum(known) / jobs, max(known)))} left"
-
-
-def span(seconds: float) -> str:
-    """'45 s', '12 min', '3 h 05 min'."""
-    if seconds < 90:
-        return f'{seconds:.0f} s'
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f'{hours} h {minutes:02} min' if hours else f'{minutes} min'
+        left = max(sum(known) / jobs, max(known), 1)
+        return f"{'about' if len(known) == len(times) else 'at least'} {span(left)} left"
 
 
 class Job:

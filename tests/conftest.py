@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 import main
 from backbone import weights
 from tests.scroll.conftest import tiny_net
+from utils import progress
 from utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +23,12 @@ quick = settings(max_examples=40, deadline=None, suppress_health_check=list(Heal
 def one_thread():
     """Tiny networks gain nothing from two threads, and on a busy machine two wait for each other."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def no_progress():
+    """Runs within this process say nothing of how far they are, however slow the machine."""
+    progress.FIRST = progress.EVERY = 1e6
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -232,6 +232,19 @@ def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reape
     assert [len(rows) for rows in rows_below(tmp_path)] == [2, 2]
 
 
+@pytest.mark.parametrize('seconds, said', [(45, '45 s ago'), (3 * 3600 + 300, '3 h 05 min ago'), (-1e7, 'at a time to come, says the clock')])
+def test_it_says_how_long_ago_also_if_the_clock_was_set_back(start, reaper, tmp_path, capsys, monkeypatch, seconds, said):
+    words = interrupted(start, tmp_path, reaper=reaper, moment=20)
+    path = saved_below(tmp_path)['.pt']
+    content = checkpoints.read(path)
+    checkpoints.write(path, content | dict(time=1e9))
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.time, 'time', lambda: 1e9 + seconds)
+        train(*start(*words))
+    assert f'interrupted {said}, in task' in capsys.readouterr().out
+
+
 def test_other_arguments_begin_a_run_of_their_own(start, reaper, tmp_path, capsys):
     interrupted(start, tmp_path, reaper=reaper, moment=20)
     capsys.readouterr()

@@ -27,6 +27,7 @@ from utils.commands import on_stop
 from utils.errors import Interrupted, UserError
 from utils.model_state import checksum
 from utils.plugins import ROOT
+from utils.progress import span
 from utils.run_state import Incomplete, Position, RunState
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
@@ -90,11 +91,12 @@ class Checkpoints:
                 position = self.state.restore(content['state'])
             except UserError as error:
                 raise UserError(f'{path}: {error}; --resume never begins anew') from error
-            ago, threads = (time.time() - content['time']) / 60, content['about']['threads']
+            ago, threads = time.time() - content['time'], content['about']['threads']
+            when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
             where = str(position)
             if threads != self.about['threads']:
                 where += f", with {self.about['threads']} CPU threads in place of {threads}"
-            print(f'continuing the run that was interrupted {ago:.0f} minutes ago, {where} (--resume never begins anew)',
+            print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)',
                   flush=True)
             return position
         return None

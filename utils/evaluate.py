@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
+from utils.progress import Progress
+
 
 @contextmanager
 def eval_mode(net):
@@ -49,7 +51,8 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
     told = forward is None and is_told(model)
     forward = forward or model
-    with eval_mode(model.net):
+    quiet = getattr(getattr(model, 'args', None), 'non_verbose', False)
+    with eval_mode(model.net), Progress('Evaluating', _samples(loaders), quiet=quiet) as progress:
         for task, loader in loaders:
             own = torch.as_tensor(dataset.task_classes(task)).to(model.device)
             hits, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
@@ -61,6 +64,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
                 if return_loss:
                     losses += _loss(logits, labels, seen)
                 size += len(labels)
+                progress.update(len(labels))
             count += size
             right, right_in_task = hits.tolist()
             class_il.append(0.0 if told else 100 * right / max(1, size))
@@ -89,6 +93,12 @@ def _batches(loader, model):
     serve(loader, model)
     few = getattr(getattr(model, 'args', None), 'debug_mode', False)
     return itertools.islice(loader, model.get_debug_iters() if few else None)
+
+
+def _samples(loaders: list):
+    """How many there are; None where a loader does not know."""
+    data = [getattr(loader, 'dataset', None) for _, loader in loaders]
+    return sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
 
 
 def is_told(model) -> bool:

@@ -5,7 +5,6 @@ import time
 from contextlib import contextmanager
 
 import torch
-from tqdm import tqdm
 
 from utils import results, saved_models
 from utils.anytime import Anytime
@@ -14,6 +13,7 @@ from utils.conf import results_folder
 from utils.errors import UserError
 from utils.evaluate import evaluate, serve
 from utils.fitting import make_fitting
+from utils.progress import Progress
 from utils.report import Record, Stopwatch, finish, print_accuracies, settings
 from utils.run_state import Position, RunState
 from utils.schedulers import get_scheduler
@@ -52,7 +52,7 @@ def train(model, dataset, args) -> dict:
                 _begin_task(state, model, dataset, args, record)
             if task >= first and not args.inference_only:
                 _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints)
-            with Stopwatch(record.seconds, 'stream'):
+            with Stopwatch(record.seconds, 'stream'), Progress(f'End of task {task + 1}', quiet=args.non_verbose):
                 model.meta_end_task(dataset)
             if task >= first:
                 _evaluate_task(model, dataset, record, tracker)
@@ -76,7 +76,8 @@ def _begin_task(state, model, dataset, args, record) -> None:
     training_mode(model.net, args.bn)
     state.next_task()
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    model.meta_begin_task(dataset)
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=args.non_verbose):
+        model.meta_begin_task(dataset)
     if args.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
             row += accuracies
@@ -97,16 +98,15 @@ def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoin
     scheduler, fitting = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset)
     few = model.get_debug_iters() if args.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
+    total = few or (len(loader) if hasattr(loader, '__len__') else None)
     while fitting.wants_epoch(epoch):
+        progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
         with Stopwatch(record.seconds, 'stream') as watch:
             if not batches:                             # else this pass was interrupted
                 training_mode(model.net, args.bn)
                 model.meta_begin_epoch(epoch, dataset)
-            bar = tqdm(state.batches(few), desc=f'Task {task + 1} - Epoch {epoch + 1}', leave=False, initial=batches,
-                       total=few or (len(loader) if hasattr(loader, '__len__') else None), disable=args.non_verbose or None,
-                       mininterval=0.5)
             losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
-            for batch in bar:
+            for batch in progress.over(state.batches(few)):
                 if not model.RAW_STREAM:
                     batch = [x.to(model.device) for x in batch]
                 inputs, labels, not_aug_inputs, *extras = batch
@@ -117,7 +117,7 @@ def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoin
                 record.images, batches = record.images + len(labels), batches + 1
                 if losses.add(loss):
                     told = dict(loss=losses.mean, lr=model.opt.param_groups[0]['lr']) if model.opt else dict(loss=losses.mean)
-                    bar.set_postfix({name: f'{value:.3g}' for name, value in told.items()}, refresh=False)
+                    progress.tell(**told)
                     tracker.log(told, record.images)
                 if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()

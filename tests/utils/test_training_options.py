@@ -1,7 +1,6 @@
 """Parts of a stream, short runs, runs on held-out samples, tasks to come; the guards of a run."""
-import io
 import json
-import sys
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from models.utils.continual_model import ContinualModel
 from models.utils.future_model import FutureModel
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
-from utils import report, training
+from utils import progress, report, training
 from utils.results import read_rows
 from utils.training import LossWatch, _enough_for_batch_norms, train, training_mode
 
@@ -183,16 +182,21 @@ def test_the_number_of_workers_changes_nothing(run):
     assert torch.equal(learned(0), learned(2))
 
 
-def test_the_progress_bar_tells_loss_and_rate(run, monkeypatch):
+def test_the_progress_tells_loss_and_rate(run, monkeypatch, capsys):
     """Each time the watch has looked; it is made to look after every batch."""
     monkeypatch.setattr(LossWatch, '_BATCHES', 1)
-    screen = io.StringIO()
-    monkeypatch.setattr(sys, 'stderr', screen)
-    monkeypatch.setattr(training, 'tqdm', lambda *given, **options: whole(*given, **options | dict(mininterval=0, disable=False, file=screen)))
-    from tqdm import tqdm as whole
-    run(Diary, '--n_splits', '1')
-    assert 'Task 1 - Epoch 1' in screen.getvalue() and '10/10' in screen.getvalue()
-    assert 'loss=0.5' in screen.getvalue() and 'lr=0.05' in screen.getvalue()
+    monkeypatch.setattr(progress, 'FIRST', 0)
+    monkeypatch.setattr(progress, 'EVERY', 0)
+    monkeypatch.setattr(progress, '_SHORT', 0)
+    observe = Diary.observe
+
+    def slow(self, *given, **more):
+        time.sleep(0.01)
+        return observe(self, *given, **more)
+    monkeypatch.setattr(Diary, 'observe', slow)
+    run(Diary, '--n_splits', '1', '--non_verbose', '0')
+    err = capsys.readouterr().err
+    assert 'Task 1 - Epoch 1: ' in err and 'of 10' in err and 'loss=0.5, lr=0.05' in err and 'Evaluating: ' in err
 
 
 @pytest.mark.parametrize('losses, mean', [([1, 2.0, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}], 3),
