@@ -145,8 +145,8 @@ class ScrollModel(ContinualModel):
         self._learn()
         if self._adapts():
             self._adapt()
-        if self.current_task == (self.args.stop_after or self.n_tasks) - 1 and self.world.rank == 0:
-            learned_files.save(self.learner, self.by_class, self.args)
+        if self.current_task == (self.args.stop_after or self.n_tasks) - 1:
+            learned_files.check_learned(self.learner, self.args)
 
     def _adapts(self) -> bool:
         last = self.current_task == self.n_tasks - 1
@@ -246,14 +246,19 @@ class ScrollModel(ContinualModel):
         if self.current_task == self.n_tasks and self.embedder.cache is not None:
             self.embedder.cache.flush()
 
+    def save_files(self) -> None:
+        if self.world.rank == 0:
+            learned_files.save(self.learner, self.by_class, self.args)
+
     def summary(self) -> list:
         online, final = self.accuracies
-        lines = [f'statistics {self.learner.digest()[:16]}, f_T {self.learner.predictor().digest()[:16]} '
-                 f'(same under every schedule, on this kind of hardware)']
+        adapted = self.learner.adapted_
+        f_star = f', f* {adapted.digest()[:16]}' if adapted is not None else ''
+        lines = [f'statistics {self.learner.digest()[:16]}, f_T {self.learner.predictor().digest()[:16]}{f_star}',
+                 'statistics and f_T are the same under every schedule, on this kind of hardware']
         if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {self.learner.ridge_lambda_:g}, chosen from the statistics']
-        if self.learner.adapted_ is not None:
-            adapted = self.learner.adapted_
+        if adapted is not None:
             lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(self.learner.buffer_)} samples, logit '
                       f'scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})']
             if final < online:

@@ -35,9 +35,9 @@ SETTINGS = ('class-il', 'general-continual')        # of tasks that bring classe
 _KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims', 'commands', 'values', 'x'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 # What changes where, how fast or how wordily a run goes, but not its result; and where its values come from.
-FREE = {'seed', 'base_path', 'results_path', 'device', 'notes', 'non_verbose', 'disable_log', 'num_threads', 'num_workers',
-        'eval_epochs', 'enable_other_metrics', 'eval_future', 'wandb_entity', 'wandb_project', 'wandb_name', 'tensorboard',
-        'nowand', 'feature_cache', 'embed_chunk', 'channels_last', 'code_optimization', 'distributed',
+FREE = {'seed', 'base_path', 'results_path', 'device', 'notes', 'non_verbose', 'raw_accuracies', 'disable_log', 'num_threads',
+        'num_workers', 'eval_epochs', 'enable_other_metrics', 'eval_future', 'wandb_entity', 'wandb_project', 'wandb_name',
+        'tensorboard', 'nowand', 'feature_cache', 'embed_chunk', 'channels_last', 'code_optimization', 'distributed',
         'cache_path_noisy_labels', 'disable_noisy_labels_cache', 'adapt_every_task', 'fit_every_task', 'force_compat',
         'data_dir', 'model_config', 'n_splits', 'schedule', 'eval_every', 'checkpoint_every', 'resume', 'save_after_interrupt',
         'savecheck', 'ckpt_name', 'checkpoint_path'}

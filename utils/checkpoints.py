@@ -33,6 +33,7 @@ from utils.run_state import Incomplete, Position, RunState
 COST = 0.01                             # share of a run's time that its checkpoints may take
 TASK_END = 60.0                         # seconds since the last checkpoint after which the end of a task is worth one
 _SAME_RESULT = {'resume', 'checkpoint_every', 'save_after_interrupt', 'non_verbose', 'num_workers', 'num_classes',
+                'raw_accuracies', 'savecheck', 'checkpoint_path', 'ckpt_name', 'save_state', 'save_statistics',
                 'num_threads'}          # the last may change the last bits of training: it is said, and no reason to lose a run
 
 
@@ -155,6 +156,11 @@ class Checkpoints:
                 self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
             break
         return self.active
+
+    def goes_on(self) -> str:
+        """How what is left of a run that has its row can be done."""
+        return f'go on from its last checkpoint: {command_line()}' if self.path.exists() else \
+            'make the run again: it has no checkpoint'
 
     def finished(self) -> None:
         """The row is written: the next run with these arguments is a new one."""

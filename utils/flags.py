@@ -179,6 +179,8 @@ def add_management_args(parser) -> None:
                        help='forward and backward transfer, forgetting')
     group.add_argument('--non_verbose', type=binary_to_boolean_type, nargs='?', const=True, default=False,
                        help='no progress: no bar on a terminal, no lines elsewhere')
+    group.add_argument('--raw_accuracies', type=binary_to_boolean_type, default=False,
+                       help="also print the accuracy on each task, after each task: Mammoth's second line")
     group.add_argument('--disable_log', type=binary_to_boolean_type, default=False, help='write no results files')
     group.add_argument('--num_threads', type=whole(1, 1024), help='CPU threads (default: torch decides)')
     group.add_argument('-O', '--code_optimization', type=int, choices=(0, 1, 2, 3), default=0,

@@ -6,6 +6,7 @@ import resource
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 
@@ -26,6 +27,7 @@ class Record:
         run: its name, unlike that of any other. first: number of the first task that was trained and evaluated.
         class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: samples of each task's test set.
         before, untrained: (class-il, task-il) lists for forward transfer. seconds: by stage. images: stream images seen.
+        unkept: what could not be written of the files that `--savecheck` asks for, a line each.
         later: (class-il, task-il) lists on the tasks to come, one for each task that others follow.
         anytime: `utils.anytime.Anytime`, at the end of the run.
         test, real_sizes: (class-il, task-il) on the real test set at the end of a run on held-out samples, and its sizes.
@@ -39,7 +41,7 @@ class Record:
         self.first, self.class_il, self.task_il, self.test_sizes = first, [], [], []
         self.before, self.untrained, self.later = ([], []), ([], []), []
         self.seconds = dict(stream=0.0, evaluation=0.0, total=0.0)
-        self.images, self.test, self.real_sizes, self.anytime = 0, None, None, None
+        self.images, self.test, self.real_sizes, self.anytime, self.unkept = 0, None, None, None, []
 
     def tell_total(self) -> None:
         """Note the time since the run began."""
@@ -76,14 +78,16 @@ def label(setting: str) -> str:
 
 
 def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'Accuracy', when=None) -> None:
-    """Mammoth's two lines after an evaluation."""
+    """Mammoth's line after an evaluation; with `--raw_accuracies` its second one, too, which grows with the tasks."""
     shown = {'Domain-IL': class_il} if dataset.SETTING == 'domain-il' else {'Class-IL': class_il, 'Task-IL': task_il}
     head = f'{what}{epoch} for {when or dataset.c_task + 1} task(s):'
-    if getattr(getattr(dataset, 'args', None), 'joint', 0):
+    args = getattr(dataset, 'args', None)
+    if getattr(args, 'joint', 0):
         head = f'Joint {what}{epoch}:'
-    print(f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items()))
-    print('\tRaw accuracy values: ' + ' | '.join(f'{name} {np.round(values, 2).tolist()}' for name, values in shown.items()),
-          flush=True)
+    print(f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items()), flush=True)
+    if getattr(args, 'raw_accuracies', False):
+        raw = ' | '.join(f'{name} {np.round(values, 2).tolist()}' for name, values in shown.items())
+        print(f'\tRaw accuracy values: {raw}', flush=True)
 
 
 def finish(model, dataset, args, arguments: dict, record: Record, folders: dict) -> dict:
@@ -99,16 +103,24 @@ def finish(model, dataset, args, arguments: dict, record: Record, folders: dict)
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
     setting, row = next(iter(rows.items()))
-    if not args.disable_log:
-        points = [(i + 1, row[f'task{i + 1}']) for i in range(dataset.N_TASKS) if f'task{i + 1}' in row]
-        curves = {model.NAME: points, **model.curves()}
-        title, folder = f'{model.NAME} on {dataset.NAME}, {spec}', folders[setting] / 'plots'
-        paths['plot'] = plots.accuracy_curve(folder / f'{record.run}.png', curves, title)
+    plotted = {} if args.disable_log else _plots(model, row, record, f'{model.NAME} on {dataset.NAME}, {spec}', dataset.N_TASKS,
+                                                 folders[setting] / 'plots')
+    _print_summary(model, rows, record, paths, plotted)
+    return row
+
+
+def _plots(model, row: dict, record: Record, title: str, tasks: int, folder) -> dict:
+    """name -> file. A run is not lost because it cannot be drawn."""
+    points = [(i, row[f'task{i}']) for i in range(1, tasks + 1) if f'task{i}' in row]
+    try:
+        paths = dict(plot=plots.accuracy_curve(folder / f'{record.run}.png', {model.NAME: points, **model.curves()}, title))
         if record.anytime.curve:
             paths['anytime plot'] = plots.accuracy_curve(folder / f'{record.run}-anytime.png', {model.NAME: record.anytime.curve},
                                                          title, 'samples seen')
-    _print_summary(model, rows, record, paths)
-    return row
+    except OSError as error:
+        print(f'warning: {folder} cannot be written ({error.strerror}): no plot', file=sys.stderr)
+        return {}
+    return paths
 
 
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
@@ -140,24 +152,32 @@ def _about(model, record: Record) -> dict:
                 psi_digest=model.psi_digest, run=record.run, finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
 
 
-def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
+def _print_summary(model, rows: dict, record: Record, paths: dict, plotted: dict) -> None:
+    """One screen: accuracies, where the rows are, what the method says (SCROLL: digests); then all else."""
     print('\nSummary')
     for setting, row in rows.items():
         anytime = f", anytime {row['anytime_accuracy']:.2f} %" if record.anytime.curve else ''
         test = f", on the real test set {row['test_accuracy']:.2f} %" if record.test else ''
-        print(f"  {setting}: final accuracy {row['final_accuracy']:.2f} %, average incremental "
+        _tell(f"{setting}: final accuracy {row['final_accuracy']:.2f} %, average incremental "
               f"{row['average_incremental_accuracy']:.2f} %{test}{anytime}")
+    for setting, path in paths.items():
+        print(f'  row, {setting}: {path}')
+    for line in model.summary():
+        _tell(line)
     for name in _METRICS:
         known = {label(setting): row[name] for setting, row in rows.items() if row[name] is not None}
         if known:
             values = ' \t '.join(f'[{which}]: {value:.2f}' for which, value in known.items())
             print(f"{name.replace('_', ' ').title()}: {values}")
-    for line in model.summary():
-        print(f'  {line}')
-    print('  seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
-    for name, path in paths.items():
+    _tell('seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
+    for name, path in plotted.items():
         print(f'  {name}: {path}')
     sys.stdout.flush()
+
+
+def _tell(line: str) -> None:
+    """In columns that a screen has."""
+    print(textwrap.fill(line, 110, initial_indent='  ', subsequent_indent='    ', break_on_hyphens=False))
 
 
 def versions() -> dict:

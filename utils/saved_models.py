@@ -4,6 +4,8 @@ A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `args
 `buffer` (of methods that replay), as Mammoth's do; and, of ours, `run`: all that the run needs to go on exactly where it stood.
 """
 import argparse
+import shutil
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,14 +21,31 @@ from utils.torch_files import IGNORED, load_torch
 _OF_THE_RUN = {     # arguments that say how a run goes, not what it is: another one does not inherit them
     'start_from', 'stop_after', 'loadcheck', 'savecheck', 'ckpt_name', 'checkpoint_path', 'checkpoint_every', 'resume',
     'save_after_interrupt', 'base_path', 'results_path', 'device', 'num_workers', 'num_threads',
-    'non_verbose', 'disable_log', 'notes', 'inference_only', 'debug_mode', 'distributed', 'tensorboard', 'nowand', 'wandb_name',
-    'wandb_entity', 'wandb_project', 'num_classes', 'class_order', 'model_config'}
+    'non_verbose', 'raw_accuracies', 'disable_log', 'notes', 'inference_only', 'debug_mode', 'distributed', 'tensorboard',
+    'nowand', 'wandb_name', 'wandb_entity', 'wandb_project', 'num_classes', 'class_order', 'model_config'}
 
 
-def keep(state, args, arguments: dict, task: int, last: bool) -> None:
-    """Write the file that `--savecheck` asks for after this task, if it does."""
-    if args.savecheck != 'task' and not (args.savecheck == 'last' and last):
+def check_writable(args, model) -> None:
+    """UserError, before any work, if the files that `--savecheck` asks for could not be written."""
+    if not args.savecheck:
         return
+    folder, size = Path(args.checkpoint_path), sum(t.nbytes for t in model.state_dict().values() if isinstance(t, torch.Tensor))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise UserError(f'--savecheck: {folder} cannot be written ({error.strerror}): choose another '
+                        '--checkpoint_path') from error
+    if free < size:
+        raise UserError(f'--savecheck: {folder} has room for {free / 1e6:,.1f} MB, the model takes {size / 1e6:,.1f} MB: '
+                        'make room, or choose another --checkpoint_path')
+
+
+def make(state, args, arguments: dict, task: int, last: bool):
+    """What `--savecheck` asks for after this task, as it is now: (path, content) for `keep`; None if it asks for nothing."""
+    if args.savecheck != 'task' and not (args.savecheck == 'last' and last):
+        return None
     model, record = state.model, state.parts['record']
     day, time, name = record.run.split('-')
     which = 'joint' if getattr(args, 'joint', 0) else task if args.savecheck == 'task' else 'last'
@@ -42,10 +61,16 @@ def keep(state, args, arguments: dict, task: int, last: bool) -> None:
         content['run'] = state.gather(Position(task + 1))
     except Incomplete as error:
         warn_once(f'--savecheck: {args.model} keeps what no file can hold ({error}): a run cannot be continued from {path}')
+    return path, content
+
+
+def keep(path: Path, content: dict) -> None:
+    """Write it. UserError if that cannot be."""
     try:
         write(path, content)
     except (OSError, RuntimeError) as error:
-        raise UserError(f'{path} cannot be written ({" ".join(str(error).split())}): choose another --checkpoint_path') from error
+        why = getattr(error, 'strerror', None) or ' '.join(str(error).split())
+        raise UserError(f'{path} cannot be written ({why})') from error
     print(f'  checkpoint: {path}', flush=True)
 
 

@@ -1,11 +1,13 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
 import copy
 import math
+import sys
 import time
 from contextlib import contextmanager
 
 import torch
 
+from scroll.errors import InputError
 from utils import results, saved_models
 from utils.anytime import Anytime
 from utils.checkpoints import Checkpoints
@@ -26,6 +28,7 @@ def train(model, dataset, args) -> dict:
     Returns:
         The results row, which is also written unless `--disable_log 1`.
     """
+    saved_models.check_writable(args, model)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
     if not args.disable_log:
@@ -47,6 +50,8 @@ def train(model, dataset, args) -> dict:
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
             _evaluate_task(model, dataset, record, tracker)
+        ended = restored and restored.task == tasks             # all but its row, or a file
+        file = saved_models.make(state, args, arguments, tasks - 1, last=True) if ended else None
         for task in range(start.task, tasks):
             if task > start.task or not start.begun:
                 _begin_task(state, model, dataset, args, record)
@@ -58,7 +63,9 @@ def train(model, dataset, args) -> dict:
                 _evaluate_task(model, dataset, record, tracker)
                 if later[task + 1:]:
                     _evaluate_later(model, dataset, later, record)
-            saved_models.keep(state, args, arguments, task, last=task == tasks - 1)
+            file = saved_models.make(state, args, arguments, task, last=task == tasks - 1)
+            if file and task < tasks - 1:                       # the last one comes after the row
+                record.unkept += _unwritten(saved_models.keep, *file)
             if task == tasks - 1 or checkpoints.due(task_end=True):
                 checkpoints.save(Position(task + 1))
         if args.validation and hasattr(dataset, 'without_validation'):
@@ -66,9 +73,25 @@ def train(model, dataset, args) -> dict:
         record.tell_total()
         record.anytime = anytime
         row = finish(model, dataset, args, arguments, record, folders)
-        checkpoints.finished()
-    tracker.finish(row)
+        tracker.finish(row)
+        unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
+        if not unwritten:
+            checkpoints.finished()
+    if record.unkept or unwritten:
+        advice = f'; make room or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
+        raise UserError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
+                        + '; '.join([*record.unkept, *unwritten]) + advice)
     return row
+
+
+def _unwritten(write, *given) -> list:
+    """Call what writes files that are no reason to lose a run; the line on what could not be written, if any."""
+    try:
+        write(*given)
+    except (UserError, InputError) as error:
+        print(f'warning: {error}', file=sys.stderr, flush=True)
+        return [str(error)]
+    return []
 
 
 def _begin_task(state, model, dataset, args, record) -> None:

@@ -153,6 +153,13 @@ class ContinualModel(nn.Module):
         """Further lines of the closing summary."""
         return []
 
+    def save_files(self) -> None:
+        """Write the files of its own that flags ask for. Called at the end of a run, when its row is written.
+
+        Raises:
+            UserError, InputError: one cannot be written; the run can be continued to write it.
+        """
+
     @staticmethod
     def get_debug_iters() -> int:
         """Batches of a pass with `--debug_mode`."""

@@ -107,15 +107,15 @@ class ClassStatistics:
             self.parts[label].load_state_dict(arrays)
 
 
-def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
-    """Write the files that the flags ask for, each whole or not at all.
-
-    Raises:
-        UserError: this run has seen no sample.
-    """
+def check_learned(learner: Scroll, args) -> None:
+    """UserError at the end of a run that has seen no sample: it has nothing to evaluate or to write."""
     if not hasattr(learner, 'statistics_'):
         raise UserError('this run has seen no sample, so there is nothing to write' +
                         (f': --shard {args.shard} has none of the stream' if args.shard else ''))
+
+
+def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
+    """Write the files that the flags ask for, each whole or not at all; UserError or InputError if one cannot be."""
     psi = learner.embedder.digest
     if args.save_statistics and args.by_class:
         for label, part in by_class.parts.items():

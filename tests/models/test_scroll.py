@@ -154,6 +154,18 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
     assert [every[f'task{t}'] for t in (2, 3, 4)] != [once[f'task{t}'] for t in (2, 3, 4)]
 
 
+def test_what_a_person_looks_for_is_on_top_of_the_last_screen(ready, capsys, tmp_path):
+    """With all that there is to tell."""
+    row = train(*ready('--n_splits', '10', '--disable_log', '0', '--base_path', tmp_path, '--enable_other_metrics', '1', '--validation', '20',
+                       '--eval_every', '20', '--ridge_lambda', 'auto', '--classifier_lr', '10000', '--adapt_lr', '0'))
+    screen = capsys.readouterr().out.split('Summary\n')[1].splitlines()
+    assert len(screen) <= 23 and all(len(line) <= 110 or str(tmp_path) in line for line in screen)
+    top = '\n'.join(screen[:6])
+    assert f"final accuracy {row['final_accuracy']:.2f} %" in top and str(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'scroll') in top
+    assert [name for name in ('statistics', 'online', 'adapted') if row[f'{name}_digest'][:16] not in top] == []
+    assert '[' not in ''.join(line for line in screen if 'IL]' not in line)
+
+
 def test_a_run_leaves_psi_and_its_network_as_they_were(ready):
     model, dataset, args = ready('--adapt_every_task', '1', '--n_splits', '2', '--adaptation', 'full')
     before = {name: t.clone() for name, t in model.net.state_dict().items()}

@@ -91,8 +91,8 @@ def test_spans_of_time(seconds, text):
     (['--model', 'scroll', '--buffer_size', '20', '--iterations', '9', '--model_config', 'base'], {'Adapting', 'Evaluating'})], ids=str)
 @pytest.mark.parametrize('quiet', [False, True])
 def test_the_stages_of_a_run(command_line, tiny_weights, few_digits, tmp_path, monkeypatch, flags, stages, quiet):     # noqa: F811
-    for name in ('FIRST', 'EVERY', '_SHORT'):
-        monkeypatch.setattr(progress, name, 0)
+    for name, value in (('FIRST', 0), ('EVERY', 0.02), ('_SHORT', 0)):
+        monkeypatch.setattr(progress, name, value)
     digits = readers.digits
     monkeypatch.setattr(readers, 'digits', lambda: time.sleep(0.1) or digits())
     code, _, err = command_line(*flags, '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, '--n_splits', '1',

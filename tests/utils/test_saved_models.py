@@ -1,10 +1,19 @@
 """Models as files: what a run keeps with `--savecheck`, and how another begins with it."""
 import argparse
+import os
+import shlex
+import subprocess
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import main
+import models
+from scroll import files
+from scroll.states import State
+from scroll.statistics import Statistics
 from tests.conftest import files_below, refused
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.models.test_contract import QUICK, known_flags, predictions
@@ -116,3 +125,110 @@ def test_what_does_not_fit_is_named(run, tmp_path):
         run('er', '--loadcheck', last)
     with refused('no such file'):
         run('er', '--loadcheck', tmp_path / 'nothing.pt')
+
+
+def full(*given):
+    raise OSError(28, 'No space left on device')
+
+
+ER = ['--model', 'er', '--lr', '0.05', '--buffer_size', '25', '--n_epochs', '1']
+SCROLL = ['--model', 'scroll', '--model_config', 'base', '--iterations', '3', '--buffer_size', '25']
+
+
+@pytest.fixture
+def typed(command_line, tiny_weights, tmp_path):
+    """typed(*flags): (exit code, stdout, stderr) of a run of three tasks on the digits."""
+    def run(*flags):
+        return command_line('--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path / 'run', '--n_splits', '3',
+                            '--non_verbose', '1', *flags)
+    return run
+
+
+def the_rest(command_line, err: str, *change: str):
+    """What the command ends like that the last line of stderr says, with words changed: pairs of old and new."""
+    words = shlex.split(err.splitlines()[-1].partition('last checkpoint: ')[2])[2:]
+    return command_line(*(dict(zip(change[::2], change[1::2])).get(word, word) for word in words))
+
+
+def rows_of(tmp_path) -> list:
+    return [len(rows) for rows in rows_below(tmp_path / 'run')]
+
+
+def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file(typed, command_line, tmp_path, monkeypatch):
+    typed(*ER, '--savecheck', 'last', '--checkpoint_path', tmp_path / 'whole', '--resume', 'never')
+    [whole] = files_below(tmp_path / 'whole')
+    with monkeypatch.context() as disk:
+        disk.setattr(saved_models, 'write', full)
+        code, out, err = typed(*ER, '--savecheck', 'last', '--checkpoint_path', tmp_path / 'kept')
+    assert code == 2 and rows_of(tmp_path) == [2, 2] and 'final accuracy' in out and not kept(tmp_path)
+    warning, line = err.splitlines()
+    assert warning.startswith('warning: ') and all('_last.pt cannot be written (No space left on device)' in text for text in (warning, line))
+    assert 'its row is written' in line
+    code, out, err = the_rest(command_line, err, str(tmp_path / 'kept'), str(tmp_path / 'elsewhere'))
+    assert (code, err) == (0, '') and 'continuing' in out and 'after task 3' in out and rows_of(tmp_path) == [2, 2]
+    [late] = files_below(tmp_path / 'elsewhere')
+    first, second = (torch.load(path, weights_only=True) for path in (whole, late))
+    assert not different(first['model'], second['model']) and first['results'] == second['results']
+    assert not different(first['buffer'], second['buffer'])
+    assert not files_below(tmp_path / 'run' / 'unfinished')
+
+
+def test_a_file_within_the_run_that_cannot_be_written_is_told_at_once_and_at_the_end(typed, tmp_path, monkeypatch):
+    write = saved_models.write
+    monkeypatch.setattr(saved_models, 'write', lambda path, content: full() if path.stem.endswith('_1') else write(path, content))
+    code, out, err = typed(*ER, '--savecheck', 'task', '--checkpoint_path', tmp_path / 'kept')
+    assert code == 2 and rows_of(tmp_path) == [1, 1] and out.count('Accuracy for') == 3
+    assert [path.stem[-2:] for path in kept(tmp_path)] == ['_0', '_2'] and [line.count('_1.pt cannot be written') for line in err.splitlines()] == [1, 1]
+    assert 'to continue' not in err and not files_below(tmp_path / 'run' / 'unfinished')     # nothing is left to do
+
+
+def test_without_a_checkpoint_it_says_so(typed, tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_models, 'write', full)
+    code, _, err = typed(*ER, '--savecheck', 'last', '--checkpoint_path', tmp_path / 'kept', '--checkpoint_every', '0')
+    assert code == 2 and rows_of(tmp_path) == [1, 1] and 'it has no checkpoint' in err
+
+
+@pytest.mark.parametrize('flag', ['--save_state', '--save_statistics'])
+def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, command_line, tmp_path, monkeypatch, flag):
+    path = tmp_path / 'learned' / 'x.npz'
+    with monkeypatch.context() as disk:
+        disk.setattr(files, 'os', SimpleNamespace(**{**vars(os), 'fsync': full}))
+        code, _, err = typed(*SCROLL, flag, path)
+    assert code == 2 and rows_of(tmp_path) == [1, 1] and f'{path} cannot be written (No space left on device)' in err
+    other = tmp_path / 'other.npz'
+    code, out, err = the_rest(command_line, err, str(path), str(other))
+    assert (code, err) == (0, '') and 'continuing' in out and rows_of(tmp_path) == [1, 1]
+    rows, _ = rows_below(tmp_path / 'run')
+    digest = rows[0]['statistics_digest']
+    learned = Statistics.load(other) if flag == '--save_statistics' else State.read(other).statistics
+    assert learned.digest() == digest and not files_below(tmp_path / 'run' / 'unfinished')
+
+
+@pytest.mark.parametrize('why', ['a file in the way', 'no room'])
+def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(typed, tmp_path, monkeypatch, why):
+    (tmp_path / 'file').touch()
+    folder = tmp_path / 'file' / 'below' if why == 'a file in the way' else tmp_path / 'kept'
+    if why == 'no room':
+        monkeypatch.setattr(saved_models.shutil, 'disk_usage', lambda path: SimpleNamespace(free=1000))
+    code, out, err = typed(*ER, '--savecheck', 'task', '--checkpoint_path', folder)
+    assert (code, out, len(err.splitlines()), rows_of(tmp_path)) == (2, '', 1, [])
+    assert str(folder) in err and 'choose another --checkpoint_path' in err and ('has room for 0.0 MB' in err) == (why == 'no room')
+
+
+def test_a_disk_that_is_really_full(typed, tmp_path, monkeypatch):
+    """A file system of its own, which somebody else fills while the run goes on."""
+    small = tmp_path / 'small'
+    small.mkdir()
+    if os.geteuid() or subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=1m', 'none', small], capture_output=True).returncode:
+        pytest.skip('only root may mount')
+
+    def end_task(self, dataset):
+        with suppress(OSError):
+            (small / 'of others').write_bytes(bytes(2 ** 21))
+    monkeypatch.setattr(models.get_model_class('er'), 'end_task', end_task)
+    try:
+        code, _, err = typed(*ER, '--savecheck', 'last', '--checkpoint_path', small)
+        assert code == 2 and rows_of(tmp_path) == [1, 1] and 'Traceback' not in err and 'its row is written' in err
+        assert [path.name for path in files_below(small)] == ['of others']
+    finally:
+        subprocess.run(['umount', small], check=True)

@@ -132,7 +132,7 @@ def test_evaluation_between_epochs(parse, capsys):
 
 def test_metrics_of_an_oracle(parse, capsys):
     """Before the first task right on the classes of that task only, then right on all: each metric is known."""
-    row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--enable_other_metrics', '1')
+    row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--enable_other_metrics', '1', '--raw_accuracies', '1')
     assert (row['task1'], row['task2'], row['final_accuracy'], row['average_incremental_accuracy']) == (100, 100, 100, 100)
     assert (row['forward_transfer'], row['backward_transfer'], row['forgetting']) == (100, 0, 0)
     out = capsys.readouterr().out

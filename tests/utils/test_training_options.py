@@ -1,5 +1,7 @@
 """Parts of a stream, short runs, runs on held-out samples, tasks to come; the guards of a run."""
+import argparse
 import json
+import re
 import time
 
 import numpy as np
@@ -145,9 +147,18 @@ def test_tasks_to_come(run, capsys):
 def test_the_accuracy_lines_of_joint_and_domain_streams(run, capsys):
     run(Diary, '--joint', '1', '--n_splits', '1')
     assert 'Joint Accuracy: \t [Class-IL]: ' in capsys.readouterr().out
-    report.print_accuracies([50, 100], [1, 2], type('Domains', (), dict(SETTING='domain-il', c_task=1)))
+    report.print_accuracies([50, 100], [1, 2], type('Domains', (), dict(SETTING='domain-il', c_task=1, args=argparse.Namespace(raw_accuracies=True))))
     assert capsys.readouterr().out.splitlines() == ['Accuracy for 2 task(s): \t [Domain-IL]: 75.00 %',
                                                     '\tRaw accuracy values: Domain-IL [50, 100]']
+
+
+def test_the_list_of_accuracies_is_printed_where_it_is_asked_for(run, capsys):
+    run(Diary, '--n_splits', '3')
+    out = capsys.readouterr().out
+    assert len(re.findall(r'^Accuracy for \d task\(s\): \t \[Class-IL\]: [\d.]+ % \t \[Task-IL\]: [\d.]+ %$', out, re.M)) == 3 and 'Raw' not in out
+    row, *_ = run(Diary, '--n_splits', '3', '--raw_accuracies', '1')
+    last = capsys.readouterr().out.split('Raw accuracy values: Class-IL ')[3].split(' | ')[0]
+    assert json.loads(last) == [round(a, 2) for a in json.loads(row['accuracy_per_task'])]
 
 
 def test_transfer_in_mammoths_words(run, capsys):
@@ -186,7 +197,7 @@ def test_the_progress_tells_loss_and_rate(run, monkeypatch, capsys):
     """Each time the watch has looked; it is made to look after every batch."""
     monkeypatch.setattr(LossWatch, '_BATCHES', 1)
     monkeypatch.setattr(progress, 'FIRST', 0)
-    monkeypatch.setattr(progress, 'EVERY', 0)
+    monkeypatch.setattr(progress, 'EVERY', 0.01)
     monkeypatch.setattr(progress, '_SHORT', 0)
     observe = Diary.observe
 
