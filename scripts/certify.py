@@ -39,7 +39,7 @@ _FORMAT = 'schedule-certificate-1'
 _REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after', '--inference_only',
             '--debug_mode', '--label_perc', '--label_perc_by_task', '--lpt', '--label_perc_by_class', '--lpc',
             '--validation_mode'}
-_NO_MATTER = {'schedule', 'n_splits', 'base_path', 'results_path', 'notes', 'non_verbose', 'disable_log'}
+_NO_MATTER = {'schedule', 'n_splits', 'base_path', 'results_path', 'notes', 'non_verbose', 'raw_accuracies', 'disable_log'}
 
 
 def parse_options(words=None) -> tuple:
@@ -247,21 +247,22 @@ def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -
 
 def certify(options, words) -> int:
     """Run what is not run yet, judge, write, report; the exit code."""
-    from datasets.utils.scheduled_dataset import ScheduledDataset
-    from scripts.trials import about_machine
-    from scroll.embedding import state_digest
-    from scroll.robustness import judge
     began = time.perf_counter()
-    args = cli.parse_args(words)
-    identity = dict(arguments={k: v for k, v in vars(args).items() if k not in _NO_MATTER})
-    model, dataset, args = cli.initialize(args)
-    if not isinstance(dataset, ScheduledDataset):
-        raise UserError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be certified')
-    identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed, data_digest=data_digest(dataset),
-                     psi_digest=state_digest(model.net), machine=about_machine())
-    specs = plan_specs(options, dataset, args.seed)
-    store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / model.NAME)
-    trials = make_trials(options, words, model, dataset, specs)
+    with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
+        from datasets.utils.scheduled_dataset import ScheduledDataset
+        from scripts.trials import about_machine
+        from scroll.embedding import state_digest
+        from scroll.robustness import judge
+        args = cli.parse_args(words)
+        identity = dict(arguments={k: v for k, v in vars(args).items() if k not in _NO_MATTER})
+        model, dataset, args = cli.initialize(args)
+        if not isinstance(dataset, ScheduledDataset):
+            raise UserError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be certified')
+        identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed, data_digest=data_digest(dataset),
+                         psi_digest=state_digest(model.net), machine=about_machine())
+        specs = plan_specs(options, dataset, args.seed)
+        store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / model.NAME)
+        trials = make_trials(options, words, model, dataset, specs)
     rows, known = run_all(trials, specs, dataset, args, identity, store, options)
     digests, claimed = trials.claims(rows)
     outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d)) for d in {row['outcome'] for row in rows}}

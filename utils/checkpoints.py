@@ -2,8 +2,9 @@
 
 A run with a results file keeps its newest checkpoint, and the one before, in `<base_path>/unfinished/`, under a name that
 follows from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. They are removed
-when its row is written. A file is written beside the old one, brought to the disk, and renamed: whenever the power goes, one
-of the two is whole. A run that learns what is killed in the middle (an adaptation, a fit) does so again.
+when its row is written, and the files that it was asked for. A file is written beside the old one, brought to the disk, and
+renamed: whenever the power goes, one of the two is whole. A run that learns what is killed in the
+middle (an adaptation, a fit) does so again.
 """
 import hashlib
 import json

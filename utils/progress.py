@@ -20,8 +20,8 @@ class Progress:
     """
 
     def __init__(self, stage: str, total: int = None, done: int = 0, quiet: bool = False):
-        self.stage, self.total, self.done, self.first, self.quiet = stage, total, done, done, quiet
-        self.note, self.bar = '', None
+        self.stage, self.total, self.done, self.first = stage, total, done, done
+        self.quiet, self.note, self.bar = quiet or sys.stderr is None, '', None
 
     def __enter__(self):
         if self.quiet:
@@ -67,7 +67,8 @@ class Progress:
 
     def _redraw(self) -> None:
         while not self.ended.wait(1):
-            self.bar.refresh()
+            if _stages[-1] is self:
+                self.bar.refresh()
 
     def _speak(self) -> None:
         global _told

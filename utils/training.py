@@ -27,6 +27,9 @@ def train(model, dataset, args) -> dict:
 
     Returns:
         The results row, which is also written unless `--disable_log 1`.
+
+    Raises:
+        UserError: something cannot be; if that is a file of the model, only when the row is written.
     """
     saved_models.check_writable(args, model)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}

@@ -8,6 +8,7 @@ import pytest
 import main
 from scripts import certify, trials
 from tests.conftest import ROOT, python, refused
+from utils import progress
 from utils.evaluate import evaluate
 from utils.training import train
 
@@ -64,6 +65,15 @@ def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse, number):
         sizes = [len(loader.dataset) for loader in dataset.test_loaders]
         last = np.average(evaluate(model, dataset)[0], weights=sizes)
         assert json.loads(row['curve'])[-1] == [len(dataset.train_labels), pytest.approx(last, abs=1e-3)]
+
+
+@pytest.mark.parametrize('flags', [[], ['--non_verbose', '1']])
+def test_it_says_how_far_it_is_unless_told_not_to(call, tmp_path, monkeypatch, capsys, flags):
+    for name, value in (('FIRST', 0), ('EVERY', 0.02), ('_SHORT', 0)):
+        monkeypatch.setattr(progress, name, value)
+    call(tmp_path, '--schedules', '1', '--specs', '', '--buffers', '0', '--stream_check', '0', *flags)
+    said = {line.split(' ')[0] for line in capsys.readouterr().err.splitlines()}
+    assert said == (set() if flags else {'Preparing', 'Schedules:'})
 
 
 def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
