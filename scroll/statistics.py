@@ -2,7 +2,7 @@
 
 Features have unit length and lie on a grid of 2^-18 (`scroll.embedding.quantise`), so their products are integers below
 2^36 and a float64 matrix product over up to 2^17 of them is exact whatever the order, blocking or number of threads. Each
-such product is added to int64 totals, which hold 2^27 (134 million) samples. Hence the sums are the same, to the last bit,
+such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples. Hence the sums are the same, to the last bit,
 for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made exact); `remove` undoes `add` without trace.
 
     >>> import numpy as np
@@ -28,7 +28,7 @@ GRID_BITS = 18                       # features are integers in units of 2^-GRID
 GRID = 1 << GRID_BITS
 _BLOCK = 1 << 13                     # rows that wait to be multiplied together
 _PRODUCT = 1 << 12                   # rows per matrix product; exactness would allow 2^17, caches like less
-MAX_SAMPLES = 1 << 27                # int64 holds this many products of 2^36
+MAX_SAMPLES = (1 << 27) - 1          # int64 holds this many products of 2^36; one more is 2^63, and wraps
 _FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
 _FILE = 'scroll-statistics-2'        # of files
 
@@ -69,10 +69,10 @@ class Statistics:
         """Count samples in. features: integers (N, d) on the grid; labels: (N,). Returns self.
 
         Raises:
-            InputError: wrong shape or dtype, values off the grid, or more than 2^27 samples in all. Nothing is changed.
+            InputError: wrong shape or dtype, values off the grid, or more than 2^27 - 1 samples in all. Nothing is changed.
         """
         features, part = _sums_of(features, labels, self.dim)
-        self._combine(part, +1)
+        self.classes, self.counts, self.sums = self._combined(part, +1)
         self._pending.append(features.astype(np.int32))
         self._n_pending += len(features)
         if self._n_pending >= _BLOCK:
@@ -83,21 +83,18 @@ class Statistics:
         """Undo `add` for samples that were added before: the state is that of never having seen them.
 
         Raises:
-            InputError: a class would be left with fewer than no samples. (Samples of a known class that were never
-                added cannot be told from ones that were.)
+            InputError: no samples could have left what would be left (`contradiction`). Nothing is changed then. (Samples that
+                were never added and are much like those that were cannot be told from them.)
         """
         features, part = _sums_of(features, labels, self.dim)
-        self._combine(part, -1)
-        self._gram = self.gram - gram_matrix(features)
-        return self
+        part._gram = gram_matrix(features)
+        return self.subtract(part)
 
     def merge(self, other: 'Statistics') -> 'Statistics':
         """Add the statistics of another stream, for example another worker's. `other` is not changed."""
         if other.dim != self.dim:
             raise InputError(f'cannot merge statistics of {other.dim}-dimensional features into {self.dim}-dimensional ones')
-        gram = self.gram + other.gram
-        self._combine(other, +1)
-        self._gram = gram
+        self.classes, self.counts, self.sums, self._gram = *self._combined(other, +1), self.gram + other.gram
         return self
 
     def subtract(self, other: 'Statistics') -> 'Statistics':
@@ -108,15 +105,16 @@ class Statistics:
         """
         if other.dim != self.dim:
             raise InputError(f'cannot subtract statistics of {other.dim}-dimensional features from {self.dim}-dimensional ones')
-        gram = self.gram - other.gram
-        if (np.diagonal(gram) < 0).any() or (self.total == other.total and gram.any()):
-            raise InputError('what is to be removed is no part of these statistics: their Gram matrix is smaller')
-        self._combine(other, -1)
-        self._gram = gram
+        classes, counts, sums = self._combined(other, -1)
+        kept, gram = counts > 0, self.gram - other.gram
+        wrong = contradiction(counts, sums, gram)
+        if wrong:
+            raise InputError(f'what is given is no part of these statistics: without it, {wrong} would be left')
+        self.classes, self.counts, self.sums, self._gram = classes[kept], counts[kept], sums[kept], gram
         return self
 
-    def _combine(self, other: 'Statistics', sign: int) -> None:
-        """Counts and sums of self + sign * other; classes without samples are dropped."""
+    def _combined(self, other: 'Statistics', sign: int) -> tuple:
+        """Classes, counts and sums of self + sign * other, those of classes that end without samples among them."""
         if len(self.classes) and len(other.classes) and self.classes.dtype.kind != other.classes.dtype.kind:
             raise InputError(f'labels are {other.classes.dtype.type.__name__} here and {self.classes.dtype.type.__name__} '
                              'before: keep to integers or to strings')
@@ -128,14 +126,12 @@ class Statistics:
             counts[at] += factor * part.counts
             sums[at] += factor * part.sums
         if (counts < 0).any():
-            raise InputError(f'class {classes[counts < 0][0]} has fewer samples than are to be removed')
-        strange = (counts == 0) & sums.any(axis=1)
-        if strange.any():
-            raise InputError(f'class {classes[strange][0]}: what is to be removed are not the samples that were added')
+            label = classes[counts < 0][0]
+            given = other.counts[other.classes == label][0]
+            raise InputError(f'class {label} has {counts[classes == label][0] + given} samples, fewer than the {given} given')
         if counts.sum() > MAX_SAMPLES:
             raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
-        kept = counts > 0
-        self.classes, self.counts, self.sums = classes[kept], counts[kept], sums[kept]
+        return classes, counts, sums
 
     def relabel(self, mapping) -> 'Statistics':
         """A copy whose class c is called mapping[c]; names must stay distinct."""
@@ -207,12 +203,11 @@ class Statistics:
         types = {counts.dtype.str, sums.dtype.str, gram.dtype.str} == {'<i8'} and classes.dtype.str[:2] in ('<i', '<U')
         if not (shapes and types):
             raise InputError('the arrays of these statistics have other shapes or types')
-        few = ((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES
-        total = GRID * sums.sum(axis=0)                     # what the constant feature makes of them
-        sorted_ = (classes[1:] > classes[:-1]).all()
-        fit = (sums[:, -1] == GRID * counts).all() and (gram == gram.T).all() and (gram[-1] == total).all()
-        if not (few and sorted_ and fit):
-            raise InputError('the arrays of these statistics contradict each other')
+        if not (((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES):
+            raise InputError(f'these statistics have classes without samples, or more than {MAX_SAMPLES} samples')
+        wrong = contradiction(counts, sums, gram) if (classes[1:] > classes[:-1]).all() else 'classes out of order'
+        if wrong:
+            raise InputError(f'the arrays of these statistics contradict each other ({wrong})')
         out.load_state_dict(arrays)
         return out
 
@@ -232,6 +227,42 @@ def check_labels(labels, count: int) -> np.ndarray:
     if labels.dtype.kind == 'U':
         return labels
     raise InputError(f'y has dtype {labels.dtype}: labels must be integers or strings')
+
+
+def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:
+    """Why no samples on the grid can have these statistics, in a few words; '' where nothing says so.
+
+    Checked in integers, none of which wraps: each sum and product is within its bound, the constant feature has the sums that
+    follow from the others, and each diagonal entry is at least the least sum of squares of integers with the sums of the
+    classes. Then the scatter within classes, G - sum_c s_c s_c^T / n_c, must be positive semidefinite: its Cholesky
+    decomposition, scaled to a diagonal of at most 1, may not fail after more than the largest rounding error (Higham 2002,
+    theorem 10.7) was added, so what is refused is certain. Takes (d + 1)^3 / 3 multiplications.
+
+    Args:
+        counts: int64 (K,), each at least 0, at most `MAX_SAMPLES` in all. sums: int64 (K, d + 1). gram: int64 (d + 1, d + 1).
+    """
+    if not _within(sums, GRID * counts[:, None]) or (sums[:, -1] != GRID * counts).any():
+        return 'class sums that samples on the grid cannot have'
+    if not _within(gram, GRID * GRID * counts.sum()) or (gram != gram.T).any() or (gram[-1] != GRID * sums.sum(axis=0)).any():
+        return 'a Gram matrix that does not go with the sums'
+    some, diagonal = np.maximum(counts, 1)[:, None], gram.diagonal()
+    mean, rest = np.divmod(sums, some)                      # the squares are least where all are one of mean, mean + 1
+    least = (some * mean * mean + rest * (2 * mean + 1)).sum(axis=0)
+    if (diagonal < least).any() or gram[diagonal == 0].any():
+        return 'a Gram matrix too small for the sums'
+    scale = 1 / np.sqrt(np.maximum(diagonal, 1))
+    between = sums / np.sqrt(some) * scale
+    rounding = 2 * len(gram) * (len(gram) + len(counts) + 20) * np.finfo(float).eps
+    try:
+        np.linalg.cholesky(gram * scale * scale[:, None] - between.T @ between + rounding * np.eye(len(gram)))
+    except np.linalg.LinAlgError:
+        return 'a Gram matrix too small for the sums'
+    return ''
+
+
+def _within(array: np.ndarray, bound) -> bool:
+    """Whether -bound <= array <= bound throughout; the absolute value of the least int64 would be negative."""
+    return bool(((array >= -bound) & (array <= bound)).all())
 
 
 def gram_matrix(features: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from scroll import statistics as module
 from scroll.errors import InputError
@@ -276,3 +277,82 @@ def test_a_label_beyond_int64_is_refused():
     """Not turned into a negative one."""
     with refused():
         check_labels(np.array([2 ** 63], np.uint64), 1)
+
+
+def at_the_bound(count: int) -> dict:
+    """Arrays of `count` equal samples (2^18, -2^18), made by Python's integers and then wrapped, as int64 would."""
+    rows = [GRID, -GRID, GRID]
+    gram = np.array([[(count * a * b + 2 ** 63) % 2 ** 64 - 2 ** 63 for a in rows] for b in rows])
+    return dict(classes=np.array([7]), counts=np.array([count]), sums=count * np.array([rows]), gram=gram)
+
+
+def test_the_gram_matrix_at_the_bound_is_exact():
+    s = Statistics.from_arrays(at_the_bound(MAX_SAMPLES))
+    assert s.gram.tolist() == [[MAX_SAMPLES * GRID ** 2 * sign for sign in row] for row in ((1, -1, 1), (-1, 1, -1), (1, -1, 1))]
+    assert s.gram[2, 2] == 2 ** 63 - 2 ** 36
+    one, before = Statistics(2).add(np.array([[GRID, -GRID]]), [7]), s.digest()
+    for change in (lambda: s.add(np.array([[GRID, -GRID]]), [7]), lambda: s.merge(one), lambda: s.merge(s), lambda: one.merge(s)):
+        with refused(str(MAX_SAMPLES)):
+            change()
+    assert s.digest() == before and one.total == 1
+    less = Statistics(2).merge(s).subtract(one)
+    assert less.gram[2, 2] == 2 ** 63 - 2 ** 37 and less.merge(one).digest() == before
+
+
+def test_one_sample_more_than_the_bound_is_refused_although_its_sums_wrap_alike():
+    arrays = at_the_bound(MAX_SAMPLES + 1)
+    assert arrays['gram'][2, 2] == -2 ** 63
+    with refused(str(MAX_SAMPLES)):
+        Statistics.from_arrays(arrays)
+
+
+def test_sums_that_wrap_onto_the_gram_matrix_are_refused():
+    """2^18 times a sum that is 2^46 too large is the same int64."""
+    arrays = Statistics(2).add(np.array([[3, 4]]), [0]).state_dict()
+    sums = arrays['sums'] + np.array([[1 << 46, 0, 0]])
+    assert (GRID * sums == GRID * arrays['sums']).all()
+    with refused('sums'):
+        Statistics.from_arrays({**arrays, 'sums': sums})
+
+
+@pytest.mark.parametrize('gone, labels', [
+    ([[9, 9]], [0]), ([[9, 0], [1, 0]], [0, 0]), ([[4, 0], [6, 0]], [0, 0]), ([[4, 0], [6, 0], [0, 0]], [0, 0, 0]),
+    ([[3, 0], [7, 0]], [0, 1]), ([[3, 0], [3, 0]], [0, 0])],
+    ids=['never added', 'larger', 'equal sum', 'equal sum, more', 'other class', 'twice'])
+@pytest.mark.parametrize('how', ['remove', 'subtract'])
+def test_what_was_never_added_is_not_removed(how, gone, labels):
+    s = Statistics(2).add(np.array([[3, 0], [7, 0]]), [0, 0])
+    before = s.digest()
+    with refused():
+        s.remove(np.array(gone), labels) if how == 'remove' else s.subtract(Statistics(2).add(np.array(gone), labels))
+    assert s.digest() == before
+    assert s.remove(np.array([[3, 0]]), [0]).remove(np.array([[7, 0]]), [0]).digest() == Statistics(2).digest()
+
+
+def test_a_direction_that_no_sample_had_is_not_removed():
+    """All diagonals stay large enough; only the matrix as a whole can tell."""
+    random = np.random.default_rng(0)
+    features = (random.normal(size=(60, 3)) @ random.normal(size=(3, 8)) * 2e4).astype(np.int64).clip(-GRID, GRID)
+    s = Statistics(8).add(features, np.arange(60) % 2)
+    other = features[:1].copy()
+    other[0, 5] *= -1
+    with refused('Gram matrix'):
+        s.remove(other, [0])
+    assert s.remove(features[:1], [0]).total == 59
+
+
+extremes = st.sampled_from([-GRID, -GRID + 1, -1, 0, 1, GRID - 1, GRID]) | st.integers(-GRID, GRID)
+
+
+@quick
+@given(st.integers(1, 6), st.integers(1, 25), st.data())
+def test_what_was_added_can_always_be_removed(dim, count, data):
+    """However extreme: no check may take true sums for false ones."""
+    features = data.draw(hnp.arrays(np.int64, (count, dim), elements=extremes))
+    labels = data.draw(hnp.arrays(np.int64, count, elements=st.integers(0, 3)))
+    copies = data.draw(st.sampled_from([1, 1000]))
+    s = Statistics(dim).add(np.repeat(features, copies, axis=0), np.repeat(labels, copies))
+    assert Statistics.from_arrays(s.state_dict()) == s
+    for at in data.draw(st.permutations(range(count))):
+        s.remove(np.repeat(features[at:at + 1], copies, axis=0), np.repeat(labels[at:at + 1], copies))
+    assert s.digest() == Statistics(dim).digest()
