@@ -103,7 +103,7 @@ class ScrollModel(ContinualModel):
         padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84) if args.adapt_padding is None else args.adapt_padding
         self.learner = Scroll(
             self.embedder, args.predictor, args.ridge_lambda, args.ridge_targets, args.ncc_bias, args.buffer_size,
-            args.buffer_strategy, seed=args.seed,
+            args.buffer_strategy, seed=args.seed, keep_keys=args.keep_keys,
             adaptation=Adaptation(
                 mode=args.adaptation, threshold=args.adaptation_threshold, iterations=args.iterations, lr=args.adapt_lr,
                 classifier_lr=args.classifier_lr, scale_lr=args.scale_lr, scale=args.scale, calibrate=args.calibrate_scale,
@@ -193,7 +193,7 @@ class ScrollModel(ContinualModel):
         """
         self._learn()
         learner, new = self.learner, self._segment[self._glanced:]
-        online = {**learner.get_params(), 'buffer_size': 0}
+        online = {**learner.get_params(), 'buffer_size': 0, 'keep_keys': False}
         if new:
             self._unfinished = self._unfinished or Scroll(**online)
             self._unfinished.partial_fit(*(np.concatenate(part) for part in zip(*new)))

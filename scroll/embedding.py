@@ -8,6 +8,7 @@ and one version of torch; both are part of the key of the cache.
 """
 import copy
 import hashlib
+import io
 import os
 import platform
 from contextlib import suppress
@@ -130,10 +131,10 @@ class Embedder:
                 rows.append(self.net.features(x)[:count].float().cpu())
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
 
-    def __call__(self, images, progress=None) -> tuple:
+    def __call__(self, images, progress=None, keep: bool = True) -> tuple:
         """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; from the cache where it has them.
 
-        `progress`, if given, is called with the number of images done, as they are done.
+        `progress`, if given, is called with the number of images done, as they are done. Without `keep` the cache stays as it is.
 
         Raises:
             InputError: not uint8 images, or psi gives a value that is not finite (the sample is named).
@@ -141,7 +142,7 @@ class Embedder:
         images = check_images(images)
         keys = sample_keys(images.numpy())
         out = np.empty((len(images), self.dim), np.int32)
-        places = keys ^ _shape_key(images)          # equal bytes of another shape are another image
+        places = cache_places(keys, images)
         missing = np.arange(len(images)) if self.cache is None else self.cache.read(places, out)
         if progress and len(missing) < len(images):
             progress(len(images) - len(missing))
@@ -152,16 +153,22 @@ class Embedder:
             if len(bad):
                 raise InputError(f'psi gives features that are not finite for sample {bad[0]}')
             out[part] = quantise(raw)
-            if self.cache is not None:
+            if keep and self.cache is not None:
                 self.cache.add(places[part], out[part])
             if progress:
                 progress(len(part))
         return out, keys
 
+    def forget(self, images) -> None:
+        """Take these images' features out of the cache, in memory and on disk; InputError if its files cannot be changed."""
+        if self.cache is not None:
+            images = check_images(images)
+            self.cache.remove(cache_places(sample_keys(images.numpy()), images))
 
-def _shape_key(images: torch.Tensor) -> np.uint64:
-    """A number for the shape of an image."""
-    return sample_keys(np.array([images.shape[1:]], np.int64))[0]
+
+def cache_places(keys: np.ndarray, images) -> np.ndarray:
+    """uint64 (N,): by what a feature cache knows images with these keys. Equal bytes of another shape are another image."""
+    return keys ^ sample_keys(np.array([images.shape[1:]], np.int64))[0]
 
 
 def state_digest(net: nn.Module) -> str:
@@ -213,7 +220,7 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
 
 
 class FeatureCache:
-    """Quantised features on disk by sample key, in files that are written once and never changed.
+    """Quantised features on disk by sample key, in files that are written once and never changed, only replaced (`remove`).
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own SHA-256, so a torn
     or altered file is recognised, dropped and made again. Processes may share the folder. New features are written every
@@ -229,11 +236,8 @@ class FeatureCache:
 
     def _load(self, path: Path):
         try:
-            content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest()[:32] != path.stem:
-                raise ValueError('it does not match its digest')
-            table = np.load(path, allow_pickle=False)
-            if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] != 2 + self.dim:
+            table = _table(path)
+            if table.shape[1] != 2 + self.dim:
                 raise ValueError('it has another shape')
             return table
         except Exception:                       # damaged headers raise almost anything
@@ -242,8 +246,7 @@ class FeatureCache:
             return None
 
     def _index(self, table: np.ndarray) -> None:
-        keys = np.ascontiguousarray(table[:, :2]).view(np.uint64).ravel()
-        self._keys, first = np.unique(keys, return_index=True)
+        self._keys, first = np.unique(places_in(table), return_index=True)
         self._features = table[first, 2:]
 
     def read(self, keys: np.ndarray, out: np.ndarray) -> np.ndarray:
@@ -269,11 +272,73 @@ class FeatureCache:
         self._new = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            side = self.folder / f'.{os.getpid()}-{os.urandom(4).hex()}.part'       # other machines count processes, too
-            with open(side, 'wb') as file:
-                np.save(file, table)
-            os.replace(side, self.folder / f'{hashlib.sha256(side.read_bytes()).hexdigest()[:32]}.npy')
+            _write(self.folder, table)
         except OSError as error:
             raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or turn it off') from error
         self._index(np.concatenate([np.concatenate([self._keys[:, None].view(np.int32).reshape(-1, 2), self._features], axis=1),
                                     table]))
+
+    def remove(self, keys: np.ndarray) -> None:
+        """Forget these, here and on disk; what other processes hold in memory they keep until they end.
+
+        Raises:
+            InputError: a file cannot be replaced. Some of them may have been, then.
+        """
+        remove_from_files(self.folder, keys)
+        self._new = [rows[~np.isin(places_in(rows), keys)] for rows in self._new]
+        left = ~np.isin(self._keys, keys)
+        self._keys, self._features = self._keys[left], self._features[left]
+
+
+def remove_from_files(folder, keys: np.ndarray) -> int:
+    """Take features out of all feature caches in `folder` and below, whatever psi made them; returns how many.
+
+    A file that has some is replaced by one without them, which is there before the old one goes: processes that read the
+    folder at the same time find all others. Damaged files are left to the next cache that reads the folder.
+
+    Raises:
+        InputError: a file cannot be replaced. Some of them may have been, then.
+    """
+    removed = 0
+    for path in sorted(Path(folder).rglob('*.npy')):
+        try:
+            table = _table(path)
+        except (OSError, ValueError):
+            continue
+        left = ~np.isin(places_in(table), keys)
+        if left.all():
+            continue
+        try:
+            if left.any():
+                _write(path.parent, table[left])
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f'feature cache {path}: features cannot be removed ({error.strerror})') from error
+        removed += int((~left).sum())
+    return removed
+
+
+def places_in(table: np.ndarray) -> np.ndarray:
+    """uint64 (n,): the keys of a cache's table, int32 (n, 2 + d)."""
+    return np.ascontiguousarray(table[:, :2]).view(np.uint64).ravel()
+
+
+def _table(path: Path) -> np.ndarray:
+    """The content of a cache's file, int32 (n, 2 + d); ValueError if it is not what was written."""
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest()[:32] != path.stem:
+        raise ValueError('it does not match its digest')
+    table = np.load(io.BytesIO(content), allow_pickle=False)
+    if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] < 2:
+        raise ValueError('it has another shape')
+    return table
+
+
+def _write(folder: Path, table: np.ndarray) -> None:
+    side = folder / f'.{os.getpid()}-{os.urandom(4).hex()}.part'        # other machines count processes, too
+    try:
+        with open(side, 'wb') as file:
+            np.save(file, table)
+        os.replace(side, folder / f'{hashlib.sha256(side.read_bytes()).hexdigest()[:32]}.npy')
+    finally:
+        side.unlink(missing_ok=True)

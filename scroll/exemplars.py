@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scroll.errors import InputError
+from scroll.learned_keys import LearnedKeys
 from scroll.randomness import numpy_stream
 from scroll.statistics import Statistics, check_labels
 
@@ -158,11 +159,12 @@ class ExemplarBuffer:
 
     def remove(self, keys, labels) -> None:
         """Drop these samples if they are kept. Their places stay empty until new samples come."""
+        left = dict(self._kept)
         for key, label in zip(np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()):
-            if label in self._kept:
-                kept = self._kept[label]
-                self._kept[label] = kept.take(np.delete(np.arange(len(kept.keys)), np.flatnonzero(kept.keys == key)[:1]))
-        self._kept = {label: kept for label, kept in self._kept.items() if len(kept.keys)}
+            if label in left:
+                kept = left[label]
+                left[label] = kept.take(np.delete(np.arange(len(kept.keys)), np.flatnonzero(kept.keys == key)[:1]))
+        self._kept = {label: kept for label, kept in left.items() if len(kept.keys)}
 
     def drop(self, classes) -> None:
         """Let go of whole classes. Their places stay empty until new samples come."""
@@ -174,16 +176,15 @@ class ExemplarBuffer:
 
         With all samples of a class at once, it is chosen as if it had just come.
         """
-        labels, new = check_labels(labels, len(keys)), np.ones(len(keys), bool)
-        for label in np.unique(labels).tolist():
-            at = np.flatnonzero(labels == label)
-            own = np.sort(self._kept[label].keys) if label in self._kept else np.zeros(0, np.uint64)
-            held = np.searchsorted(own, keys[at], 'right') - np.searchsorted(own, keys[at], 'left')
-            order = np.argsort(keys[at], kind='stable')
-            copy = np.empty(len(at), np.int64)              # 0, 1, ... for samples of equal pixels
-            copy[order] = np.arange(len(at)) - np.searchsorted(keys[at][order], keys[at][order], 'left')
-            new[at] = copy >= held
-        self.update(keys[new], features[new], samples[new], labels[new], statistics)
+        new = self.keys().lacks(keys, labels)
+        self.update(keys[new], features[new], samples[new], check_labels(labels, len(keys))[new], statistics)
+
+    def keys(self) -> LearnedKeys:
+        """Which samples are kept."""
+        out = LearnedKeys()
+        for label, kept in self._kept.items():
+            out.add(kept.keys, np.full(len(kept.keys), label))
+        return out
 
     def _settle(self, offered: dict, statistics: Statistics) -> None:
         """Rank the classes that have new candidates, then cut every class to its quota."""

@@ -10,6 +10,7 @@
     True
 """
 import inspect
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from scroll.adaptation import Adaptation, adapt
 from scroll.embedding import Embedder, quantise, sample_keys
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
+from scroll.learned_keys import LearnedKeys
 from scroll.predictors import LinearPredictor, ncc, ncc_left_out, random, ridge, ridge_left_out
 from scroll.ridge_lambda import AUTO, choose_lambda
 from scroll.states import State
@@ -42,15 +44,18 @@ class Scroll:
         strategy: 'herding', 'random', 'nearest', 'outlier' or 'hash'.
         adaptation: an `Adaptation`, or None for its defaults.
         seed: of the buffer, the adaptation and the random classifier.
+        keep_keys: keep the key of every sample learned (8 bytes each, in memory and in files), so that `remove` and `refill`
+            know exactly what was learned. Without, what statistics and buffer show to be wrong is refused, and no more.
 
     Attributes:
         statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. n_features_in_: d.
+        keys_: `LearnedKeys`, or None where they are not kept.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
     """
 
     def __init__(self, embedder: Embedder = None, classifier: str = 'ridge', ridge_lambda: float | str = 0.1,
                  targets: str = 'pm1', ncc_bias: str = 'exact', buffer_size: int = 500, strategy: str = 'herding',
-                 adaptation: Adaptation = None, seed: int = 0):
+                 adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False):
         self.embedder = embedder
         self.classifier = classifier
         self.ridge_lambda = ridge_lambda
@@ -60,6 +65,7 @@ class Scroll:
         self.strategy = strategy
         self.adaptation = adaptation
         self.seed = seed
+        self.keep_keys = keep_keys
 
     def get_params(self, deep: bool = True) -> dict:
         """The constructor's arguments."""
@@ -84,7 +90,7 @@ class Scroll:
 
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
-        for name in ('statistics_', 'buffer_', 'adapted_', 'n_features_in_', '_online', '_lambda'):
+        for name in ('statistics_', 'buffer_', 'keys_', 'adapted_', 'n_features_in_', '_online', '_lambda'):
             self.__dict__.pop(name, None)
         return self
 
@@ -115,17 +121,25 @@ class Scroll:
         self.statistics_.add(features, labels)
         if self.buffer_ is not None:
             self.buffer_.update(keys, features, samples, labels, self.statistics_)
+        if self.keys_ is not None:
+            self.keys_.add(keys, labels)
         return self._changed()
 
     def remove(self, X, y) -> 'Scroll':
-        """Unlearn samples that were learned: the statistics are those of never having seen them, and the buffer lets go
-        of them (their places stay free until new samples come)."""
+        """Unlearn samples that were learned, each once: the statistics are those of never having seen them, the buffer lets
+        go of them (their places stay free until new samples come), f* is dropped, and the embedder's cache loses their features.
+        Files that were written before still hold what they held (`python -m scroll.unlearn --find`).
+
+        Raises:
+            InputError: they cannot all have been learned, or other bad input. Nothing is changed then. (Without `keep_keys`,
+                samples that were never learned and are much like those that were may pass.)
+        """
         self._check_begun()
-        _, features, keys = self._embed(X)
-        self.statistics_.remove(features, y)
-        if self.buffer_ is not None:
-            self.buffer_.remove(keys, y)
-        return self._changed()
+        _, features, keys = self._embed(X, keep=False)
+        rest = self._state().without(features, keys, check_labels(y, len(features)))
+        if self.embedder is not None:
+            self.embedder.forget(X)
+        return self.take(rest)
 
     def refill(self, X, y) -> 'Scroll':
         """Offer samples that were learned, and are counted, to the buffer once more: after `remove` it has room.
@@ -133,19 +147,21 @@ class Scroll:
         With all that remain, given at once, it becomes the buffer of never having seen what was removed (`random`: drawn anew).
 
         Raises:
-            InputError: a class of which there are more here than were learned, or other bad input. Nothing is changed then.
+            InputError: they cannot all have been learned, with those that the buffer holds, or other bad input. Nothing is
+                changed then.
         """
         self._check_begun()
         samples, features, keys = self._embed(X)
         labels = check_labels(y, len(features))
         if self.buffer_ is None:
             raise InputError('there is no buffer to refill: buffer_size is 0')
-        classes, counts = np.unique(labels, return_counts=True)
-        learned = dict(zip(self.classes_.tolist(), self.statistics_.counts.tolist()))
-        for label, count in zip(classes.tolist(), counts.tolist()):
-            if count > learned.get(label, 0):
-                raise InputError(f'{count} samples of class {label!r}: only {learned.get(label, 0)} were learned')
         self.buffer_.check(samples)
+        new = self.buffer_.keys().lacks(keys, labels)
+        try:                                                # these and what is kept, together, must be part of what was learned
+            rest = replace(self._state(), buffer=None).without(features[new], keys[new], labels[new])
+            replace(rest, buffer=self.buffer_).checked()
+        except InputError as error:
+            raise InputError(f'only samples that were learned can refill the buffer: {error}') from error
         self.buffer_.refill(keys, features, samples, labels, self.statistics_)
         return self._changed()
 
@@ -157,9 +173,13 @@ class Scroll:
             raise InputError('cannot merge learners with different psi: their features do not mean the same')
         if self.buffer_ is not None and other.buffer_ is not None and len(other.buffer_):
             self.buffer_.check(other.buffer_.content().samples)
+        if self.keys_ is not None and other.keys_ is None:
+            raise InputError('cannot merge a learner that keeps no keys into one that does: make both with keep_keys=True')
         self.statistics_.merge(other.statistics_)
         if self.buffer_ is not None and other.buffer_ is not None:
             self.buffer_.merge(other.buffer_, self.statistics_)
+        if self.keys_ is not None:
+            self.keys_.merge(other.keys_)
         return self._changed()
 
     def predictor(self) -> LinearPredictor:
@@ -237,12 +257,13 @@ class Scroll:
         return float((self.predict(X) == check_labels(y, len(X))).mean())
 
     def state_dict(self) -> dict:
-        """All that was learned, as nested dicts of arrays and numbers: statistics and buffer. f* is not kept, only whether
+        """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not kept, only whether
         there is one: it is made again from them, bit by bit the same."""
         if not hasattr(self, 'statistics_'):
             return {}
-        return dict(statistics=self.statistics_.state_dict(), buffer=self.buffer_ and self.buffer_.state_dict(),
-                    adapted=self.adapted_ is not None)
+        parts = dict(statistics=self.statistics_, buffer=self.buffer_, keys=self.keys_)
+        return {name: None if part is None else part.state_dict() for name, part in parts.items()} | \
+            dict(adapted=self.adapted_ is not None)
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described, for a learner made with the same arguments and psi."""
@@ -253,6 +274,8 @@ class Scroll:
         self.statistics_.load_state_dict(state['statistics'])
         if self.buffer_ is not None:
             self.buffer_.load_state_dict(state['buffer'])
+        if self.keys_ is not None:
+            self.keys_.load_state_dict(state['keys'])
         self._changed()
         if state['adapted']:
             self.adapt()
@@ -264,8 +287,7 @@ class Scroll:
             InputError: nothing was learned yet, or the file cannot be written.
         """
         self._check_begun()
-        params = {name: value for name, value in self.get_params().items() if name != 'embedder'}
-        State(params, self._psi(), self.statistics_, self.buffer_).write(path)
+        self._state().write(path)
 
     @classmethod
     def load(cls, path, embedder: Embedder = None) -> 'Scroll':
@@ -290,8 +312,13 @@ class Scroll:
 
     def take(self, state: State) -> 'Scroll':
         """Know what the state holds, and nothing else; its settings are not looked at."""
-        self.statistics_, self.buffer_, self.n_features_in_ = state.statistics, state.buffer, state.statistics.dim
+        self.statistics_, self.buffer_, self.keys_ = state.statistics, state.buffer, state.keys
+        self.n_features_in_ = state.statistics.dim
         return self._changed()
+
+    def _state(self) -> State:
+        params = {name: value for name, value in self.get_params().items() if name != 'embedder'}
+        return State(params, self._psi(), self.statistics_, self.buffer_, self.keys_)
 
     def _psi(self) -> str:
         return '' if self.embedder is None else self.embedder.digest
@@ -301,10 +328,10 @@ class Scroll:
         self._check_begun()
         return self.statistics_.digest()
 
-    def _embed(self, X) -> tuple:
-        """(samples to store, quantised features int32 (N, d), keys uint64 (N,))."""
+    def _embed(self, X, keep: bool = True) -> tuple:
+        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: new features go to the cache."""
         if self.embedder is not None:
-            features, keys = self.embedder(X)
+            features, keys = self.embedder(X, keep=keep)
             return np.asarray(X), features, keys
         features = quantise(X)
         expected = getattr(self, 'n_features_in_', features.shape[1])
@@ -315,6 +342,7 @@ class Scroll:
     def _begin(self, dim: int) -> None:
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
         self.statistics_, self.buffer_, self.n_features_in_ = Statistics(dim), buffer, dim
+        self.keys_ = LearnedKeys() if self.keep_keys else None
 
     def _changed(self) -> 'Scroll':
         self._online = self.adapted_ = None

@@ -81,7 +81,7 @@ class SummedStream:
     """What a learner without memory has learned after some segments of a stream of whole classes, from sums of classes."""
 
     def __init__(self, learner: Scroll, parts: ClassStatistics):
-        self.params, self.parts = {**learner.get_params(), 'buffer_size': 0}, parts
+        self.params, self.parts = {**learner.get_params(), 'buffer_size': 0, 'keep_keys': False}, parts
 
     def __call__(self, segments: np.ndarray, points: np.ndarray):
         """Yield a `Scroll` after each of `points`; `segments`: that of each class (`class_segments`)."""

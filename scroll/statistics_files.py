@@ -93,8 +93,8 @@ class StatisticsFile:
         return self
 
 
-def samples_of(path, dim: int) -> dict:
-    """Samples that were learned, from an npz file: features, labels, and keys where the file has them or images.
+def samples_of(path) -> dict:
+    """Samples that were learned, from an npz file: features, labels, and keys and images where the file has them, else None.
 
     The file holds `labels` (N,), and `quantised` (N, d), integers on the grid as an `Embedder` gives them, or `features` (N, d),
     as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are what a buffer knows its
@@ -103,15 +103,15 @@ def samples_of(path, dim: int) -> dict:
     from scroll.embedding import quantise, sample_keys
     arrays = files.arrays_of(path)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
-        raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, {dim}); it has '
+        raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays)) or "none"}')
     features = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features'])
-    if 'keys' in arrays or 'images' in arrays:
-        keys = arrays['keys'] if 'keys' in arrays else sample_keys(arrays['images'])
-        if keys.dtype != np.uint64 or keys.shape != features.shape[:1]:
-            raise InputError(f'{path}: its keys or images do not go with its {len(features)} features: expected one a sample')
-        return dict(features=features, labels=arrays['labels'], keys=keys)
-    return dict(features=features, labels=arrays['labels'], keys=None)
+    keys, images = arrays.get('keys'), arrays.get('images')
+    keys = sample_keys(images) if keys is None and images is not None else keys
+    if any(part is not None and part.shape[:1] != features.shape[:1] for part in (keys, images)) or \
+            keys is not None and (keys.dtype != np.uint64 or keys.ndim != 1):
+        raise InputError(f'{path}: its keys or images do not go with its {len(features)} features: expected one a sample')
+    return dict(features=features, labels=arrays['labels'], keys=keys, images=images)
 
 
 def part_of(path, samples: dict, psi: str, dim: int) -> StatisticsFile:
@@ -149,10 +149,9 @@ class LineParser(argparse.ArgumentParser):
 
 
 def run_line(program: str, main) -> int:
-    """Exit code of a command: 0, or 2 after one line on what the user can mend."""
+    """Exit code of a command: what it returns, or 0; 2 after one line on what the user can mend."""
     try:
-        main()
-        return 0
+        return main() or 0
     except InputError as error:
         print(f"{program}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -193,7 +192,7 @@ def _run(words) -> None:
     elif args.command == 'remove':
         dim = file.statistics.dim
         parts = map(StatisticsFile.read, args.minus) if args.minus else \
-            [part_of(args.samples, samples_of(args.samples, dim), file.psi, dim)]
+            [part_of(args.samples, samples_of(args.samples), file.psi, dim)]
         for part in parts:
             file.remove(part)
     if args.command != 'digest':

@@ -2,6 +2,7 @@
 
     python -m scroll.unlearn state.npz --samples old.npz -o new.npz          # labels, features, and keys or images
     python -m scroll.unlearn state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
+    python -m scroll.unlearn --find FOLDER --samples old.npz                 # which files still hold them
 
 Statistics and f_T get the digests of a learner that never saw the samples. What a class has added to the Gram matrix is not
 kept by itself (it would take K matrices: 53 MB for d = 256 and 100 classes), so a class is forgotten with its samples, or with
@@ -11,70 +12,93 @@ The buffer lets go of the samples; their places stay empty until new samples com
 gone. It is therefore the buffer of never having seen them wherever it had room for all samples, or classes of the others had
 their full share; otherwise it holds a part of that one (`hash`), or samples chosen when the forgotten ones were still there
 (herding's target was then the old mean). Offered once more, the remaining samples fill a `hash` buffer to the same digest.
+
+What was never learned is refused as far as it can be known: by the sums and the buffer, and to the last sample by a learner that
+keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`).
+
+Only the new file has forgotten. Still there is whatever was written before: the old state, with pixels and features in its
+buffer; statistics files, in their sums; checkpoints of runs (`<base_path>/unfinished`, --savecheck), with sums, buffer and the
+pixels of a segment; and the feature cache (`<base_path>/cache/features`), from which --feature_cache FOLDER takes the images, for
+every psi (no run may be at work then: it would write what it has computed). --find lists all of these below a folder, and ends
+with exit code 1 if there are any (`scroll.traces`).
 """
 import argparse
+from pathlib import Path
 
 import numpy as np
 
 from scroll.errors import InputError
 from scroll.states import State
 from scroll.statistics import check_labels
-from scroll.statistics_files import LineParser, StatisticsFile, part_of, run_line, samples_of
+from scroll.statistics_files import LineParser, StatisticsFile, run_line, samples_of
 
 
-def without_samples(state: State, path) -> None:
-    """Forget the samples of an npz file (`statistics_files.samples_of`), in place."""
-    samples = samples_of(path, state.statistics.dim)
-    if state.buffer is not None and samples['keys'] is None:
-        if state.psi:
-            raise InputError(f'{path}: the buffer knows its samples by their pixels: give their keys or images, too')
-        from scroll.embedding import sample_keys
-        samples['keys'] = sample_keys(np.ascontiguousarray(samples['features'], np.int32))
-    part = part_of(path, samples, state.psi, state.statistics.dim)
-    _subtract(state, part)
-    if state.buffer is not None:
-        state.buffer.remove(samples['keys'], check_labels(samples['labels'], len(samples['keys'])))
+def without_samples(state: State, path, cache=None) -> State:
+    """The state without the samples of an npz file (`statistics_files.samples_of`); they go from feature caches below `cache`."""
+    from scroll.embedding import cache_places, remove_from_files, sample_keys
+    samples = samples_of(path)
+    features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
+    if keys is None and not state.psi:
+        keys = sample_keys(np.ascontiguousarray(features, np.int32))
+    if keys is None and (state.buffer is not None or state.keys is not None):
+        raise InputError(f'{path}: the learner knows its samples by their pixels: give their keys or images, too')
+    if cache is not None and images is None:
+        raise InputError(f'{path}: a feature cache knows samples by their pixels: give images, too')
+    try:
+        out = state.without(features, keys, check_labels(samples['labels'], len(features)))
+    except InputError as error:
+        raise InputError(f'{path}: {error}') from error
+    if cache is not None:
+        print(f'{remove_from_files(cache, cache_places(keys, images))} cached features removed from {cache}')
+    return out
 
 
-def without_classes(state: State, path) -> None:
-    """Forget the classes of a statistics file, in place; InputError if it holds only some of the samples of one."""
+def without_classes(state: State, path) -> State:
+    """The state without the classes of a statistics file; InputError if it holds only some of the samples of one."""
     part = StatisticsFile.read(path)
     if part.psi != state.psi:
         raise InputError(f'{path}: made with another psi than the state')
-    _subtract(state, part)
-    left = np.intersect1d(part.statistics.classes, state.statistics.classes)
-    if state.buffer is not None:
-        if len(left):
-            raise InputError(f'{path}: holds some of the samples of class {left[0]}, and the buffer cannot tell which of its own '
-                             'they are: give --samples')
-        state.buffer.drop(part.statistics.classes)
-
-
-def _subtract(state: State, part: StatisticsFile) -> None:
     try:
-        state.statistics.subtract(part.statistics)
+        return state.without_classes(part.statistics)
     except InputError as error:
-        raise InputError(f'{part.path}: {error}') from error
+        raise InputError(f'{path}: {error}') from error
 
 
-def _run(words) -> None:
+def _parser() -> argparse.ArgumentParser:
     parser = LineParser(prog='python -m scroll.unlearn', description=__doc__, allow_abbrev=False,
                         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('state', help='file of Scroll.save, or of main.py --save_state')
+    parser.add_argument('state', nargs='?', help='file of Scroll.save, or of main.py --save_state')
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument('--samples', metavar='FILE', help='npz file: labels (N,), quantised or features (N, d), and keys '
                                                                    '(N,) or images (N, H, W, C)')
     what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of whole classes')
-    parser.add_argument('-o', '--out', required=True, help='file to write')
-    args = parser.parse_args(words)
+    parser.add_argument('-o', '--out', help='file to write')
+    parser.add_argument('--feature_cache', metavar='FOLDER', help='take the images of --samples out of the feature caches below')
+    parser.add_argument('--find', metavar='FOLDER', help='change nothing: list the files below that hold --samples, or may')
+    return parser
+
+
+def _run(words) -> int:
+    args = _parser().parse_args(words)
+    if args.find is not None:
+        if args.samples is None or args.state or args.out or args.feature_cache:
+            raise InputError('--find FOLDER goes with --samples FILE and nothing else')
+        from scroll.traces import find
+        return int(find(args.find, args.samples))
+    if not (args.state and args.out):
+        raise InputError('expected a state file and -o FILE (or --find FOLDER)')
+    if args.feature_cache is not None and not (args.samples and Path(args.feature_cache).is_dir()):
+        raise InputError(f'--feature_cache {args.feature_cache}: ' + ('there is no such folder' if args.samples else
+                                                                      'it goes with --samples, which have images'))
     state = State.read(args.state)
     if args.samples:
-        without_samples(state, args.samples)
+        state = without_samples(state, args.samples, args.feature_cache)
     else:
         for path in args.minus:
-            without_classes(state, path)
+            state = without_classes(state, path)
     state.write(args.out)
     print(state.statistics.digest())
+    return 0
 
 
 def main(words=None) -> int:

@@ -40,6 +40,8 @@ def add_file_args(parser) -> None:
     flag('--by_class', type=binary_to_boolean_type, default=False,
          help='--save_statistics is a folder, and gets a file a class (8 (d + 1)^2 bytes each)')
     flag('--save_state', metavar='FILE', help='write statistics and buffer after the last task (scroll.Scroll.load)')
+    flag('--keep_keys', type=binary_to_boolean_type, default=False,
+         help='--save_state keeps the key of every sample (8 bytes each), so that unlearning knows what was learned')
     flag('--load_state', '--load_statistics', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
@@ -48,6 +50,8 @@ def check_file_args(args) -> None:
     """UserError, before any work, for what cannot be or would have no effect."""
     if args.by_class and not args.save_statistics:
         raise UserError('--by_class has no effect in this run: it needs --save_statistics')
+    if args.keep_keys and not args.save_state:
+        raise UserError('--keep_keys has no effect in this run: it needs --save_state')
     if args.load_state and not args.inference_only:
         raise UserError(f'--load_state {args.load_state}: evaluates what was learned and learns nothing: give --inference_only 1')
     if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):

@@ -27,9 +27,9 @@ class SharedEmbedder:
     def __getattr__(self, name: str):
         return getattr(vars(self)['embedder'], name)
 
-    def __call__(self, images, progress=None) -> tuple:
+    def __call__(self, images, progress=None, keep: bool = True) -> tuple:
         """As `Embedder`; `progress` hears of this process's share."""
-        features, keys = self.embedder(images[self.world.share(len(images))], progress)
+        features, keys = self.embedder(images[self.world.share(len(images))], progress, keep)
         return self.world.gather(features), self.world.gather(keys)
 
     def features(self, images) -> np.ndarray:

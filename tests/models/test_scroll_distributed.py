@@ -14,12 +14,15 @@ import models.scroll
 from main import initialize
 from models.utils.learned_files import in_shard, shard
 from scroll import InputError, Scroll, unlearn
+from scroll.states import State
 from scroll.statistics import Statistics
 from scroll.statistics_files import main as statistics
 from tests.conftest import ROOT, files_below, refused
+from tests.scroll.conftest import refused as refused_input
 from utils import distributed
 from utils.distributed import World
 from utils.errors import UserError
+from utils.model_state import load_model_state, model_state
 from utils.results import read_rows
 from utils.training import train
 
@@ -218,6 +221,31 @@ def test_a_class_is_forgotten_as_if_it_had_never_come(alone, tmp_path, monkeypat
     assert Scroll(model.embedder).fit(images[labels != 3], labels[labels != 3]).digest() == rest.digest()
 
 
+def test_a_run_that_keeps_keys_unlearns_what_it_learned_and_nothing_else(alone, parse, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = ['--save_state', 'state.npz', '--keep_keys', '1', '--eval_every', '50']
+    _, model = alone(*flags, '--savecheck', 'last', '--checkpoint_path', 'checkpoints')
+    images, labels = model.dataset.images.train, model.dataset.images.train_labels
+    for at, code in (([5, 7], 0), ([5, 5], 2)):
+        np.savez('old.npz', quantised=model.embedder(images[at])[0], labels=labels[at], images=images[at])
+        assert unlearn.main(['state.npz', '--samples', 'old.npz', '-o', 'new.npz']) == code
+    assert 'never learned' in capsys.readouterr().err
+    rest = np.setdiff1d(np.arange(len(labels)), [5, 7])
+    state = State.read('new.npz')
+    assert state.statistics == Scroll(model.embedder).fit(images[rest], labels[rest]).statistics_
+    assert len(state.keys.state_dict()['keys']) == len(rest)
+    capsys.readouterr()
+    assert unlearn.main(['--find', '.', '--samples', 'old.npz']) == 1
+    found = {line.split(':')[0] for line in capsys.readouterr().out.splitlines() if line.startswith('holds')}
+    checkpoint, = Path('checkpoints').iterdir()
+    assert found == {'holds old.npz', 'holds state.npz', f'holds {checkpoint}'}         # the checkpoint by its keys
+    again = initialize(parse('scroll', *flags, **FEW))[0]
+    load_model_state(again, model_state(model))
+    with refused_input('never learned'):
+        again.learner.remove(images[[5, 5]], labels[[5, 5]])
+    assert again.learner.remove(images[[5, 7]], labels[[5, 7]]).digest() == state.statistics.digest()
+
+
 def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     row, _ = alone('--save_state', 'deep/state.npz')
@@ -240,7 +268,7 @@ def test_a_share_without_samples_is_one_line(alone, monkeypatch):
 
 
 @pytest.mark.parametrize('flags, words', [
-    (['--by_class', '1'], ['--by_class', '--save_statistics']), (['--load_state', 'x'], ['--load_state x', '--inference_only']),
+    (['--by_class', '1'], ['--by_class', '--save_statistics']), (['--keep_keys', '1'], ['--keep_keys', '--save_state']), (['--load_state', 'x'], ['--load_state x', '--inference_only']),
     (['--inference_only', '1'], ['--inference_only', '--load_state']),
     (['--inference_only', '1', '--load_state', 'x', '--shard', '1/2'], ['--shard', 'nothing is learned']),
     (['--inference_only', '1', '--load_state', 'x', '--save_state', 'y'], ['--save_state', 'nothing is learned']),

@@ -1,0 +1,90 @@
+"""Which samples were learned: their keys (`embedding.sample_keys`), class by class, as often as they came; 8 bytes a sample.
+
+Sums cannot tell a sample that was never added from one that was; keys can. A learner that keeps them refuses to unlearn what it
+never learned, or has unlearned already.
+
+    >>> import numpy as np
+    >>> known = LearnedKeys().add(np.array([7, 9, 7], np.uint64), ['ant', 'bee', 'ant'])
+    >>> known.remove(np.array([7], np.uint64), ['ant']).lacks(np.array([7, 7, 9], np.uint64), ['ant', 'ant', 'bee']).tolist()
+    [1]
+"""
+import numpy as np
+
+from scroll.errors import InputError
+from scroll.statistics import check_labels
+
+
+class LearnedKeys:
+    """A multiset of (key, label). What it holds at one time can be copied by `copy.copy`: arrays are replaced, not changed."""
+
+    def __init__(self):
+        self._known, self._new = {}, []                     # label -> sorted uint64 (n,); (keys, label) not yet sorted in
+
+    def add(self, keys, labels) -> 'LearnedKeys':
+        """Keep these. keys: uint64 (N,). labels: (N,)."""
+        labels = check_labels(labels, len(keys))
+        self._new = self._new + [(keys[labels == label], label) for label in np.unique(labels).tolist()]
+        if len(self._new) > 1000:                           # many small segments are sorted together
+            self._settled()
+        return self
+
+    def merge(self, other: 'LearnedKeys') -> 'LearnedKeys':
+        """Take in another learner's."""
+        self._new = self._new + [(keys, label) for label, keys in other._settled().items()]
+        return self
+
+    def lacks(self, keys, labels) -> np.ndarray:
+        """int64: positions of those that are not here, or not as often as they are given; in ascending order."""
+        labels, missing = check_labels(labels, len(keys)), np.zeros(len(keys), bool)
+        for label in np.unique(labels).tolist():
+            own, at = self._settled().get(label, np.zeros(0, np.uint64)), labels == label
+            missing[at] = _places(own, keys[at]) >= np.searchsorted(own, keys[at], 'right')
+        return np.flatnonzero(missing)
+
+    def remove(self, keys, labels) -> 'LearnedKeys':
+        """Forget these, each once; InputError, with nothing changed, if one was never learned or has been removed."""
+        lacking = self.lacks(keys, labels)
+        if len(lacking):
+            shown = ', '.join(map(str, lacking[:3].tolist())) + ', ...' * (len(lacking) > 3)
+            raise InputError(f'{len(lacking)} of {len(keys)} samples were never learned with these labels, or have been removed '
+                             f'already: those at {shown}')
+        labels, known = check_labels(labels, len(keys)), dict(self._settled())
+        for label in np.unique(labels).tolist():
+            known[label] = np.delete(known[label], _places(known[label], keys[labels == label]))
+        self._known = {label: own for label, own in known.items() if len(own)}
+        return self
+
+    def drop(self, classes) -> 'LearnedKeys':
+        """Forget whole classes."""
+        gone = set(np.asarray(classes).tolist())
+        self._known = {label: own for label, own in self._settled().items() if label not in gone}
+        return self
+
+    def _settled(self) -> dict:
+        if self._new:
+            parts = {}
+            for keys, label in self._new:
+                parts.setdefault(label, []).append(keys)
+            new = {label: np.sort(np.concatenate([*own, *([self._known[label]] if label in self._known else [])]))
+                   for label, own in parts.items()}
+            self._known, self._new = {**self._known, **new}, []
+        return self._known
+
+    def state_dict(self) -> dict:
+        """All that is kept, as arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after class."""
+        parts = dict(sorted(self._settled().items()))
+        return dict(labels=np.array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
+                    keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
+
+    def load_state_dict(self, state: dict) -> None:
+        """Become what `state_dict` described."""
+        parts = np.split(np.asarray(state['keys']), np.cumsum(state['sizes'])[:-1])
+        self._known, self._new = dict(zip(np.asarray(state['labels']).tolist(), map(np.sort, parts))), []
+
+
+def _places(own: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Where in the sorted `own` each key is, or the next larger one; of two equal keys the second is after the first."""
+    order = np.argsort(keys, kind='stable')
+    copy = np.empty(len(keys), np.int64)                    # 0, 1, ... for samples of equal pixels
+    copy[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order], 'left')
+    return np.searchsorted(own, keys, 'left') + copy

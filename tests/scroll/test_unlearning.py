@@ -1,0 +1,344 @@
+"""What was never learned is not removed; what is removed leaves no trace that can be found; what is saved can be loaded."""
+import errno
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scroll import Embedder, InputError, Scroll
+from scroll.embedding import FeatureCache, quantise
+from scroll.exemplars import STRATEGIES
+from scroll.states import State
+from scroll.statistics import Statistics
+from scroll.unlearn import main
+from tests.scroll.conftest import PREPROCESSING, make_stream, refused, toy_images
+
+POOL = make_stream(np.arange(14) % 3, dim=3, seed=2)
+POOL = POOL._replace(features=quantise(POOL.features))              # what a learner counts, and takes as it is
+positions = st.lists(st.integers(0, len(POOL.labels) - 1), min_size=1, max_size=6)
+STEPS = ['add', 'merge', 'remove', 'remove learned', 'remove with wrong label', 'refill', 'refill learned', 'save']
+
+
+def part(at) -> tuple:
+    return POOL.features[np.array(at, int)], POOL.labels[np.array(at, int)]
+
+
+def digests(learner) -> tuple:
+    held = learner.buffer_.content() if learner.buffer_ is not None and len(learner.buffer_) else None
+    keys = None if learner.keys_ is None else {name: array.tolist() for name, array in learner.keys_.state_dict().items()}
+    return learner.digest(), held and held.digest(), held and held.features.tobytes(), keys
+
+
+def key_counts(keys) -> Counter:
+    return Counter(np.asarray(keys).tolist())
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(positions, st.lists(st.tuples(st.sampled_from(STEPS), positions), max_size=10), st.sampled_from(STRATEGIES),
+       st.sampled_from([0, 2, 5, 50]), st.booleans())
+def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_saved(tmp_path_factory, first, steps, strategy, size,
+                                                                                    keep_keys):
+    path = tmp_path_factory.mktemp('steps') / 'x'
+    params = dict(buffer_size=size, strategy=strategy, keep_keys=keep_keys)
+    learner = Scroll(**params).partial_fit(*part(first))
+    learned = Counter(first)        # None once something passed that keys alone could have shown to be wrong
+    for step, at in steps:
+        if step.endswith('learned') and learned is not None:
+            at = sorted((learned & Counter(at)).elements())
+        (X, y), offered, before = part(at), Counter(at), digests(learner)
+        if step == 'save':
+            learner.save(path)
+            learner = Scroll.load(path)
+            assert digests(learner) == before
+        elif step in ('add', 'merge'):
+            learner.partial_fit(X, y) if step == 'add' else learner.merge(Scroll(**params).partial_fit(X, y))
+            learned = None if learned is None else learned + offered
+        elif size or not step.startswith('refill'):
+            true = learned is not None and not step.endswith('label') and not offered - learned
+            try:
+                (learner.refill if step.startswith('refill') else learner.remove)(X, y + step.endswith('label'))
+            except InputError:
+                assert not true and digests(learner) == before
+            else:
+                assert true or not keep_keys
+                learned = None if not true else learned - (Counter() if step.startswith('refill') else offered)
+    learner.save(path)
+    other = Scroll(**params)
+    other.load_state_dict(learner.state_dict())
+    assert digests(Scroll.load(path)) == digests(other) == digests(learner)
+    if learned is not None:
+        expected = Counter(POOL.keys[at] for at in learned.elements())
+        assert learner.digest() == Statistics(3).add(*part(sorted(learned.elements()))).digest()
+        assert not size or not len(learner.buffer_) or not key_counts(learner.buffer_.content().keys) - expected
+        assert not keep_keys or key_counts(learner.keys_.state_dict()['keys']) == expected
+
+
+def test_a_learner_that_keeps_keys_knows_exactly_what_it_learned():
+    """Fifty samples in three dimensions: the sums would let almost anything pass."""
+    stream = make_stream(np.arange(60) % 2, dim=3, seed=1)
+    X, y = quantise(stream.features), stream.labels
+    learner, passed = Scroll(buffer_size=1, keep_keys=True).fit(X[:50], y[:50]), 0
+    for at in range(50, 60):
+        before = digests(learner)
+        with refused('1 of 2 samples were never learned.* at 1'):
+            learner.remove(X[[0, at]], y[[0, at]])
+        assert digests(learner) == before
+        passed += _accepts(Scroll(buffer_size=1).fit(X[:50], y[:50]), X[[at]], y[[at]])
+    assert passed                                               # without keys, so they are what tells
+    assert learner.remove(X[:1], y[:1]).digest() == Scroll().fit(X[1:50], y[1:50]).digest()
+    for call in (lambda: learner.remove(X[:1], y[:1]), lambda: learner.remove(X[1:2], 1 - y[1:2]),
+                 lambda: learner.refill(X[:1], y[:1]), lambda: learner.remove(X[[2, 2]], y[[2, 2]])):
+        with refused('never learned'):
+            call()
+
+
+def test_keys_are_kept_by_what_goes_on_and_by_what_is_merged(tmp_path):
+    X, y = POOL.features, POOL.labels
+    one, two = (Scroll(buffer_size=2, keep_keys=True).fit(X[at], y[at]) for at in (slice(0, 7), slice(7, 14)))
+    with refused('keep_keys'):
+        one.merge(Scroll(buffer_size=2).fit(X, y))
+    one.merge(two).save(tmp_path / 'x')
+    plain = Scroll().fit(X[:7], y[:7]).merge(two)
+    assert plain.keys_ is None and plain.statistics_.total == 14
+    for learner in (one, Scroll.load(tmp_path / 'x')):
+        assert learner.get_params()['keep_keys'] and learner.remove(X[3:11], y[3:11]).statistics_.total == 6
+        with refused('never learned'):
+            learner.remove(X[3:4], y[3:4])
+    assert Scroll.load(tmp_path / 'x').forget().partial_fit(X, y).keys_.lacks(POOL.keys, y).tolist() == []
+
+
+def test_what_the_buffer_shows_was_never_learned_is_refused():
+    """Statistics of 14 samples in 3 dimensions admit it; a buffer that holds them all, or nearly, does not."""
+    stranger, y = make_stream([0], dim=3, seed=9).features, [0]
+    accepted = [size for size in (0, 14) if _accepts(Scroll(buffer_size=size).fit(POOL.features, POOL.labels), stranger, y)]
+    assert accepted == [0]
+    learner = Scroll(buffer_size=14).fit(POOL.features, POOL.labels)
+    learner.remove(*part([0]))
+    before = digests(learner)
+    with refused('the buffer would hold'):                      # twice
+        learner.remove(*part([0]))
+    assert digests(learner) == before
+
+
+def _accepts(learner, X, y) -> bool:
+    try:
+        return learner.remove(X, y) is learner
+    except InputError:
+        return False
+
+
+IMAGES, LABELS = toy_images()
+
+
+@pytest.fixture
+def cached(net, tmp_path):
+    """cached(): an embedder with a cache below tmp_path; the features of all images are there, in two files."""
+    def make():
+        return Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path / 'cache')
+    for images in (IMAGES[:14], IMAGES[14:]):
+        embedder = make()
+        embedder(images)
+        embedder.cache.flush()
+    return make
+
+
+def rows_on_disk(folder) -> set:
+    """The features in all files of a cache, each as bytes, whatever their keys."""
+    return {row.tobytes() for path in folder.rglob('*.npy') for row in np.load(path)[:, 2:]}
+
+
+def test_what_is_removed_leaves_the_cache_too(cached, tmp_path, embedder):
+    gone, features = [3, 15, 16], embedder(IMAGES)[0]
+    learner = Scroll(cached(), buffer_size=50).fit(IMAGES, LABELS)
+    assert {features[at].tobytes() for at in range(24)} == rows_on_disk(tmp_path)
+    learner.remove(IMAGES[gone], LABELS[gone])
+    learner.embedder.cache.flush()
+    left = {features[at].tobytes() for at in range(24) if at not in gone}
+    assert rows_on_disk(tmp_path) == left
+    held = learner.buffer_.content()
+    assert len(held) == 21 and not {image.tobytes() for image in held.samples} & {IMAGES[at].tobytes() for at in gone}
+    seen, again = [], cached()
+    again.net.features = lambda x, compute=again.net.features: seen.append(x) or compute(x)
+    np.testing.assert_array_equal(again(IMAGES)[0], features)   # what remains is read, what was removed is computed
+    assert len(seen) == 1
+    again.cache.flush()                                         # and learned again, it is there again
+    assert len(rows_on_disk(tmp_path)) == 24
+    assert all(FeatureCache(path.parent, embedder.dim) for path in tmp_path.rglob('*.npy'))
+
+
+def test_removing_adds_nothing_to_the_cache(net, tmp_path):
+    embedder = Embedder(net, PREPROCESSING, chunk=8)
+    learner = Scroll(embedder, buffer_size=0).fit(IMAGES, LABELS)
+    learner.embedder = Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path)
+    learner.remove(IMAGES[:5], LABELS[:5]).embedder.cache.flush()
+    assert not [path for path in tmp_path.rglob('*') if path.is_file()]
+
+
+def test_what_waits_to_be_written_is_taken_out_as_well(net, tmp_path, embedder):
+    learner = Scroll(Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path)).fit(IMAGES, LABELS).remove(IMAGES[:5], LABELS[:5])
+    learner.embedder.cache.flush()
+    assert rows_on_disk(tmp_path) == {row.tobytes() for row in embedder(IMAGES[5:])[0]}
+
+
+def test_a_refused_removal_leaves_the_cache_alone(cached, tmp_path):
+    learner = Scroll(cached(), buffer_size=50).fit(IMAGES[:20], LABELS[:20])
+    before = {path: path.read_bytes() for path in tmp_path.rglob('*.npy')}
+    with refused():
+        learner.remove(IMAGES[19:21], LABELS[19:21])
+    assert {path: path.read_bytes() for path in tmp_path.rglob('*.npy')} == before
+
+
+def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(cached, tmp_path, monkeypatch):
+    learner = Scroll(cached()).fit(IMAGES, LABELS)
+    before, files = digests(learner), {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()}
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+    monkeypatch.setattr(os, 'replace', full)
+    with refused('feature cache .*No space left'):
+        learner.remove(IMAGES[:5], LABELS[:5])
+    assert digests(learner) == before
+    assert {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()} == files
+
+
+@pytest.fixture
+def old(embedder, tmp_path, monkeypatch):
+    """The working folder has old.npz: images 3, 9 and 12."""
+    monkeypatch.chdir(tmp_path)
+    at = [3, 9, 12]
+    np.savez('old.npz', quantised=embedder(IMAGES[at])[0], labels=LABELS[at], images=IMAGES[at])
+    return at
+
+
+def test_the_command_clears_the_caches_of_every_psi(cached, embedder, old, capsys, tmp_path):
+    other = Embedder(embedder.pristine, PREPROCESSING, chunk=4, cache=tmp_path / 'cache')
+    other(IMAGES)
+    other.cache.flush()
+    Scroll(embedder, buffer_size=50, keep_keys=True).fit(IMAGES, LABELS).save('s.npz')
+    words = ['s.npz', '--samples', 'old.npz', '-o', 'new.npz', '--feature_cache']
+    assert main([*words, 'nowhere']) == 2 and main(['s.npz', '--minus', 'old.npz', '-o', 'new.npz', '--feature_cache', 'cache']) == 2
+    capsys.readouterr()
+    assert main([*words, 'cache']) == 0 and capsys.readouterr().out.startswith('6 cached features removed from cache\n')
+    assert not rows_on_disk(tmp_path) & {row.tobytes() for embed in (embedder, other) for row in embed(IMAGES[old])[0]}
+    assert sum(len(np.load(path)) for path in Path('cache').rglob('*.npy')) == 42
+    left = Scroll.load('new.npz', embedder)
+    assert left.statistics_.total == 21 and len(left.keys_.state_dict()['keys']) == 21
+    assert main(['new.npz', *words[1:], 'cache']) == 2                                  # removed already
+    assert 'never learned' in capsys.readouterr().err
+    np.savez('old.npz', quantised=embedder(IMAGES[old])[0], labels=LABELS[old], keys=embedder(IMAGES[old])[1])
+    assert main([*words, 'cache']) == 2 and 'give images' in capsys.readouterr().err    # keys do not say of what shape
+
+
+def test_whole_classes_leave_the_keys_too(old, embedder, capsys):
+    learner = Scroll(embedder, buffer_size=0, keep_keys=True).fit(IMAGES, LABELS)
+    learner.save('s.npz')
+    features = embedder(IMAGES)[0]
+    for name, at in (('class', LABELS == 1), ('some', np.arange(24) < 4)):
+        Statistics(embedder.dim).add(features[at], LABELS[at]).save(f'{name}.npz', embedder.digest)
+    assert main(['s.npz', '--minus', 'some.npz', '-o', 'new.npz']) == 2 and '--samples' in capsys.readouterr().err
+    assert main(['s.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 0
+    assert digests(Scroll.load('new.npz', embedder)) == digests(learner.remove(IMAGES[LABELS == 1], LABELS[LABELS == 1]))
+
+
+def found(capsys, *words) -> dict:
+    """What `--find .` says of each file: its verdict and how many samples."""
+    capsys.readouterr()
+    code = main(['--find', '.', '--samples', 'old.npz', *words])
+    *lines, last = capsys.readouterr().out.splitlines()
+    out = {}
+    for line in lines:
+        verdict, path, count = line.split(maxsplit=3)[:3]
+        out.setdefault(path.rstrip(':'), []).append((verdict, int(count)))
+    assert code == bool(lines) and last.split()[0].isdigit()
+    return out
+
+
+def test_what_earlier_files_still_hold_is_found(cached, embedder, old, capsys):
+    """Of three samples, each file holds or may hold: worked out by hand."""
+    learner = Scroll(embedder, buffer_size=50).fit(IMAGES, LABELS)
+    learner.save('all.npz')
+    Scroll(embedder, buffer_size=50).fit(IMAGES[:8], LABELS[:8]).save('class-0.npz')                # sample 3 alone
+    Scroll(embedder, buffer_size=50, keep_keys=True).fit(IMAGES[10:], LABELS[10:]).save('keys.npz')         # sample 12 alone
+    Scroll(embedder, buffer_size=0).fit(IMAGES, LABELS).save('sums.npz')
+    learner.statistics_.save('statistics.npz', embedder.digest)
+    Statistics(embedder.dim).add(learner.embedder(IMAGES[16:])[0], LABELS[16:]).save('class-2.npz', embedder.digest)
+    torch.save(dict(model=dict(buffer=torch.from_numpy(IMAGES[8:10].transpose(0, 3, 1, 2)))), 'checkpoint.pt')
+    torch.save([dict(keys=torch.from_numpy(embedder(IMAGES)[1].astype(np.int64)))], 'unfinished.before')
+    Path('torn.npz').write_bytes(Path('all.npz').read_bytes()[:3000])
+    Path('notes.txt').write_text('old.npz')
+    np.savez('shard.npz', images=IMAGES[:4])
+    expected = {
+        'all.npz': [('holds', 3)], 'class-0.npz': [('holds', 1)], 'keys.npz': [('holds', 1)], 'sums.npz': [('may', 3)],
+        'statistics.npz': [('may', 3)], 'checkpoint.pt': [('holds', 1), ('may', 2)], 'unfinished.before': [('holds', 3)],
+        'torn.npz': [('may', 3)], 'shard.npz': [('holds', 1)], 'old.npz': [('holds', 3)]}
+    first, = [path for path in Path('cache').rglob('*.npy') if len(np.load(path)) == 14]
+    assert found(capsys) == {**expected, str(first): [('holds', 3)]}
+    features, keys = embedder(IMAGES[old])
+    np.savez('old.npz', quantised=features, labels=LABELS[old], keys=keys)              # without pixels, nor their shape
+    second, = [path for path in Path('cache').rglob('*.npy') if len(np.load(path)) == 10]
+    assert {str(first): [('holds', 3)], str(second): [('may', 3)]}.items() <= found(capsys).items()
+    np.savez('old.npz', quantised=features, labels=LABELS[old], images=IMAGES[old])
+    assert main(['all.npz', '--samples', 'old.npz', '-o', 'all.npz', '--feature_cache', 'cache']) == 0
+    expected['all.npz'] = [('may', 3)]                                                  # sums do not say
+    assert found(capsys) == expected
+    for path in expected:
+        Path(path).unlink() if path != 'old.npz' else None
+    assert found(capsys) == {'old.npz': [('holds', 3)]}                                 # class-2.npz was never listed
+
+
+def test_a_state_with_keys_is_certain_and_so_are_sums_where_no_psi_is_involved(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    stream = make_stream(np.arange(12) % 2, dim=20, seed=3)
+    np.savez('old.npz', features=stream.features[:2], labels=stream.labels[:2])
+    for keep in (True, False):
+        learner = Scroll(buffer_size=0, keep_keys=keep).fit(stream.features, stream.labels)
+        learner.save(f'before-{keep}.npz')
+        learner.remove(stream.features[:2], stream.labels[:2]).save(f'after-{keep}.npz')
+    learner.statistics_.save('after-statistics.npz')
+    Statistics(20).add(quantise(stream.features), stream.labels).save('before-statistics.npz')
+    assert {path: marks[0][0] for path, marks in found(capsys).items()} == {
+        'old.npz': 'holds', 'before-True.npz': 'holds', 'before-False.npz': 'may', 'before-statistics.npz': 'may'}
+
+
+def test_the_parts_of_a_statistics_file_say_whether_the_samples_are_in_it(tmp_path, monkeypatch, capsys):
+    from scroll.statistics_files import main as statistics
+    monkeypatch.chdir(tmp_path)
+    stream = make_stream(np.zeros(40, int), dim=3, seed=3)
+    X, y = quantise(stream.features), stream.labels
+    np.savez('old.npz', quantised=X[:2], labels=y[:2])
+    for name, at in (('old-share', slice(0, 2)), ('share', slice(2, 20)), ('whole', slice(0, 40))):
+        Statistics(3).add(X[at], y[at]).save(f'{name}.npz')
+    assert statistics(['merge', 'share.npz', 'old-share.npz', '-o', 'both.npz']) == 0
+    assert statistics(['remove', 'whole.npz', '--samples', 'old.npz', '-o', 'rest.npz']) == 0
+    marks = found(capsys)
+    assert marks['both.npz'] == marks['old-share.npz'] == [('holds', 2)] and marks['whole.npz'] == [('may', 2)]
+    assert 'rest.npz' not in marks
+
+
+@pytest.mark.parametrize('words', [
+    ['--find', 'nowhere', '--samples', 'old.npz'], ['--find', '.'], ['--find', '.', '--samples', 'nothing.npz'],
+    ['--find', '.', '--minus', 'old.npz'], ['s.npz', '--find', '.', '--samples', 'old.npz'],
+    ['--find', '.', '--samples', 'old.npz', '-o', 'x'], ['--samples', 'old.npz', '-o', 'x'],
+    ['--find', '.', '--samples', 'old.npz', '--feature_cache', '.']], ids=' '.join)
+def test_a_search_that_cannot_be_done_is_one_line(old, words, capsys):
+    assert main(words) == 2 and not Path('x').exists()
+    out, err = capsys.readouterr()
+    assert out == '' and err.startswith('scroll.unlearn: error: ') and len(err.splitlines()) == 1
+
+
+def test_keys_that_are_not_those_of_the_statistics_are_refused(tmp_path):
+    from tests.scroll.test_learner_files import _with
+    learner = Scroll(buffer_size=5, keep_keys=True).fit(POOL.features, POOL.labels)
+    keys = learner.keys_.state_dict()
+    for name, array in (('keys', keys['keys'][1:]), ('keys', keys['keys'].astype(float)), ('sizes', keys['sizes'][::-1]),
+                        ('labels', keys['labels'] + 1), ('keys', keys['keys'] + np.uint64(1))):
+        learner.save(tmp_path / 'x')
+        assert State.read(tmp_path / 'x').keys is not None
+        _with(tmp_path / 'x', f'keys_{name}', array)
+        with refused('damaged'):
+            Scroll.load(tmp_path / 'x')
