@@ -73,7 +73,7 @@ def test_merged_shards_are_the_whole(stream, data):
 
 
 def test_learners_of_different_psi_do_not_merge(embedder, toy):
-    one, two = (Scroll(e).fit(*toy) for e in (embedder, Embedder(tiny_net(7), PREPROCESSING, chunk=8)))
+    one, two = (Scroll(e).fit(*toy) for e in (embedder, Embedder(tiny_net(7, 8), PREPROCESSING, chunk=8)))
     three, before = Scroll().fit(X, Y), one.digest()
     for other in (two, three):
         with refused('psi'):
@@ -81,7 +81,7 @@ def test_learners_of_different_psi_do_not_merge(embedder, toy):
     with refused():
         three.merge(Scroll().fit(X[:, :3], Y))
     assert one.digest() == before and three.digest() == Scroll().fit(X, Y).digest()
-    equal = Scroll(Embedder(tiny_net(), PREPROCESSING, chunk=8)).fit(*toy)
+    equal = Scroll(Embedder(tiny_net(width=8), PREPROCESSING, chunk=8)).fit(*toy)
     assert one.merge(equal).statistics_.total == 48
 
 

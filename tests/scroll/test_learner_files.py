@@ -74,10 +74,10 @@ def test_labels_and_settings_of_any_kind_are_kept(params, labels, tmp_path):
 
 def test_another_psi_is_refused(embedder, toy, tmp_path):
     Scroll(embedder).fit(*toy).save(tmp_path / 'x')
-    for other in (Embedder(tiny_net(1), PREPROCESSING, chunk=8), None):
+    for other in (Embedder(tiny_net(1, 8), PREPROCESSING, chunk=8), None):
         with refused('another psi'):
             Scroll.load(tmp_path / 'x', other)
-    assert Scroll.load(tmp_path / 'x', Embedder(tiny_net(), PREPROCESSING, chunk=8)).statistics_.total == 24
+    assert Scroll.load(tmp_path / 'x', Embedder(tiny_net(width=8), PREPROCESSING, chunk=8)).statistics_.total == 24
     Scroll().fit(RAW.features, STREAM.labels).save(tmp_path / 'y')
     with refused('another psi'):
         Scroll.load(tmp_path / 'y', embedder)
