@@ -12,26 +12,33 @@ import io
 import os
 import platform
 from contextlib import suppress
+from fractions import Fraction
+from math import isqrt
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
+from scroll.arguments import instance, on_off, one_of, shown, whole
 from scroll.errors import InputError
 from scroll.images import Preprocessing, check_images
 from scroll.layout import layout_for
 from scroll.randomness import torch_stream
-from scroll.statistics import GRID
+from scroll.statistics import GRID, GRID_BITS
 
 DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
 
 
 def quantise(features) -> np.ndarray:
-    """Scale each row to unit length and round to the grid.
+    """Scale each row x to unit length and round to the grid: 2^18 x / |x|, each entry to the nearest integer, ties to even.
+
+    What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies, integers decide. So a
+    row's result is a function of its numbers alone, whatever the layout in memory, the rows beside it, the order in which
+    some machine or some version of numpy adds up squares.
 
     Args:
-        features: float (N, d). A zero row stays zero.
+        features: numbers (N, d), taken as float64. A zero row stays zero.
 
     Returns:
         int32 (N, d) in units of 2^-18.
@@ -45,15 +52,50 @@ def quantise(features) -> np.ndarray:
         raise InputError(f'features are not a table of numbers: {error}') from error
     if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected numbers (N, d)')
-    features = features.astype(np.float64, copy=True)
+    features = np.ascontiguousarray(features, np.float64)
     bad = ~np.isfinite(features).all(axis=1)
     if bad.any():
         raise InputError(f'the features of sample {int(np.flatnonzero(bad)[0])} are not finite')
     largest = np.abs(features).max(axis=1, keepdims=True, initial=0)
-    features /= np.where(largest > 0, largest, 1)                       # so that squares neither overflow nor vanish
-    norm = np.sqrt((features * features).sum(axis=1, keepdims=True))
-    features /= np.where(norm > 0, norm, 1)
-    return np.rint(features * GRID).astype(np.int32)
+    scaled = features / np.where(largest > 0, largest, 1)               # so that squares neither overflow nor vanish
+    norm = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
+    scaled /= np.where(norm > 0, norm, 1)
+    scaled *= GRID
+    out = np.rint(scaled)
+    # d / 2 + 4 roundings by 2^-53 of a number up to 2^18 lie between `scaled` and the exact quotient: allow twice that
+    unsure = np.abs(scaled - out) > 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
+    for row in np.flatnonzero(unsure.any(axis=1)):
+        out[row, unsure[row]] = _rounded_quotients(features[row].tolist(), np.flatnonzero(unsure[row]))
+    return out.astype(np.int32)
+
+
+def _rounded_quotients(x: list, columns) -> list:
+    """Entries of 2^18 x / |x|, rounded exactly; ties to even. x: floats, not all zero."""
+    x = [int(Fraction(value) * (1 << 1074)) for value in x]             # every float64 is a multiple of 2^-1074
+    squares, out = sum(value * value for value in x), []
+    for value in (x[column] for column in columns):
+        square = (value << GRID_BITS + 1) ** 2
+        twice = isqrt(square // squares)                                # floor(2 t), t the absolute value of the quotient
+        nearest = (twice + 1) // 2
+        if twice * twice * squares == square:                           # 2 t is an integer: with an odd one t is a tie
+            nearest -= twice % 2 and nearest % 2
+        out.append(nearest if value >= 0 else -nearest)
+    return out
+
+
+def check_quantised(features, dim: int) -> None:
+    """InputError unless features are integers (N, dim) of which each row is zero or, to its rounding, one of length 2^18."""
+    features = np.asarray(features)
+    if features.ndim != 2 or features.shape[1] != dim or features.dtype.kind not in 'iu':
+        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected integers (N, {dim})')
+    exact = features.astype(np.float64)
+    length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
+    far = np.abs(length - GRID) > 0.5 * dim ** 0.5 + 0.01
+    wrong = far & (length > 0) | (np.abs(exact).max(axis=1, initial=0) > GRID)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected unit length on '
+                         f'a grid of 2^-{GRID_BITS}, as quantise gives it')
 
 
 def sample_keys(samples: np.ndarray) -> np.ndarray:
@@ -86,11 +128,19 @@ class Embedder:
 
     def __init__(self, net: nn.Module, preprocessing: Preprocessing, dtype: str = 'float32', device='cpu',
                  chunk: int = 64, channels_last: bool = True, cache=None):
-        if dtype not in DTYPES:
-            raise InputError(f'dtype {dtype!r}: expected one of {", ".join(DTYPES)}')
-        if int(chunk) < 1:
-            raise InputError(f'chunk {chunk}: expected at least one image')
-        self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, torch.device(device), int(chunk)
+        if not isinstance(net, nn.Module) or not callable(getattr(net, 'features', None)):
+            raise InputError(f'net of type {type(net).__name__}: expected a torch module with features(x)')
+        instance('preprocessing', preprocessing, Preprocessing)
+        one_of('dtype', dtype, DTYPES)
+        whole('chunk', chunk, 1)
+        on_off('channels_last', channels_last)
+        if cache is not None and not isinstance(cache, (str, os.PathLike)):
+            raise InputError(f'cache {shown(cache)}: expected a folder, or None')
+        try:
+            device = torch.device(device)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise InputError(f'device {shown(device)}: expected cpu or cuda, or one of its numbers, as cuda:1') from error
+        self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, device, int(chunk)
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
         self.net = copy.deepcopy(self.pristine).to(self.device)
@@ -223,15 +273,19 @@ class FeatureCache:
     """Quantised features on disk by sample key, in files that are written once and never changed, only replaced (`remove`).
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own SHA-256, so a torn
-    or altered file is recognised, dropped and made again. Processes may share the folder. New features are written every
-    8,192 samples and by `flush`.
+    or altered file is recognised, dropped and made again, and so is one of the right name that holds what `quantise` never
+    gives. Processes may share the folder. New features are written every 8,192 samples and by `flush`.
     """
     _FLUSH = 8192
 
     def __init__(self, folder: Path, dim: int):
         self.folder, self.dim = folder, dim
         self._new = []
-        tables = [table for path in sorted(folder.glob('*.npy')) if (table := self._load(path)) is not None]
+        try:
+            paths = sorted(folder.glob('*.npy'))
+        except OSError:                         # what cannot be listed is as good as empty; `flush` says so if it stays closed
+            paths = []
+        tables = [table for path in paths if (table := self._load(path)) is not None]
         self._index(np.concatenate(tables) if tables else np.zeros((0, 2 + dim), np.int32))
 
     def _load(self, path: Path):
@@ -239,6 +293,7 @@ class FeatureCache:
             table = _table(path)
             if table.shape[1] != 2 + self.dim:
                 raise ValueError('it has another shape')
+            check_quantised(table[:, 2:], self.dim)
             return table
         except Exception:                       # damaged headers raise almost anything
             with suppress(OSError):             # a folder, or one that is closed to us
@@ -274,7 +329,8 @@ class FeatureCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(self.folder, table)
         except OSError as error:
-            raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or turn it off') from error
+            raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or turn it off '
+                             '(main.py: --base_path, --feature_cache 0)') from error
         self._index(np.concatenate([np.concatenate([self._keys[:, None].view(np.int32).reshape(-1, 2), self._features], axis=1),
                                     table]))
 
@@ -325,6 +381,8 @@ def places_in(table: np.ndarray) -> np.ndarray:
 
 def _table(path: Path) -> np.ndarray:
     """The content of a cache's file, int32 (n, 2 + d); ValueError if it is not what was written."""
+    if not path.is_file():                              # a pipe would be read for ever
+        raise ValueError('it is no file')
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest()[:32] != path.stem:
         raise ValueError('it does not match its digest')

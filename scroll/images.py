@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from scroll.arguments import number, on_off, shown, whole
 from scroll.errors import InputError
 
 _WEIGHT_GRID = 1 << 15
@@ -53,6 +54,15 @@ class Preprocessing:
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
     std: tuple = (0.5, 0.5, 0.5)
+
+    def __post_init__(self):
+        whole('preprocessing input_size', self.input_size, 1, 1 << 16)
+        for name in ('mean', 'std'):
+            values = getattr(self, name)
+            if not isinstance(values, (tuple, list)) or len(values) != 3:
+                raise InputError(f'preprocessing {name} {shown(values)}: expected a number for each of 3 channels')
+            for value in values:
+                number(f'preprocessing {name}', value, positive=name == 'std')
 
     def to_unit_range(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]; grey is repeated."""
@@ -135,9 +145,9 @@ class Augmentation:
     jitter: float = 0.0
 
     def __post_init__(self):
-        for name in ('padding', 'jitter'):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InputError(f'augmentation {name} {getattr(self, name)}: expected a number of at least 0')
+        number('augmentation padding', self.padding)
+        number('augmentation jitter', self.jitter)
+        on_off('augmentation flip', self.flip)
 
     def __call__(self, images: torch.Tensor, preprocessing: Preprocessing, generator: torch.Generator) -> torch.Tensor:
         """uint8 (B, H, W, C) -> augmented network input (B, 3, S, S), float32; padding is zero after normalisation."""

@@ -1,8 +1,15 @@
 """Embedding: features that are a function of the pixels and psi alone, on a grid, and kept on disk safely."""
+import hashlib
+import io
+import os
+from fractions import Fraction
+from math import isqrt
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import nn
@@ -28,6 +35,67 @@ def test_a_row_is_scaled_to_unit_length_within_the_grid_and_a_zero_row_stays(fea
 
 def test_quantise_by_hand():
     np.testing.assert_array_equal(quantise([[3, 4], [0, 0], [-1, 0]]), [[157286, 209715], [0, 0], [-GRID, 0]])
+
+
+def exactly(row) -> list:
+    """2^18 x / |x| in rational arithmetic, rounded to the nearest integer, ties to even."""
+    row = [Fraction(value) for value in row.tolist()]
+    squares, out = sum(value * value for value in row), []
+    for value in row:
+        square = value * value * GRID ** 2 / squares if squares else Fraction(0)
+        k = isqrt(int(square))
+        half = square - (k + Fraction(1, 2)) ** 2
+        out.append((1 if value >= 0 else -1) * (k + (half > 0 or (half == 0 and k % 2 == 1))))
+    return out
+
+
+@st.composite
+def near_ties(draw) -> np.ndarray:
+    """float64 (N, d): rows whose first entry ends within a few roundings of half-way between two integers."""
+    count, dim, random = draw(st.integers(1, 6)), draw(st.integers(2, 40)), np.random.default_rng(draw(st.integers(0, 10 ** 6)))
+    x = random.normal(size=(count, dim)) * 10.0 ** draw(st.integers(-30, 30))
+    share = (random.integers(0, GRID // 2, count) + 0.5) / GRID
+    x[:, 0] = share * np.sqrt((x[:, 1:] ** 2).sum(axis=1) / (1 - share ** 2))
+    x[:, 0] += random.integers(-3, 4, count) * np.spacing(x[:, 0])
+    return x * random.choice([-1, 1], (count, dim))
+
+
+LAYOUTS = {'fortran': np.asfortranarray, 'columns with gaps': lambda x: np.repeat(x, 3, axis=1)[:, ::3],
+           'rows with gaps': lambda x: np.repeat(x, 2, axis=0)[::2], 'backwards': lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+           'the other byte order': lambda x: x.astype('>f8'), 'a transposed copy': lambda x: x.T.copy().T,
+           'behind another row': lambda x: np.concatenate([x[:1] * 3, x])[1:], 'not aligned': lambda x: _shifted(x)}
+
+
+def _shifted(x: np.ndarray) -> np.ndarray:
+    """The same numbers, 4 bytes off their natural place in memory."""
+    room = np.zeros(x.nbytes + 4, np.uint8)
+    room[4:] = np.frombuffer(x.tobytes(), np.uint8)
+    return room[4:].view(np.float64).reshape(x.shape)
+
+
+@settings(quick, max_examples=100)
+@given(near_ties())
+def test_the_exact_quotient_is_rounded_whatever_the_layout_and_the_batch(x):
+    expected = [exactly(row) for row in x]
+    assert quantise(x).tolist() == expected
+    for form in LAYOUTS.values():
+        assert quantise(form(x)).tolist() == expected
+    assert [quantise(row[None])[0].tolist() for row in x] == expected
+    assert quantise(x[:, ::-1]).tolist() == [row[::-1] for row in expected]             # in whatever order squares are added
+    order = np.random.default_rng(0).permutation(x.shape[1])
+    assert quantise(x[:, order])[:, np.argsort(order)].tolist() == expected
+
+
+@pytest.mark.parametrize('first', [1, 3, 1001, -1, -3])
+def test_a_tie_goes_to_the_even_number(first):
+    """Whole numbers of length 2^19: the first entry is half of an odd number."""
+    row, left = [first], 2 ** 38 - first ** 2
+    while left:
+        row.append(isqrt(left))
+        left -= row[-1] ** 2
+    even = {1: 0, 3: 2, 1001: 500, -1: 0, -3: -2}[first]
+    assert quantise([row])[0, 0] == even and quantise(np.array([row]) * 2.0 ** -1000)[0, 0] == even
+    assert quantise([row])[0].tolist() == exactly(np.array(row))
 
 
 @pytest.mark.parametrize('scale', [1e-320, 1e-200, 1e-30, 1e30, 1e200, 1e308])
@@ -213,10 +281,21 @@ def test_no_images_have_no_features(embedder):
     assert u.shape == (0, 64) and keys.shape == (0,)
 
 
-@pytest.mark.parametrize('settings', [dict(dtype='float16'), dict(dtype=None), dict(chunk=0)], ids=str)
-def test_settings_that_cannot_be_are_refused(net, settings):
-    with refused():
-        Embedder(net, PREPROCESSING, **settings)
+@pytest.mark.parametrize('params, word', [
+    (dict(dtype='float16'), 'dtype'), (dict(dtype=None), 'dtype'), (dict(dtype=[]), 'dtype'), (dict(chunk=0), 'chunk'),
+    (dict(chunk=2.5), 'chunk'), (dict(chunk='8'), 'chunk'), (dict(chunk=None), 'chunk'), (dict(channels_last='yes'), 'channels_last'),
+    (dict(device='abacus'), 'device'), (dict(device=[]), 'device'), (dict(cache=3), 'cache'), (dict(net=None), 'net'),
+    (dict(net=nn.Linear(2, 2)), 'net'), (dict(preprocessing=16), 'preprocessing'), (dict(preprocessing=None), 'preprocessing')], ids=str)
+def test_settings_that_cannot_be_are_refused(net, params, word):
+    with refused(word):
+        Embedder(**{'net': net, 'preprocessing': PREPROCESSING, **params})
+
+
+@pytest.mark.parametrize('params', [dict(input_size=0), dict(input_size='16'), dict(input_size=2.5), dict(mean=0.5), dict(mean=(1, 2)),
+                                    dict(std=(0, 1, 1)), dict(std=('a', 1, 1)), dict(mean=(np.nan, 0, 0))], ids=str)
+def test_a_preprocessing_that_cannot_be_is_refused(params):
+    with refused('preprocessing'):
+        Preprocessing(**{'input_size': 16, **params})
 
 
 @pytest.fixture
@@ -294,6 +373,48 @@ def test_a_whole_file_of_another_shape_is_dropped(tmp_path):
     assert FeatureCache(tmp_path, 4).read(np.array([7], np.uint64), out).tolist() == [0] and not files(tmp_path)
 
 
+FORGED = {
+    'off the grid': lambda t: t * 2, 'short features': lambda t: t // 2, 'one entry off': lambda t: _put(t, 2, GRID + 1),
+    'the lowest number': lambda t: _put(t, 2, -2 ** 31), 'not a table': lambda t: t[0], 'wider': lambda t: np.repeat(t, 2, axis=1),
+    'other numbers': lambda t: t.astype(np.int64), 'real numbers': lambda t: t.astype(np.float32), 'no row': lambda t: t[:0, :0],
+    'a record': lambda t: np.zeros(3, 'i4,f8'), 'text': lambda t: t.astype(str)}
+
+
+def _put(table: np.ndarray, column: int, value: int) -> np.ndarray:
+    table[0, column] = value
+    return table
+
+
+@pytest.mark.parametrize('forgery', FORGED)
+def test_a_forged_file_of_the_right_name_is_dropped_and_made_again(cached, embedder, tmp_path, forgery):
+    path, = files(tmp_path)
+    made = io.BytesIO()
+    np.save(made, FORGED[forgery](np.load(path).copy()))
+    path.unlink()
+    forged = path.with_name(f'{hashlib.sha256(made.getvalue()).hexdigest()[:32]}.npy')
+    forged.write_bytes(made.getvalue())
+    again = cached()
+    assert not forged.exists()
+    np.testing.assert_array_equal(again(IMAGES)[0], embedder(IMAGES)[0])
+    again.cache.flush()
+    assert files(tmp_path) == [path]
+
+
+@pytest.mark.parametrize('make', [lambda p: p.mkdir(), os.mkfifo, lambda p: p.symlink_to(p), lambda p: p.symlink_to('/dev/zero')],
+                         ids=['folder', 'pipe', 'link to itself', 'endless'])
+def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path, make):
+    make(next(tmp_path.iterdir()) / ('0' * 32 + '.npy'))
+    np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
+
+
+def test_a_folder_that_cannot_be_listed_is_as_good_as_empty(cached, embedder, monkeypatch):
+    def closed(*_):
+        raise OSError(5, 'Input/output error')
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, 'glob', closed)
+        np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
+
+
 def test_other_weights_preprocessing_and_dtype_have_another_folder(cached, tmp_path):
     for variant in (cached(net=tiny_net(3)), cached(preprocessing=Preprocessing(18)), cached(dtype='bfloat16'), cached()):
         variant(IMAGES)
@@ -315,16 +436,16 @@ def test_instances_share_a_folder(cached, embedder, monkeypatch):
 def test_much_is_written_without_being_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(FeatureCache, '_FLUSH', 10)
     cache = FeatureCache(tmp_path / 'new', 2)
-    for start in (0, 6):
-        cache.add(np.arange(start, start + 6, dtype=np.uint64), np.full((6, 2), start, np.int32))
-    out = np.zeros((3, 2), np.int32)
+    for start, feature in ((0, [0, 0]), (6, [GRID, 0])):
+        cache.add(np.arange(start, start + 6, dtype=np.uint64), np.array([feature] * 6, np.int32))
+    out = np.ones((3, 2), np.int32)
     assert FeatureCache(tmp_path / 'new', 2).read(np.array([11, 99, 0], np.uint64), out).tolist() == [1]
-    assert out.tolist() == [[6, 6], [0, 0], [0, 0]]
+    assert out.tolist() == [[GRID, 0], [1, 1], [0, 0]]
 
 
 def test_a_folder_that_cannot_be_written_is_refused(net, tmp_path):
     (tmp_path / 'file').write_text('')
-    with refused('file'):
+    with refused('file.*--feature_cache 0'):
         embedder = Embedder(net, PREPROCESSING, chunk=8, cache=tmp_path / 'file')
         embedder(IMAGES)
         embedder.cache.flush()

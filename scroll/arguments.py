@@ -1,0 +1,53 @@
+"""Checks of constructor arguments: each says in one line what was given and what is expected."""
+import math
+from numbers import Integral, Real
+
+import numpy as np
+
+from scroll.errors import InputError
+
+MOST = 10 ** 9                      # of anything that is counted: more samples or updates than any run can have
+MOST_SEED = 2 ** 63 - 1
+
+
+def shown(value) -> str:
+    """A value as an error names it: on one line, and short."""
+    try:
+        text = ' '.join(repr(value).split())
+    except Exception:               # a number of more digits than Python prints, or a class of one's own
+        text = f'of type {type(value).__name__}'
+    return text if len(text) <= 80 else f'{text[:77]}...'
+
+
+def whole(name: str, value, least: int = 0, most: int = MOST) -> None:
+    """InputError unless value is a whole number, Python's or numpy's, from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
+        raise InputError(f'{name} {shown(value)}: expected a whole number, {least} to {most}')
+
+
+def number(name: str, value, positive: bool = False, also: str = '') -> None:
+    """InputError unless value is a finite number of at least 0, or above 0. `also`: what else may be given."""
+    try:
+        finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:           # an int beyond the largest float
+        finite = False
+    if not finite or value < 0 or (positive and value == 0):
+        raise InputError(f"{name} {shown(value)}: expected {'a positive number' if positive else 'a number of at least 0'}{also}")
+
+
+def one_of(name: str, value, choices) -> None:
+    """InputError unless value is one of these texts."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f'{name} {shown(value)}: expected one of {", ".join(choices)}')
+
+
+def on_off(name: str, value) -> None:
+    """InputError unless value is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f'{name} {shown(value)}: expected True or False')
+
+
+def instance(name: str, value, kind: type) -> None:
+    """InputError unless value is an instance of a class."""
+    if not isinstance(value, kind):
+        raise InputError(f'{name} {shown(value)}: expected an instance of {kind.__name__}')
