@@ -108,7 +108,7 @@ def _configured(chosen) -> dict:
 def _peek(cmd):
     """What decides which other flags there are."""
     parser = base_parser(add_help=False)
-    parser.add_argument('--buffer_size', type=whole(0))
+    parser.add_argument('--buffer_size', type=whole(0, 10 ** 9))
     for action in parser._actions:
         action.required = False
     chosen = parser.parse_known_args([item for item in cmd if item not in HELP])[0]

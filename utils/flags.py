@@ -49,6 +49,14 @@ def share(text) -> float:
     return value
 
 
+def labelled(text) -> float:
+    """Command-line type: a share of labelled samples, above 0 and up to 1."""
+    value = share(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f'{text}: expected a share above 0: without a label there is nothing to learn')
+    return value
+
+
 def noise_type(text: str) -> str:
     """Command-line type: `sym`, `symm` and `asym`, `asymm` are short for the choices."""
     return {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric', 'asymm': 'asymmetric'}.get(text, text)
@@ -99,9 +107,9 @@ def add_stream_args(parser) -> None:
                        help='percent of each class held out from training, and evaluated on in place of the test set')
     group.add_argument('--validation_mode', choices=('current', 'complete'), default='current',
                        help='complete: held-out samples of all classes so far')
-    group.add_argument('--label_perc', '--label_perc_by_task', '--lpt', dest='label_perc', type=share, default=1.0,
+    group.add_argument('--label_perc', '--label_perc_by_task', '--lpt', dest='label_perc', type=labelled, default=1.0,
                        help='share of labelled samples of each task; the others have label -1')
-    group.add_argument('--label_perc_by_class', '--lpc', dest='label_perc_by_class', type=share, default=1.0,
+    group.add_argument('--label_perc_by_class', '--lpc', dest='label_perc_by_class', type=labelled, default=1.0,
                        help='share of labelled samples of each class')
     group.add_argument('--noise_type', type=noise_type, choices=('symmetric', 'asymmetric'), default='symmetric',
                        help='how wrong labels are drawn')
@@ -192,5 +200,5 @@ def add_management_args(parser) -> None:
 def add_rehearsal_args(parser) -> None:
     """Replay buffer."""
     group = parser.add_argument_group('replay buffer')
-    group.add_argument('--buffer_size', type=whole(0), required=True, help='samples in the buffer, all classes together')
+    group.add_argument('--buffer_size', type=whole(0, 10 ** 9), required=True, help='samples in the buffer, all classes together')
     group.add_argument('--minibatch_size', type=whole(1, 10 ** 9), help='samples replayed at once (default: batch_size)')

@@ -145,11 +145,23 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
     """bool (N,): the samples of a task whose label is withheld: all but `--label_perc` of the task, or `_by_class` of a class."""
     by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
     for flag, share in (('label_perc', by_task), ('label_perc_by_class', by_class)):
-        if not 0 <= share <= 1:
-            raise UserError(f'--{flag} {share:g}: expected a share of the samples, 0..1')
+        if not 0 < share <= 1:
+            raise UserError(f'--{flag} {share:g}: expected a share of the samples, above 0 and up to 1')
     if by_task < 1 and by_class < 1:
         raise UserError('--label_perc and --label_perc_by_class both say how many labels there are: give one of them')
     random = numpy_stream(option(args, 'seed', 0), f'unlabelled {task}')
     if by_task < 1:
         return ~pick(np.zeros_like(labels), by_task, random)
     return ~pick(labels, by_class, random)
+
+
+def check_labelled(args, tasks) -> None:
+    """UserError if the shares of labelled samples, rounded to whole samples, leave no label at all.
+
+    Args:
+        tasks: iterable of the labels (N_t,) of each task; read up to the first in which a label is left.
+    """
+    if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
+        flag = next(name for name in ('label_perc', 'label_perc_by_class') if option(args, name, 1) < 1)
+        raise UserError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any task; '
+                        'give more')

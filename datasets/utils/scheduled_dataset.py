@@ -84,6 +84,8 @@ class ScheduledDataset(ContinualDataset):
             raise UserError(f'{self.NAME}: there are no test images of the classes of task {untested[0] + 1}')
         sizes = [len(classes) for classes in self._task_classes]
         self.N_TASKS = len(sizes)
+        by_task = (self.train_labels[self.schedule.task(t)[0]] for t in range(self.N_TASKS))
+        label_changes.check_labelled(args, by_task)
         self.N_CLASSES_PER_TASK = sizes[0] if len(set(sizes)) == 1 else sizes
         self.preprocessing = self._make_preprocessing()
         self.SIZE = self.images.train.shape[1:3]

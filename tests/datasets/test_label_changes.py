@@ -96,6 +96,9 @@ def test_how_many_labels_there_are(name, value, expected):
     (lambda: label_changes.noisy_labels(flags(noise_rate=1.5), LABELS, 5), ['--noise_rate 1.5', '0..1']),
     (lambda: label_changes.noisy_labels(flags(noise_rate=0.5), LABELS, 1), ['one class']),
     (lambda: label_changes.unlabelled(flags(label_perc=2), LABELS, 0), ['--label_perc 2']),
+    (lambda: label_changes.unlabelled(flags(label_perc=0), LABELS, 0), ['--label_perc 0', 'above 0']),
+    (lambda: label_changes.check_labelled(flags(label_perc=0.001), [LABELS, LABELS]), ['--label_perc 0.001', 'no label']),
+    (lambda: label_changes.check_labelled(flags(label_perc_by_class=0.001), [LABELS]), ['--label_perc_by_class 0.001', 'no label']),
     (lambda: label_changes.unlabelled(flags(label_perc=0.5, label_perc_by_class=0.5), LABELS, 0), ['--label_perc_by_class']),
 ])
 def test_what_is_refused(call, words):

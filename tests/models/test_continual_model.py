@@ -169,7 +169,7 @@ def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(buil
 def test_methods_made_for_missing_labels_get_all_samples(build):
     class SemiSupervised(Noting):
         COMPATIBILITY = ['class-il', 'cssl']
-    model, y = build('--label_perc', '0', kind=SemiSupervised), torch.tensor([3, -1])
+    model, y = build('--label_perc', '0.1', kind=SemiSupervised), torch.tensor([3, -1])
     assert not model.drops_unlabelled
     model.meta_observe(torch.zeros(2, 1), y, torch.zeros(2, 1))
     assert model.given['labels'] is y

@@ -15,7 +15,7 @@ def sgd(parse):
 
 @pytest.mark.parametrize('flags, name, value', [
     ([], 'validation', 0), (['--validation'], 'validation', 10), (['--validation', '25'], 'validation', 25),
-    (['--label_perc', '0.5'], 'label_perc', 0.5), (['--lpt', '0.5'], 'label_perc', 0.5), (['--label_perc_by_task', '0'], 'label_perc', 0),
+    (['--label_perc', '0.5'], 'label_perc', 0.5), (['--lpt', '0.5'], 'label_perc', 0.5), (['--label_perc_by_task', '0.1'], 'label_perc', 0.1),
     (['--lpc', '0.25'], 'label_perc_by_class', 0.25),
     (['--noise_rate', '0', '--noise_type', 'sym'], 'noise_type', 'symmetric'),
     (['--noise_rate', '0.1', '--noise_type', 'asymm'], 'noise_type', 'asymmetric'),
