@@ -20,8 +20,9 @@ from scroll import predictors
 from scroll.adaptation import MODES, Adaptation
 from scroll.exemplars import STRATEGIES
 from scroll.images import Augmentation
-from scroll.learner import CLASSIFIERS, Scroll
+from scroll.learner import Scroll
 from scroll.ridge_lambda import AUTO
+from scroll.states import CLASSIFIERS
 from utils import binary_to_boolean_type
 from utils.args import add_rehearsal_args, real, whole
 from utils.distributed import agree_on_arguments, world

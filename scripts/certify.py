@@ -12,6 +12,7 @@ behind the script's own. Every finished schedule is kept, so the same command co
 Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row a schedule in
 `.csv`, the anytime curves in `.png`. Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always,
 buffer and f* where classes arrive whole; other methods: net and predictions); 1: not identical; 2: nothing could be said.
+Of a buffer the digest is that of its content at the end of the stream, all that f* is made from (`Exemplars.digest`).
 """
 import argparse
 import csv

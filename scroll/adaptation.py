@@ -23,6 +23,7 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from scroll import adapters
+from scroll.arguments import instance, number, on_off, one_of, whole
 from scroll.embedding import Embedder
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
@@ -63,16 +64,16 @@ class Adaptation:
     adapter_scale: float = 1e-4
 
     def __post_init__(self):
-        if self.mode not in MODES:
-            raise InputError(f'adaptation mode {self.mode!r}: expected one of {", ".join(MODES)}')
+        one_of('adaptation mode', self.mode, MODES)
         for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1)):
-            if getattr(self, name) < least:
-                raise InputError(f'adaptation {name} {getattr(self, name)}: expected at least {least}')
+            whole(f'adaptation {name}', getattr(self, name), least)
         for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale'):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InputError(f'adaptation {name} {getattr(self, name)}: expected a number of at least 0')
-        if not (np.isfinite(self.scale) and self.scale > 0):
-            raise InputError(f'logit scale {self.scale}: expected a positive number')
+            number(f'adaptation {name}', getattr(self, name))
+        number('logit scale', self.scale, positive=True)
+        on_off('adaptation calibrate', self.calibrate)
+        if self.learn_scale is not None:
+            on_off('adaptation learn_scale', self.learn_scale)
+        instance('adaptation augmentation', self.augmentation, Augmentation)
 
     def mode_for(self, buffered: int) -> str:
         """The mode that `auto` stands for with this many samples."""

@@ -32,7 +32,8 @@ def number(name: str, value, positive: bool = False, also: str = '') -> None:
     except OverflowError:           # an int beyond the largest float
         finite = False
     if not finite or value < 0 or (positive and value == 0):
-        raise InputError(f"{name} {shown(value)}: expected {'a positive number' if positive else 'a number of at least 0'}{also}")
+        expected = 'a positive number' if positive else 'a number of at least 0'
+        raise InputError(f'{name} {shown(value)}: expected {expected}{also}')
 
 
 def one_of(name: str, value, choices) -> None:

@@ -31,11 +31,11 @@ DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
 
 
 def quantise(features) -> np.ndarray:
-    """Scale each row x to unit length and round to the grid: 2^18 x / |x|, each entry to the nearest integer, ties to even.
+    """Unit rows on the grid: 2^18 x / |x| for each row x, each entry rounded to the nearest integer, ties to even.
 
-    What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies, integers decide. So a
-    row's result is a function of its numbers alone, whatever the layout in memory, the rows beside it, the order in which
-    some machine or some version of numpy adds up squares.
+    What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies, integers
+    decide. So a row's result is a function of its numbers alone, whatever the layout in memory, the rows beside
+    it, or the order in which some machine or version of numpy adds up squares.
 
     Args:
         features: numbers (N, d), taken as float64. A zero row stays zero.
@@ -57,12 +57,12 @@ def quantise(features) -> np.ndarray:
     if bad.any():
         raise InputError(f'the features of sample {int(np.flatnonzero(bad)[0])} are not finite')
     largest = np.abs(features).max(axis=1, keepdims=True, initial=0)
-    scaled = features / np.where(largest > 0, largest, 1)               # so that squares neither overflow nor vanish
+    scaled = features / np.where(largest > 0, largest, 1)       # so that squares neither overflow nor vanish
     norm = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
     scaled /= np.where(norm > 0, norm, 1)
     scaled *= GRID
     out = np.rint(scaled)
-    # d / 2 + 4 roundings by 2^-53 of a number up to 2^18 lie between `scaled` and the exact quotient: allow twice that
+    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `scaled` and the exact quotient: allow for twice that
     unsure = np.abs(scaled - out) > 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
     for row in np.flatnonzero(unsure.any(axis=1)):
         out[row, unsure[row]] = _rounded_quotients(features[row].tolist(), np.flatnonzero(unsure[row]))
@@ -71,31 +71,33 @@ def quantise(features) -> np.ndarray:
 
 def _rounded_quotients(x: list, columns) -> list:
     """Entries of 2^18 x / |x|, rounded exactly; ties to even. x: floats, not all zero."""
-    x = [int(Fraction(value) * (1 << 1074)) for value in x]             # every float64 is a multiple of 2^-1074
+    x = [int(Fraction(value) * (1 << 1074)) for value in x]     # every float64 is a multiple of 2^-1074
     squares, out = sum(value * value for value in x), []
     for value in (x[column] for column in columns):
         square = (value << GRID_BITS + 1) ** 2
-        twice = isqrt(square // squares)                                # floor(2 t), t the absolute value of the quotient
+        twice = isqrt(square // squares)                    # floor(2 t), t the absolute value of the quotient
         nearest = (twice + 1) // 2
-        if twice * twice * squares == square:                           # 2 t is an integer: with an odd one t is a tie
+        if twice * twice * squares == square:               # 2 t is an integer: with an odd one t is a tie
             nearest -= twice % 2 and nearest % 2
         out.append(nearest if value >= 0 else -nearest)
     return out
 
 
 def check_quantised(features, dim: int) -> None:
-    """InputError unless features are integers (N, dim) of which each row is zero or, to its rounding, one of length 2^18."""
+    """InputError unless features are what `quantise` gives: integers (N, dim), each row zero or, to its rounding, of
+    length 2^18."""
     features = np.asarray(features)
     if features.ndim != 2 or features.shape[1] != dim or features.dtype.kind not in 'iu':
-        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected integers (N, {dim})')
+        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
+                         f'expected integers (N, {dim})')
     exact = features.astype(np.float64)
     length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
     far = np.abs(length - GRID) > 0.5 * dim ** 0.5 + 0.01
     wrong = far & (length > 0) | (np.abs(exact).max(axis=1, initial=0) > GRID)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
-        raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected unit length on '
-                         f'a grid of 2^-{GRID_BITS}, as quantise gives it')
+        raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected unit length '
+                         f'on a grid of 2^-{GRID_BITS}, as quantise gives it')
 
 
 def sample_keys(samples: np.ndarray) -> np.ndarray:
@@ -139,7 +141,7 @@ class Embedder:
         try:
             device = torch.device(device)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise InputError(f'device {shown(device)}: expected cpu or cuda, or one of its numbers, as cuda:1') from error
+            raise InputError(f'device {shown(device)}: expected cpu, or cuda, or cuda:1') from error
         self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, device, int(chunk)
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
@@ -273,8 +275,8 @@ class FeatureCache:
     """Quantised features on disk by sample key, in files that are written once and never changed, only replaced (`remove`).
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own SHA-256, so a torn
-    or altered file is recognised, dropped and made again, and so is one of the right name that holds what `quantise` never
-    gives. Processes may share the folder. New features are written every 8,192 samples and by `flush`.
+    or altered file is recognised, dropped and made again, and so is one of the right name that holds what `quantise`
+    never gives. Processes may share the folder. New features are written every 8,192 samples and by `flush`.
     """
     _FLUSH = 8192
 
@@ -283,7 +285,7 @@ class FeatureCache:
         self._new = []
         try:
             paths = sorted(folder.glob('*.npy'))
-        except OSError:                         # what cannot be listed is as good as empty; `flush` says so if it stays closed
+        except OSError:                         # as good as empty; `flush` says so if it stays closed
             paths = []
         tables = [table for path in paths if (table := self._load(path)) is not None]
         self._index(np.concatenate(tables) if tables else np.zeros((0, 2 + dim), np.int32))

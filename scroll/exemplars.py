@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scroll.arguments import MOST_SEED, one_of, whole
 from scroll.errors import InputError
 from scroll.learned_keys import LearnedKeys
 from scroll.randomness import numpy_stream
@@ -106,7 +107,10 @@ class Exemplars:
         return len(self.labels)
 
     def digest(self) -> str:
-        """SHA-256 of labels and keys: of what is in the buffer, not of how it came there."""
+        """SHA-256 of labels and keys: of which samples are kept, and so of all that, with f_T, f* is made from.
+
+        Not of what becomes of it when more samples come: that is `ExemplarBuffer.state_digest`.
+        """
         sha = hashlib.sha256(json.dumps(self.labels.tolist()).encode())
         sha.update(self.keys.astype('<u8').tobytes())
         return sha.hexdigest()
@@ -122,10 +126,9 @@ class ExemplarBuffer:
     """
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
-        if strategy not in STRATEGIES:
-            raise InputError(f'buffer strategy {strategy!r}: expected one of {", ".join(STRATEGIES)}')
-        if capacity < 1:
-            raise InputError(f'buffer size {capacity}: a buffer holds at least one sample (0 is SCROLL without memory)')
+        one_of('buffer strategy', strategy, STRATEGIES)
+        whole('buffer size', capacity, 1)
+        whole('seed', seed, 0, MOST_SEED)
         self.capacity, self.strategy = int(capacity), strategy
         self._random = numpy_stream(seed, 'buffer')
         self._kept = {}
@@ -153,9 +156,10 @@ class ExemplarBuffer:
             offered[label] = _Kept(keys[at], features[at], samples[at], self._random.random(len(at)))
         self._settle(offered, statistics)
 
-    def merge(self, other: 'ExemplarBuffer', statistics: Statistics) -> None:
-        """Take in another stream's buffer; `statistics` are the merged ones. Exact for `hash`, and for classes in one shard."""
-        self._settle(other._kept, statistics)
+    def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
+        """Take in another stream's buffer, if it has one; `statistics` are the merged ones. Exact for `hash`, and for
+        classes in one shard."""
+        self._settle({} if other is None else other._kept, statistics)
 
     def remove(self, keys, labels) -> None:
         """Drop these samples if they are kept. Their places stay empty until new samples come."""
@@ -188,11 +192,12 @@ class ExemplarBuffer:
 
     def _settle(self, offered: dict, statistics: Statistics) -> None:
         """Rank the classes that have new candidates, then cut every class to its quota."""
-        allowed = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, self.capacity).tolist()))
+        rows = {label: row for row, label in enumerate(statistics.classes.tolist())}
+        allowed = dict(zip(rows, quotas(statistics.counts, self.capacity).tolist()))
         for label, new in offered.items():
             kept = self._kept[label].join(new) if label in self._kept else new
             kept = kept.take(np.argsort(kept.keys, kind='stable'))
-            row = int(np.searchsorted(statistics.classes, label))
+            row = rows[label]
             self._kept[label] = kept.take(self._rank(kept, statistics.sums[row, :-1], int(statistics.counts[row]),
                                                      allowed[label]))
         for label, kept in self._kept.items():
@@ -215,7 +220,7 @@ class ExemplarBuffer:
         parts = {label: vars(kept) for label, kept in sorted(self._kept.items())}
         arrays = {name: np.concatenate([part[name] for part in parts.values()]) for name in next(iter(parts.values()), ())}
         sizes = [len(part['keys']) for part in parts.values()]
-        return dict(labels=np.array(list(parts)), sizes=np.array(sizes, np.int64), **arrays,
+        return dict(labels=check_labels(list(parts), len(parts)), sizes=np.array(sizes, np.int64), **arrays,
                     random=self._random.bit_generator.state)
 
     def load_state_dict(self, state: dict) -> None:
@@ -225,11 +230,36 @@ class ExemplarBuffer:
         columns = [np.split(state[name], cuts) for name in ('keys', 'features', 'samples', 'coins')] if labels else []
         self._kept = {label: _Kept(*arrays) for label, *arrays in zip(labels, *columns)}
 
+    def state_digest(self) -> str:
+        """SHA-256 of all that later choices depend on: equal for two buffers, they stay equal under equal input.
+
+        Capacity, strategy, and the kept samples of each class in the order in which they would be let go; of `random`
+        their coins, too, and the state of the random stream, which the other strategies do not look at. Equal content
+        (`Exemplars.digest`) promises less: of two buffers with the same samples, ranked otherwise, other ones go first.
+        """
+        chance = self._random.bit_generator.state if self.strategy == 'random' else None
+        sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, chance], sort_keys=True).encode())
+        for label, kept in sorted(self._kept.items()):
+            arrays = {name: a for name, a in vars(kept).items() if name != 'coins' or self.strategy == 'random'}
+            about = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+            sha.update(json.dumps([label, about]).encode())
+            for array in arrays.values():
+                sha.update(np.ascontiguousarray(array).tobytes())
+        return sha.hexdigest()
+
+    def check_quotas(self, statistics: Statistics) -> None:
+        """InputError if more samples of a class are kept than its quota."""
+        allowed = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, self.capacity).tolist()))
+        for label, kept in self._kept.items():
+            if len(kept.keys) > allowed.get(label, 0):
+                raise InputError(f'the buffer has {len(kept.keys)} samples of class {label!r}: its quota is '
+                                 f'{allowed.get(label, 0)}')
+
     def content(self) -> Exemplars:
         """What is kept, in canonical order. An empty buffer is an InputError."""
         if not self._kept:
             raise InputError('the buffer is empty')
         parts = [(label, kept.take(np.argsort(kept.keys, kind='stable'))) for label, kept in sorted(self._kept.items())]
-        labels = np.concatenate([np.full(len(kept.keys), label) for label, kept in parts])
-        return Exemplars(labels, *(np.concatenate([getattr(kept, name) for _, kept in parts])
+        labels = [label for label, kept in parts for _ in kept.keys]
+        return Exemplars(check_labels(labels, len(labels)), *(np.concatenate([getattr(kept, name) for _, kept in parts])
                                    for name in ('keys', 'features', 'samples')))

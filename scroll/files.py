@@ -4,12 +4,15 @@ import hashlib
 import json
 import os
 import re
+import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from scroll.errors import InputError
+
+_STOPPED = '.stopped'               # of the names of arrays of text with a full stop behind each
 
 
 def write(path, kind: str, facts: dict, arrays: dict) -> None:
@@ -19,12 +22,13 @@ def write(path, kind: str, facts: dict, arrays: dict) -> None:
 
     Args:
         kind: what the file is, and its version: 'scroll-state-1'.
-        facts: whatever JSON holds. arrays: of numbers or text, by name.
+        facts: whatever JSON holds, and numpy's numbers.
+        arrays: of numbers or text, by name; of objects, if they are text.
 
     Raises:
         InputError: it cannot be written; whatever was there is as it was.
     """
-    facts = json.dumps(facts, sort_keys=True)
+    facts, arrays = json.dumps(facts, sort_keys=True, default=lambda value: value.item()), _stored(arrays)
     side = Path(f'{path}.{os.getpid()}-{os.urandom(4).hex()}.part')         # processes of two machines may have one number
     try:
         side.parent.mkdir(parents=True, exist_ok=True)          # nothing learned is lost for want of a folder
@@ -58,8 +62,8 @@ def read(path, kind: str) -> tuple:
         facts, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         del content['format']
         sound = digest == _digest(kind, facts, content)
-        facts = json.loads(facts)
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        facts, content = json.loads(facts), _loaded(content)
+    except (AttributeError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f'{path}: damaged ({type(error).__name__})') from error
     if not (sound and isinstance(facts, dict)):
         raise InputError(f'{path}: damaged (its content does not match its digest)')
@@ -86,11 +90,35 @@ def _content(path, names=None, most: int = 0) -> dict:
         if size > max(os.stat(path).st_size, most):             # zeros by the gigabyte take no room in a file
             raise ValueError(f'its content takes {size / 2 ** 30:,.1f} GiB')
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files if names is None or name in names}
+            content = {name: np.asarray(file[name]) for name in file.files if names is None or name in names}
+        for name, array in content.items():
+            number = np.dtype('u4').newbyteorder(array.dtype.byteorder)
+            points = np.frombuffer(array.tobytes() if array.dtype.kind == 'U' else b'', number)
+            if points.max(initial=0) > sys.maxunicode:
+                raise ValueError(f'{name} holds characters that are none')
+        return content
     except InputError:
         raise
     except Exception as error:          # damaged archives raise almost anything
         raise InputError(f'{path}: not an npz file, or damaged ({" ".join(str(error).split())[:300]})') from error
+
+
+def _stored(arrays: dict) -> dict:
+    """Arrays as they are written: those of objects are text that ends in NUL, and get a full stop behind each."""
+    return {(name + _STOPPED if array.dtype == object else name):
+            (np.array([text + '.' for text in array.tolist()]) if array.dtype == object else array)
+            for name, array in arrays.items()}
+
+
+def _loaded(arrays: dict) -> dict:
+    """Undo `_stored`; ValueError or TypeError if that did not write it."""
+    out = {name: array for name, array in arrays.items() if not name.endswith(_STOPPED)}
+    for name in arrays.keys() - out.keys():
+        plain, texts = name.removesuffix(_STOPPED), arrays[name].tolist()
+        if plain in out or not all(text.endswith('.') for text in texts):
+            raise ValueError(f'{name} is not as it is written')
+        out[plain] = np.array([text[:-1] for text in texts], object)
+    return out
 
 
 def _split(kind: str) -> tuple:

@@ -60,7 +60,7 @@ class Preprocessing:
         for name in ('mean', 'std'):
             values = getattr(self, name)
             if not isinstance(values, (tuple, list)) or len(values) != 3:
-                raise InputError(f'preprocessing {name} {shown(values)}: expected a number for each of 3 channels')
+                raise InputError(f'preprocessing {name} {shown(values)}: expected three numbers, one a channel')
             for value in values:
                 number(f'preprocessing {name}', value, positive=name == 'std')
 

@@ -73,7 +73,7 @@ class LearnedKeys:
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after class."""
         parts = dict(sorted(self._settled().items()))
-        return dict(labels=np.array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
+        return dict(labels=check_labels(list(parts), len(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
                     keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
 
     def load_state_dict(self, state: dict) -> None:

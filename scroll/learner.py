@@ -15,16 +15,15 @@ from dataclasses import replace
 import numpy as np
 
 from scroll.adaptation import Adaptation, adapt
-from scroll.embedding import Embedder, quantise, sample_keys
+from scroll.arguments import shown
+from scroll.embedding import Embedder, check_quantised, quantise, sample_keys
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.learned_keys import LearnedKeys
 from scroll.predictors import LinearPredictor, ncc, ncc_left_out, random, ridge, ridge_left_out
 from scroll.ridge_lambda import AUTO, choose_lambda
-from scroll.states import State
+from scroll.states import PARAMS, State, check_params, check_samples
 from scroll.statistics import Statistics, check_labels
-
-CLASSIFIERS = ('ridge', 'ncc', 'random')
 
 
 class Scroll:
@@ -103,14 +102,21 @@ class Scroll:
         Raises:
             InputError: the input cannot be used (the reason in one line). Nothing is changed then.
         """
+        self._check_params()
         return self.learn(*self._embed(X), y)
 
     def learn(self, samples, features, keys, y) -> 'Scroll':
         """`partial_fit` for a caller that has embedded already, for example many small segments at once.
 
         Args:
-            samples: (N, ...), what the buffer stores. features: int32 (N, d), quantised. keys: uint64 (N,). y: labels (N,).
+            samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
+            features: int32 (N, d), quantised. keys: uint64 (N,). y: labels (N,).
         """
+        self._check_params()
+        dim = getattr(self, 'n_features_in_', np.shape(features)[-1])
+        check_quantised(features, dim)
+        if samples is not features and self.buffer_size != 0:
+            check_samples(samples, dim, images=self.embedder is not None)
         labels = check_labels(y, len(features))
         if len(labels) == 0:
             raise InputError('X has no samples: expected at least one')
@@ -176,7 +182,7 @@ class Scroll:
         if self.keys_ is not None and other.keys_ is None:
             raise InputError('cannot merge a learner that keeps no keys into one that does: make both with keep_keys=True')
         self.statistics_.merge(other.statistics_)
-        if self.buffer_ is not None and other.buffer_ is not None:
+        if self.buffer_ is not None:
             self.buffer_.merge(other.buffer_, self.statistics_)
         if self.keys_ is not None:
             self.keys_.merge(other.keys_)
@@ -186,6 +192,7 @@ class Scroll:
         """The online predictor f_T."""
         self._check_begun()
         if self._online is None:
+            self._check_params()
             self._lambda = None
             if self.classifier == 'ridge':
                 automatic = self.ridge_lambda == AUTO
@@ -193,10 +200,8 @@ class Scroll:
                 self._online = ridge(self.statistics_, self._lambda, self.targets)
             elif self.classifier == 'ncc':
                 self._online = ncc(self.statistics_, self.ncc_bias)
-            elif self.classifier == 'random':
-                self._online = random(self.statistics_, self.seed)
             else:
-                raise InputError(f'classifier {self.classifier!r}: expected one of {", ".join(CLASSIFIERS)}')
+                self._online = random(self.statistics_, self.seed)
         return self._online
 
     @property
@@ -210,6 +215,7 @@ class Scroll:
 
         `progress`, if given, is called with the loss after each update.
         """
+        self._check_params()
         online = self.predictor()
         settings = self.adaptation or Adaptation()
         if settings.mode == 'none':
@@ -304,6 +310,7 @@ class Scroll:
             out = cls(embedder, **state.params)
         except TypeError as error:
             raise InputError(f'{path}: damaged ({error})') from error
+        out._check_params()
         if out._psi() != state.psi:
             own, given = (psi[:16] or 'none, but features' for psi in (state.psi, out._psi()))
             raise InputError(f'{path}: learned with another psi ({own}) than is given ({given}): weights, input, kind of machine '
@@ -338,6 +345,12 @@ class Scroll:
         if features.shape[1] != expected:
             raise InputError(f'X has {features.shape[1]} features: expected {expected}, as in the first call')
         return features, features, sample_keys(features)
+
+    def _check_params(self) -> None:
+        """InputError for an argument of the constructor that cannot be; it only stores them."""
+        if self.embedder is not None and not (callable(self.embedder) and hasattr(self.embedder, 'digest')):
+            raise InputError(f'embedder {shown(self.embedder)}: expected an Embedder, or None for features')
+        check_params({name: getattr(self, name) for name in PARAMS})
 
     def _begin(self, dim: int) -> None:
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None

@@ -11,13 +11,18 @@ import numpy as np
 
 from scroll import files
 from scroll.adaptation import Adaptation
+from scroll.arguments import MOST_SEED, instance, number, on_off, one_of, whole
+from scroll.embedding import check_quantised
 from scroll.errors import InputError
-from scroll.exemplars import ExemplarBuffer
-from scroll.images import Augmentation
+from scroll.exemplars import STRATEGIES, ExemplarBuffer
+from scroll.images import Augmentation, check_images
 from scroll.learned_keys import LearnedKeys
-from scroll.statistics import Statistics
+from scroll.predictors import NCC_BIASES, TARGETS
+from scroll.ridge_lambda import AUTO
+from scroll.statistics import Statistics, check_labels
 
 KIND = 'scroll-state-1'
+CLASSIFIERS = ('ridge', 'ncc', 'random')
 
 
 @dataclass
@@ -65,13 +70,14 @@ class State:
         return replace(self, statistics=statistics, buffer=buffer, keys=known).checked()
 
     def checked(self) -> 'State':
-        """This state; InputError if its buffer holds samples that cannot all be among those that were learned."""
+        """This state; InputError if its buffer holds samples that cannot all be among those that were learned, or too many."""
         if self.buffer is not None and len(self.buffer):
             held = self.buffer.content()
             try:
                 replace(self, buffer=None).without(held.features, held.keys, held.labels)
             except InputError as error:
                 raise InputError(f'the buffer would hold samples that are not among those learned ({error})') from error
+            self.buffer.check_quotas(self.statistics)
         return self
 
     def write(self, path) -> None:
@@ -94,44 +100,100 @@ class State:
         """InputError if there is no such file, or it is something else or damaged. Runs no code from it."""
         facts, arrays = files.read(path, KIND)
         try:
-            params, buffer, keys = dict(facts['params']), None, None
+            params, psi, kept, known = dict(facts['params']), facts['psi'], _group(arrays, 'buffer_'), _group(arrays, 'keys_')
             if params.get('adaptation') is not None:
                 settings = params['adaptation']
                 params['adaptation'] = Adaptation(**{**settings, 'augmentation': Augmentation(**settings['augmentation'])})
-            statistics = Statistics.from_arrays(_group(arrays, 'statistics_'))
+            check_params(params)
+            statistics, buffer, keys = Statistics.from_arrays(_group(arrays, 'statistics_')), None, None
+            if not isinstance(psi, str) or len(arrays) != 4 + len(kept) + len(known) or (kept and facts['buffer'] is None):
+                raise ValueError('it holds something else, too')
             if facts['buffer'] is not None:
                 buffer = ExemplarBuffer(facts['buffer']['capacity'], facts['buffer']['strategy'])
-                buffer.load_state_dict(_checked(_group(arrays, 'buffer_'), statistics) | dict(random=facts['buffer']['random']))
-            if 'keys_keys' in arrays:
+                buffer.load_state_dict(_checked(kept, facts['buffer'], statistics, psi))
+            if known:
                 keys = LearnedKeys()
-                keys.load_state_dict(_checked_keys(_group(arrays, 'keys_'), statistics))
-            return cls(params, str(facts['psi']), statistics, buffer, keys).checked()
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+                keys.load_state_dict(_checked_keys(known, statistics))
+            return cls(params, psi, statistics, buffer, keys).checked()
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise InputError(f'{path}: damaged ({" ".join(str(error).split())})') from error
+
+
+PARAMS = dict(
+    classifier=lambda value: one_of('classifier', value, CLASSIFIERS),
+    ridge_lambda=lambda value: (isinstance(value, str) and value == AUTO
+                                or number('ridge lambda', value, positive=True, also=f" or '{AUTO}'")),
+    targets=lambda value: one_of('targets', value, TARGETS),
+    ncc_bias=lambda value: one_of('ncc_bias', value, NCC_BIASES),
+    buffer_size=lambda value: whole('buffer_size', value),
+    strategy=lambda value: one_of('strategy', value, STRATEGIES),
+    adaptation=lambda value: value is None or instance('adaptation', value, Adaptation),
+    seed=lambda value: whole('seed', value, 0, MOST_SEED),
+    keep_keys=lambda value: on_off('keep_keys', value))
+
+
+def check_params(params: dict) -> None:
+    """InputError for an argument of `Scroll`'s constructor, but for the embedder, that cannot be."""
+    for name, value in params.items():
+        if name in PARAMS:
+            PARAMS[name](value)
+
+
+def check_samples(samples: np.ndarray, dim: int, images: bool) -> None:
+    """InputError unless samples are what a buffer is to store: uint8 images, or quantised features (N, dim)."""
+    if images:
+        check_images(samples, 'samples')
+    else:
+        check_quantised(samples, dim)
 
 
 def _group(arrays: dict, prefix: str) -> dict:
     return {name[len(prefix):]: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _checked(kept: dict, statistics: Statistics) -> dict:
-    """The arrays of a buffer; ValueError if they do not go together, or hold what the statistics do not count."""
-    sizes = kept['sizes']
-    if kept['labels'].shape != sizes.shape or not np.isin(kept['labels'], statistics.classes).all():
+def _checked(kept: dict, facts: dict, statistics: Statistics, psi: str) -> dict:
+    """The state of a buffer; ValueError if it is none that a buffer can have beside these statistics."""
+    labels, sizes = check_labels(kept['labels'].tolist(), len(kept['labels'])), kept['sizes']
+    if sizes.shape != labels.shape or sizes.dtype != np.int64 or not (sizes > 0).all():
+        raise ValueError('the buffer has classes without samples')
+    if not set(labels.tolist()) <= set(statistics.classes.tolist()) or not (labels[1:] > labels[:-1]).all():
         raise ValueError('the buffer has classes that the statistics lack')
-    counts = dict(zip(statistics.classes.tolist(), statistics.counts.tolist()))
-    if any(not 0 < size <= counts[label] for label, size in zip(kept['labels'].tolist(), sizes.tolist())):
-        raise ValueError('the buffer has more samples of a class than the statistics')
+    names = ('keys', 'features', 'samples', 'coins') if len(sizes) else ()
+    if kept.keys() != {'labels', 'sizes', *names}:
+        raise ValueError('the arrays of the buffer are not those that a buffer has')
     if len(sizes):
-        wrong = [name for name in ('keys', 'features', 'samples', 'coins') if len(kept[name]) != sizes.sum()]
-        if wrong or kept['keys'].dtype != np.uint64 or kept['features'].shape[1:] != (statistics.dim,):
+        keys, features, samples, coins = (kept[name] for name in names)
+        if {len(kept[name]) for name in names} != {sum(sizes.tolist())} or keys.ndim != 1 or coins.ndim != 1:
             raise ValueError('the arrays of the buffer do not go together')
-    return kept
+        if [a.dtype.str for a in (keys, features, coins)] != ['<u8', '<i4', '<f8']:
+            raise ValueError('the arrays of the buffer are of other types')
+        if not ((coins >= 0) & (coins < 1)).all():
+            raise ValueError('the coins of the buffer are not in [0, 1)')
+        check_quantised(features, statistics.dim)
+        check_samples(samples, statistics.dim, images=bool(psi))
+        order = dict(hash=keys, random=coins).get(facts['strategy'])
+        parts = [] if order is None else np.split(order, np.cumsum(sizes)[:-1])
+        if any((part[1:] < part[:-1]).any() for part in parts):
+            raise ValueError(f"the buffer is not in the order of its strategy, {facts['strategy']}")
+    return {**kept, 'labels': labels, 'random': _checked_random(facts['random'])}
 
 
 def _checked_keys(known: dict, statistics: Statistics) -> dict:
     """The arrays of `LearnedKeys`; ValueError unless they are the keys of as many samples as the statistics count."""
+    labels = check_labels(known['labels'].tolist(), len(known['labels']))
     whole = known['keys'].dtype == np.uint64 and known['keys'].shape == (statistics.total,)
-    if not (whole and np.array_equal(known['labels'], statistics.classes) and np.array_equal(known['sizes'], statistics.counts)):
+    if not (whole and labels.tolist() == statistics.classes.tolist() and np.array_equal(known['sizes'], statistics.counts)):
         raise ValueError('the keys are not those of the samples that the statistics count')
     return known
+
+
+def _checked_random(state: dict) -> dict:
+    """The state of numpy's PCG64: two numbers of 128 bits, of which the increment is odd, and half of one of 64 bits
+    that is left over; ValueError if it is something else."""
+    numbers = state['state']
+    for name, value, bits in (('state', numbers['state'], 128), ('increment', numbers['inc'], 128),
+                              ('has_uint32', state['has_uint32'], 1), ('uinteger', state['uinteger'], 32)):
+        whole(f'random state: {name}', value, 0, 2 ** bits - 1)
+    if state['bit_generator'] != 'PCG64' or numbers['inc'] % 2 == 0 or len(state) != 4 or len(numbers) != 2:
+        raise ValueError('the random state is none of PCG64')
+    return state

@@ -22,6 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from scroll import files
+from scroll.arguments import shown
 from scroll.errors import InputError
 
 GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
@@ -38,7 +39,7 @@ class Statistics:
 
     Attributes:
         dim: d, without the constant feature that stands for the bias.
-        classes: (K,) sorted labels seen, int64 or str.
+        classes: (K,) sorted labels seen, int64 or text (`text_array`).
         counts: int64 (K,), samples of each class.
         sums: int64 (K, d + 1), sum of [u; 1] over each class, in units of 2^-18.
         gram: int64 (d + 1, d + 1), sum of [u; 1][u; 1]^T over all samples, in units of 2^-36.
@@ -115,9 +116,9 @@ class Statistics:
 
     def _combined(self, other: 'Statistics', sign: int) -> tuple:
         """Classes, counts and sums of self + sign * other, those of classes that end without samples among them."""
-        if len(self.classes) and len(other.classes) and self.classes.dtype.kind != other.classes.dtype.kind:
-            raise InputError(f'labels are {other.classes.dtype.type.__name__} here and {self.classes.dtype.type.__name__} '
-                             'before: keep to integers or to strings')
+        kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (other, self)]
+        if len(self.classes) and len(other.classes) and kinds[0] != kinds[1]:
+            raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
         classes = np.union1d(self.classes, other.classes) if len(self.classes) else other.classes
         counts = np.zeros(len(classes), np.int64)
         sums = np.zeros((len(classes), self.dim + 1), np.int64)
@@ -131,7 +132,7 @@ class Statistics:
             raise InputError(f'class {label} has {counts[classes == label][0] + given} samples, fewer than the {given} given')
         if counts.sum() > MAX_SAMPLES:
             raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
-        return classes, counts, sums
+        return text_array(classes.tolist()) if classes.dtype == object else classes, counts, sums
 
     def relabel(self, mapping) -> 'Statistics':
         """A copy whose class c is called mapping[c]; names must stay distinct."""
@@ -189,44 +190,66 @@ class Statistics:
         """(statistics, psi, parts) as they were given to `save`."""
         facts, arrays = files.read(path, _FILE)
         try:
-            psi, parts = str(facts['psi']), {str(part): int(times) for part, times in facts['parts'].items()}
-            return cls.from_arrays(arrays), psi, parts
+            psi, parts, out = facts['psi'], facts['parts'], cls.from_arrays(arrays)
+            if not (isinstance(psi, str) and all(type(times) is int and times for times in parts.values())):
+                raise ValueError('psi or parts are not as they are written')
+            if list(parts.values()) == [1] and out.digest() not in parts or out.total and not parts:
+                raise ValueError('the statistics are not those of their parts')
+            return out, psi, parts
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f'{path}: damaged ({error})') from error
 
     @classmethod
     def from_arrays(cls, arrays: dict) -> 'Statistics':
-        """What `state_dict` described; InputError if the arrays do not go together."""
+        """What `state_dict` described; InputError if the arrays do not go together, or are the sums of no samples."""
         classes, counts, sums, gram = (arrays[name] for name in ('classes', 'counts', 'sums', 'gram'))
         out, K = cls(max(len(gram) - 1, 0) if gram.ndim else 0), len(classes) if classes.ndim else -1
-        shapes = counts.shape == (K,) and sums.shape == (K, out.dim + 1) and gram.shape == (out.dim + 1,) * 2
-        types = {counts.dtype.str, sums.dtype.str, gram.dtype.str} == {'<i8'} and classes.dtype.str[:2] in ('<i', '<U')
-        if not (shapes and types):
+        shapes = counts.shape == (K,) and sums.shape == (K, out.dim + 1) and gram.shape == (out.dim + 1,) * 2 and out.dim
+        types = {counts.dtype.str, sums.dtype.str, gram.dtype.str} == {'<i8'} and classes.dtype.str[:2] in ('<i', '<U', '|O')
+        if not (shapes and types and len(arrays) == 4):
             raise InputError('the arrays of these statistics have other shapes or types')
+        classes = check_labels(classes.tolist(), K)
         if not (((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES):
             raise InputError(f'these statistics have classes without samples, or more than {MAX_SAMPLES} samples')
         wrong = contradiction(counts, sums, gram) if (classes[1:] > classes[:-1]).all() else 'classes out of order'
         if wrong:
             raise InputError(f'the arrays of these statistics contradict each other ({wrong})')
-        out.load_state_dict(arrays)
+        out.load_state_dict({**arrays, 'classes': classes})
         return out
 
 
 def check_labels(labels, count: int) -> np.ndarray:
-    """Labels as an int64 or str array (N,); anything else is an InputError."""
+    """Labels as an array (N,) of int64, or of text (`text_array`); anything else is an InputError.
+
+    Lists, object arrays, categoricals and other columns of a data frame are taken if all their labels are integers, or all
+    are strings.
+    """
     try:
-        labels = np.asarray(labels)
+        array = np.asarray(labels)
+        if array.dtype.kind in 'OT' or (array.dtype.kind == 'U' and not isinstance(labels, np.ndarray)):
+            array = np.asarray(labels, object)  # as it was given: of a list with text numpy makes text throughout
     except ValueError as error:
-        raise InputError(f'y is not a list of labels: {error}') from error
-    if labels.shape != (count,):
-        raise InputError(f'y has shape {labels.shape}: expected ({count},), one label a sample')
-    if count == 0 and labels.dtype.kind == 'f':        # what numpy makes of []
-        return labels.astype(np.int64)
-    if labels.dtype.kind in 'bi' or (labels.dtype.kind == 'u' and (labels <= np.iinfo(np.int64).max).all()):
-        return labels.astype(np.int64)
-    if labels.dtype.kind == 'U':
-        return labels
-    raise InputError(f'y has dtype {labels.dtype}: labels must be integers or strings')
+        raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
+    if array.shape != (count,):
+        raise InputError(f'y has shape {array.shape}: expected ({count},), one label a sample')
+    if count == 0 and array.dtype.kind in 'fO':             # what numpy makes of []
+        return array.astype(np.int64)
+    if array.dtype.kind in 'bi' or (array.dtype.kind == 'u' and (array <= np.iinfo(np.int64).max).all()):
+        return array.astype(np.int64)
+    if array.dtype.kind == 'U':
+        return array
+    if array.dtype.kind == 'O':
+        for place, label in enumerate(array.tolist()):
+            if not isinstance(label, str):
+                raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings')
+        return text_array(array.tolist())
+    raise InputError(f'y has dtype {array.dtype}: labels must be integers or strings')
+
+
+def text_array(labels: list) -> np.ndarray:
+    """Strings (K,) as numpy's text; as objects if one ends in NUL, which numpy's text cannot tell from its padding."""
+    ends = any(label.endswith('\0') for label in labels)
+    return np.array([str.__str__(label) for label in labels], object if ends else str)
 
 
 def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:

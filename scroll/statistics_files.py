@@ -21,7 +21,7 @@ import numpy as np
 
 from scroll import files
 from scroll.errors import InputError
-from scroll.statistics import Statistics
+from scroll.statistics import Statistics, check_labels
 
 
 @dataclass
@@ -100,26 +100,30 @@ def samples_of(path) -> dict:
     as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are what a buffer knows its
     samples by.
     """
-    from scroll.embedding import quantise, sample_keys
+    from scroll.embedding import check_quantised, quantise, sample_keys
+    from scroll.images import check_images
     arrays = files.arrays_of(path)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
         raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays)) or "none"}')
-    features = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features'])
-    keys, images = arrays.get('keys'), arrays.get('images')
-    keys = sample_keys(images) if keys is None and images is not None else keys
-    if any(part is not None and part.shape[:1] != features.shape[:1] for part in (keys, images)) or \
-            keys is not None and (keys.dtype != np.uint64 or keys.ndim != 1):
-        raise InputError(f'{path}: its keys or images do not go with its {len(features)} features: expected one a sample')
-    return dict(features=features, labels=arrays['labels'], keys=keys, images=images)
+    try:
+        features = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features'])
+        check_quantised(features, np.shape(features)[-1] if np.ndim(features) else 0)
+        labels = check_labels(arrays['labels'].tolist(), len(features))
+        keys, images = arrays.get('keys'), arrays.get('images')
+        images = None if images is None else check_images(images, 'images').numpy()
+        keys = sample_keys(images) if keys is None and images is not None else keys
+        if any(part is not None and part.shape[:1] != labels.shape for part in (keys, images)) or \
+                keys is not None and (keys.dtype != np.uint64 or keys.ndim != 1):
+            raise InputError(f'its keys or images do not go with its {len(features)} features: expected one a sample')
+    except InputError as error:
+        raise InputError(f'{path}: {error}') from error
+    return dict(features=features, labels=labels, keys=keys, images=images)
 
 
 def part_of(path, samples: dict, psi: str, dim: int) -> StatisticsFile:
     """The samples of a file as if a machine had counted them, and nothing else."""
-    try:
-        statistics = Statistics(dim).add(samples['features'], samples['labels'])
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
+    statistics = Statistics(dim).add(samples['features'], samples['labels'])
     return StatisticsFile(str(path), statistics, psi, {statistics.digest(): 1} if statistics.total else {})
 
 
@@ -138,7 +142,7 @@ def show(file: StatisticsFile) -> None:
         print(f'{name:<8} {value}')
     print(f"\n{'samples':>8}  class")
     for label, count in zip(statistics.classes.tolist(), statistics.counts.tolist()):
-        print(f'{count:>8}  {label}')
+        print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
 
 
 class LineParser(argparse.ArgumentParser):

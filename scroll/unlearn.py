@@ -29,7 +29,6 @@ import numpy as np
 
 from scroll.errors import InputError
 from scroll.states import State
-from scroll.statistics import check_labels
 from scroll.statistics_files import LineParser, StatisticsFile, run_line, samples_of
 
 
@@ -45,7 +44,7 @@ def without_samples(state: State, path, cache=None) -> State:
     if cache is not None and images is None:
         raise InputError(f'{path}: a feature cache knows samples by their pixels: give images, too')
     try:
-        out = state.without(features, keys, check_labels(samples['labels'], len(features)))
+        out = state.without(features, keys, samples['labels'])
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
     if cache is not None:

@@ -2,8 +2,10 @@
 import ast
 import copy
 import doctest
+import hashlib
 import importlib
 import inspect
+import json
 import pickle
 import pkgutil
 import subprocess
@@ -11,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from hypothesis import given, settings
@@ -18,9 +21,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import scroll
-from scroll import Adaptation, Scroll
+from scroll import Adaptation, Augmentation, Scroll
+from scroll.embedding import quantise, sample_keys
 from scroll.exemplars import STRATEGIES
-from scroll.learner import CLASSIFIERS
+from scroll.states import CLASSIFIERS
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(f'scroll.{m.name}' for m in pkgutil.iter_modules(scroll.__path__))]
@@ -211,6 +215,111 @@ def test_shapes_and_dtypes_of_what_comes_out(new, y):
         assert isinstance(estimator.score(X, y), float)
         assert estimator.predict(X[:0]).shape == (0,)
         estimator.adapt()
+
+
+NAMES = ['a', 'a\0', 'b', 'b'] * 6
+TEXTS = {'object': lambda y: np.array(y, object), 'list': list, 'tuple': tuple, 'categorical': pd.Categorical,
+         'series': pd.Series, 'categories': lambda y: pd.Series(y, dtype='category'), 'string': lambda y: pd.Series(y, dtype='string'),
+         'index': pd.Index}
+
+
+@pytest.mark.parametrize('names', [NAMES, [name.replace('\0', 'c') for name in NAMES]], ids=['NUL', 'plain'])
+@pytest.mark.parametrize('form', TEXTS)
+def test_text_of_any_kind_is_text_and_nul_is_a_character(form, names, tmp_path):
+    y, classes = TEXTS[form](names), sorted(set(names))
+    params = dict(buffer_size=8, adaptation=Adaptation(iterations=2))
+    estimator, expected = Scroll(**params).fit(X, y), Scroll(**params).fit(X, names)
+    assert estimator.classes_.tolist() == classes and set(estimator.predict(X).tolist()) <= set(classes)
+    assert fingerprint(estimator) == fingerprint(expected)
+    assert estimator.statistics_.counts.tolist() == [names.count(name) for name in classes]
+    assert set(estimator.buffer_.content().labels.tolist()) == set(classes)
+    assert estimator.score(X, y) == np.mean([a == b for a, b in zip(estimator.predict(X).tolist(), names)])
+    estimator.save(tmp_path / 'x')
+    loaded = Scroll.load(tmp_path / 'x')
+    assert fingerprint(loaded) == fingerprint(estimator) and loaded.classes_.dtype == estimator.classes_.dtype
+    halves = [Scroll(buffer_size=8).fit(X[part], TEXTS[form](names[part])) for part in (slice(0, 12), slice(12, 24))]
+    assert halves[0].merge(halves[1]).digest() == estimator.digest()
+    gone = [i for i, name in enumerate(names) if name == classes[1]]
+    loaded.remove(X[gone], TEXTS[form]([names[i] for i in gone]))
+    assert loaded.classes_.tolist() == [classes[0], classes[2]] and loaded.classes_.dtype.kind == 'U'
+    estimator.adapt()
+    assert set(estimator.predict(X).tolist()) <= set(classes)
+
+
+def test_the_digest_of_ordinary_labels_is_what_it_was():
+    """Of version 1 of the format, computed by hand from the sums."""
+    estimator = Scroll().fit([[1, 0], [0, 1], [1, 0]], ['x', 'yy', 'x'])
+    sha = hashlib.sha256(json.dumps(['scroll-statistics-1', 2, 18, ['x', 'yy']]).encode())
+    unit = 1 << 18
+    for numbers in ([2, 1], [2 * unit, 0, 2 * unit, 0, unit, unit], [2, 0, 2, 0, 1, 1, 2, 1, 3]):
+        factor = unit ** 2 if len(numbers) == 9 else 1
+        sha.update(np.array([factor * n for n in numbers], '<i8').tobytes())
+    assert estimator.digest() == sha.hexdigest()
+
+
+@pytest.mark.parametrize('y, word', [
+    (['a', 1] * 12, r'y\[1\] is 1'), ([1, 'a'] * 12, r'y\[0\] is 1'), (np.array([1, 2] * 12, object), r'y\[0\] is 1'), ([None] * 24, 'None'),
+    (pd.Series(['a', None] * 12, dtype='string'), r'y\[1\]'), (pd.Categorical(['a', None] * 12), r'y\[1\] is nan'), ([b'a'] * 24, 'S1'),
+    ([b'a', 'a'] * 12, 'y'), (np.array([['a'], 'a'] * 12, object), r'y\[0\]'), ([1.5] * 24, 'float'), ([[1]] * 24, 'shape'),
+    (['a'] * 23, 'shape'), ('a' * 24, 'shape'), (None, 'shape'), (np.array(['2020-01-01'] * 24, 'M8[D]'), 'datetime')], ids=repr)
+def test_labels_that_are_neither_all_numbers_nor_all_text_are_refused(y, word):
+    estimator = Scroll(buffer_size=8)
+    with refused(word):
+        estimator.fit(X, y)
+    estimator.fit(X, Y)
+    before = fingerprint(estimator)
+    for method in (estimator.partial_fit, estimator.remove, estimator.score):
+        with refused(word):
+            method(X, y)
+    assert fingerprint(estimator) == before
+
+
+WRONG = {'buffer_size': [2.5, '3', None, -1, True, 10 ** 23, 10 ** 5000, np.nan, [3]], 'seed': ['a', None, 1.5, -1, 2 ** 63, True],
+         'adaptation': ['x', 3, {}, Adaptation], 'classifier': ['lda', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', None, np.inf, 10 ** 400, [1]],
+         'targets': ['x', None], 'ncc_bias': ['x', 0], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int]}
+
+
+@pytest.mark.parametrize('name, value', [pytest.param(name, value, id=f'{name}-{i}') for name, values in WRONG.items()
+                                         for i, value in enumerate(values)])
+def test_an_argument_that_cannot_be_is_refused_before_anything_is_learned(name, value):
+    estimator = Scroll(**{name: value})
+    for call in (estimator.fit, estimator.partial_fit):
+        with refused(f'^{name.replace("_", "[_ ]")}'):
+            call(X, Y)
+    assert not hasattr(estimator, 'statistics_')
+    learned = Scroll(buffer_size=8).fit(X, Y)
+    before = learned.digest()
+    with refused(name.replace('_', '[_ ]')):
+        learned.set_params(**{name: value}).partial_fit(X, Y)
+    with refused(name.replace('_', '[_ ]')):
+        learned.adapt()
+    assert learned.digest() == before
+
+
+@pytest.mark.parametrize('make', [lambda: Adaptation(iterations=2.5), lambda: Adaptation(iterations='3'), lambda: Adaptation(mode=3), lambda: Adaptation(lr=None),
+                                  lambda: Adaptation(lr='a'), lambda: Adaptation(calibrate='yes'), lambda: Adaptation(learn_scale=2),
+                                  lambda: Adaptation(augmentation=None), lambda: Adaptation(scale=[1]), lambda: Adaptation(minibatch=None),
+                                  lambda: Augmentation(padding='a'), lambda: Augmentation(flip=None), lambda: Augmentation(jitter=None)])
+def test_settings_of_the_adaptation_are_checked(make):
+    with refused('adaptation|augmentation|logit scale'):
+        make()
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    estimator = Scroll(buffer_size=np.int64(8), seed=np.uint8(3), ridge_lambda=np.float32(0.5),
+                       adaptation=Adaptation(iterations=np.int32(1), lr=np.float64(0.1), calibrate=np.bool_(True))).fit(X, Y).adapt()
+    estimator.save(tmp_path / 'x')
+    assert fingerprint(Scroll.load(tmp_path / 'x').adapt()) == fingerprint(estimator)
+
+
+def test_what_learn_is_given_must_be_quantised():
+    estimator, features = Scroll(buffer_size=8), quantise(X)
+    for wrong in (features * 2, features // 2, features.astype(float), X):
+        with refused('feature'):
+            estimator.learn(wrong, wrong, sample_keys(features), Y)
+    assert not hasattr(estimator, 'statistics_')
+    estimator.learn(features, features, sample_keys(features), Y)
+    assert fingerprint(estimator) == fingerprint(Scroll(buffer_size=8).fit(X, Y))
 
 
 @every

@@ -220,6 +220,13 @@ def _altered(path, **content):
     np.savez(path, **content)
 
 
+def _entry(path, name, *places, value):
+    array = files.read(path, 'scroll-statistics-2')[1][name].copy()
+    for at in places:
+        array[at] = value
+    _changed(path, **{name: array})
+
+
 DAMAGE = {
     'cut': lambda p: p.write_bytes(p.read_bytes()[:-200]), 'empty': lambda p: p.write_bytes(b''), 'text': lambda p: p.write_text('a'),
     'gone': lambda p: p.unlink(), 'other version': lambda p: _changed(p, kind='scroll-statistics-3'),
@@ -227,6 +234,13 @@ DAMAGE = {
     'counts below one': lambda p: _changed(p, counts=np.array([5, -5, 10, 10])), 'other widths': lambda p: _changed(p, sums=np.zeros((4, 9), int)),
     'floats': lambda p: _changed(p, gram=np.zeros((6, 6))), 'vector': lambda p: _changed(p, gram=np.zeros(6, int)),
     'unsorted': lambda p: _changed(p, classes=np.array([3, 2, 1, 0])), 'skewed': lambda p: _changed(p, gram=np.arange(36).reshape(6, 6)),
+    'an entry of 2^63 - 1': lambda p: _entry(p, 'gram', (0, 1), (1, 0), value=2 ** 63 - 1), 'the lowest entry': lambda p: _entry(p, 'gram', (0, 1), (1, 0), value=-2 ** 63),
+    'a diagonal below zero': lambda p: _entry(p, 'gram', (0, 0), value=-1), 'less than the class sums need': lambda p: _entry(p, 'gram', *((i, i) for i in range(5)), value=1),
+    'sums that overflow': lambda p: _entry(p, 'sums', (0, 0), (1, 0), value=2 ** 62), 'counts that overflow': lambda p: _entry(p, 'counts', 0, 1, value=2 ** 62),
+    'parts of text': lambda p: _changed(p, parts={'a': '1'}), 'half a part': lambda p: _changed(p, parts={'a': 1.5}), 'a part not at all': lambda p: _changed(p, parts={'a': 0}),
+    'parts as a list': lambda p: _changed(p, parts=['a']), 'another part': lambda p: _changed(p, parts={'0' * 64: 1}), 'no part': lambda p: _changed(p, parts={}),
+    'psi a number': lambda p: _changed(p, psi=3), 'names that are none': lambda p: _changed(p, classes=np.array([0x110000 + i for i in range(4)], '<u4').view('<U1')),
+    'classes twice': lambda p: _changed(p, classes=np.array([0, 0, 1, 2])), 'no features': lambda p: _changed(p, gram=np.full((1, 1), 17 << 36), sums=np.full((1, 1), 17 << 18), counts=np.array([17]), classes=np.array([0])),
     'no classes': lambda p: _changed(p, classes=np.array(0)), 'other facts': lambda p: _altered(p, facts='{}'), 'words for facts': lambda p: _altered(p, facts='psi')}
 
 
@@ -283,3 +297,28 @@ def test_the_module_is_a_command_that_needs_no_torch(shares):
     done = subprocess.run([sys.executable, '-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}'], capture_output=True,
                           text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, f'{of(STREAM, A, B).digest()}\n', '')
+
+
+SAMPLES = {'labels of another kind': dict(labels=STREAM.labels[:9] / 2), 'a label': dict(labels=np.array(3)), 'fewer labels': dict(labels=STREAM.labels[:8]),
+           'text that is none': dict(labels=np.full(9, 0x110000, '<u4').view('<U1')), 'features as text': dict(quantised=STREAM.features[:9].astype(str)),
+           'long features': dict(quantised=STREAM.features[:9] * 2), 'the lowest numbers': dict(quantised=np.full((9, 5), -2 ** 31)),
+           'a number': dict(quantised=np.array(3)), 'keys as text': dict(keys=np.array(['a'] * 9)), 'a key': dict(keys=np.array(3, np.uint64)),
+           'no images': dict(images=np.array(3)), 'images of real numbers': dict(images=np.zeros((9, 8, 8, 3))), 'records': dict(quantised=np.zeros(9, 'i4,i4'))}
+
+
+@pytest.mark.parametrize('wrong', SAMPLES)
+def test_samples_that_cannot_be_are_refused(shares, command, wrong):
+    np.savez('old.npz', **dict(labels=STREAM.labels[:9], quantised=STREAM.features[:9]) | SAMPLES[wrong])
+    code, out, err = command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')
+    assert (code, out, len(err.splitlines())) == (2, '', 1) and 'old.npz' in err and not Path('rest.npz').exists()
+
+
+def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):
+    names = ['a', 'a\0', 'b\nc', '\ud800']
+    Statistics(5).add(STREAM.features, [names[label] for label in STREAM.labels]).save('named.npz')
+    code, out, err = command('show', 'named.npz')
+    assert (code, err) == (0, '') and [line.split()[-1] for line in out.splitlines()[-4:]] == ['a', repr('a\0'), repr('b\nc'), repr('\ud800')]
+    command('merge', 'named.npz', 'named.npz', '--repeated', '-o', 'twice.npz')
+    assert Statistics.load('twice.npz').classes.tolist() == names and Statistics.load('twice.npz').counts.tolist() == [30] * 4
+    assert command('remove', 'twice.npz', '--minus', 'named.npz', '-o', 'once.npz')[0] == 0
+    assert Statistics.load('once.npz') == Statistics.load('named.npz')
