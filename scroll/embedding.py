@@ -146,10 +146,10 @@ class Embedder:
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
         self.net = copy.deepcopy(self.pristine).to(self.device)
-        size = preprocessing.input_size
-        fold_batch_norm(self.net, torch.randn(2, 3, size, size, generator=torch_stream(0, 'example')).to(self.device))
+        shape = 2, len(preprocessing.mean), preprocessing.input_size, preprocessing.input_size
+        fold_batch_norm(self.net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
         self.net = self.net.to(memory_format=self.layout)
-        self.dim = self.features(np.zeros((1, 8, 8, 3), np.uint8)).shape[1]
+        self.dim = self.features(np.zeros((1, 8, 8), np.uint8)).shape[1]
         self.psi_digest = state_digest(self.pristine)
         self.digest = self._digest()
         self.cache = None if cache is None else FeatureCache(Path(cache) / self.digest[:16], self.dim)

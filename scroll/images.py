@@ -49,7 +49,7 @@ class Preprocessing:
 
     Attributes:
         input_size: height and width in pixels.
-        mean, std: per channel, of values in [0, 1].
+        mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey images as they are.
     """
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
@@ -65,11 +65,13 @@ class Preprocessing:
                 number(f'preprocessing {name}', value, positive=name == 'std')
 
     def to_unit_range(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]; grey is repeated."""
+        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]; grey is repeated for
+        each channel that there is a mean of.
+        """
         images = images if images.dim() == 4 else images.unsqueeze(-1)
         images = resize(images.permute(0, 3, 1, 2).double(), self.input_size)        # exact
         images = (images / 255).clamp_(0, 1).float()
-        return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
+        return images.expand(-1, len(self.mean), -1, -1) if images.shape[1] == 1 else images
 
     def normalise(self, images: torch.Tensor) -> torch.Tensor:
         """float (B, 3, H, W) in [0, 1] -> zero-centred, in a new tensor."""

@@ -131,7 +131,7 @@ FILES = {       # name -> (write, read: what must be equal whatever the damage, 
     'model.pt': (lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path), read_model),
     'labels.npy': (labels_file, lambda path: label_changes._load(path, Y, 3).shape),
     'mini.pkl': (mini_file, read_mini),
-    **{f'x.{kind.lower()}': (image_file(kind), lambda path: readers.read_image(path, 8).shape) for kind in
+    **{f'x.{kind.lower()}': (image_file(kind), lambda path: image_files.read_image(path, 8).shape) for kind in
        ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'TGA', 'ICO')},
 }
 

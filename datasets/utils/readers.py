@@ -4,18 +4,20 @@ Every reader returns `Images(train, train_labels, test, test_labels, class_names
 what is missing or damaged and where it belongs.
 """
 import csv
+import gzip
 import hashlib
 import http.client
+import math
 import os
 import tarfile
 import urllib.request
+import zlib
 from collections import Counter, namedtuple
 from pathlib import Path
 
 import numpy as np
 
 from datasets.utils.image_files import image_files, read_images
-from datasets.utils.image_files import read_image as read_image
 from utils import safe_pickle
 from utils.conf import warn_once
 from utils.errors import UserError
@@ -37,6 +39,9 @@ _CIFAR = {
                      test=(('test', 'f0ef6b0ae62326f3e7ffdfab6717acfc'),)),
 }
 _CIFAR_URL = 'https://www.cs.toronto.edu/~kriz/'
+_IDX = {'train': ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte'),
+        'test': ('t10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')}
+_TINY_SHARDS, _TINY_CLASSES = 20, 200
 _MINI_TEST_PER_CLASS = 100      # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
 
 
@@ -173,6 +178,113 @@ def digits() -> Images:
         rank[labels == y] = np.arange((labels == y).sum())
     test = rank % 5 == 4
     return Images(images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)])
+
+
+def mnist(base_path, n_classes: int = 10) -> Images:
+    """MNIST from its four files, grey images (N, 28, 28); of its classes the first `n_classes`.
+
+    They lie, compressed or not, in `<base_path>/MNIST`, or where torchvision puts them below it (`MNIST/raw`).
+    """
+    home = Path(base_path) / 'MNIST'
+    parts = []
+    for part, names in _IDX.items():
+        images, labels = (_read_idx(_idx_file(home, name), dimensions) for name, dimensions in zip(names, (3, 1)))
+        if len(images) != len(labels) or not len(labels) or labels.max() > 9:
+            raise UserError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected as many, labels 0..9; '
+                            'fetch the files again')
+        kept = labels < n_classes
+        parts += [images[kept], labels[kept].astype(np.int64)]
+    return Images(*parts, [str(y) for y in range(n_classes)])
+
+
+def _idx_file(home: Path, name: str) -> Path:
+    """Where one of MNIST's files is; UserError if it is nowhere."""
+    found = [path for folder in (home, home / 'raw', home / 'MNIST' / 'raw')
+             for path in (folder / name, folder / f'{name}.gz') if path.is_file()]
+    if not found:
+        every = ', '.join(f'{n}.gz' for names in _IDX.values() for n in names)
+        raise UserError(f'{home / name}.gz is missing: put the four files of MNIST there ({every}), as they are or unpacked')
+    return found[0]
+
+
+def _read_idx(path: Path, dimensions: int) -> np.ndarray:
+    """uint8 array of an IDX file: two zero bytes, type (8: uint8), number of dimensions, each as a big-endian int32; values."""
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == '.gz' else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f'{path}: cannot be read ({error}); fetch it again') from error
+    head = 4 + 4 * dimensions
+    shape = np.frombuffer(content[4:head].ljust(head - 4, b'\xff'), '>i4').tolist()
+    if content[:4] != bytes((0, 0, 8, dimensions)) or min(shape) < 0 or len(content) != head + math.prod(shape):
+        raise UserError(f'{path}: not an IDX file of {dimensions} dimension{"s" * (dimensions > 1)}, or damaged; fetch it again')
+    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+
+
+def tiny_imagenet(base_path) -> Images:
+    """TinyImageNet: 200 classes, 500 training and 50 test images each, 64x64, from `<base_path>/TINYIMG`.
+
+    Either the official folder, `tiny-imagenet-200` with `train` and `val`: classes in the order of their wnids; or the parts
+    that Mammoth uses, `processed/{x,y}_{train,val}_{01..20}.npy`: classes as their labels say, without names.
+    """
+    home = Path(base_path) / 'TINYIMG'
+    if (home / 'processed').is_dir():
+        parts = [array for split in ('train', 'val') for array in _tiny_shards(home / 'processed', split)]
+        return Images(*parts, [f'class {y}' for y in range(_TINY_CLASSES)])
+    official = next((p for p in (home / 'tiny-imagenet-200', home) if (p / 'train').is_dir()), None)
+    if official is None:
+        raise UserError(f'TinyImageNet is missing: unpack tiny-imagenet-200.zip into {home}, or put the folder processed with '
+                        'its parts x_train_01.npy ... y_val_20.npy there')
+    wnids = sorted(p.name for p in (official / 'train').iterdir() if p.is_dir())
+    files = {'train': [(path, y) for y, wnid in enumerate(wnids)
+                       for path in sorted((official / 'train' / wnid / 'images').glob('*.JPEG'))],
+             'val': _tiny_val(official / 'val', wnids)}
+    parts = []
+    for split, pairs in files.items():
+        if not pairs:
+            raise UserError(f'{official / split}: no images; unpack tiny-imagenet-200.zip again')
+        parts += [read_images([path for path, _ in pairs], 64, official / split), np.array([y for _, y in pairs], np.int64)]
+    return Images(*parts, _tiny_names(official / 'words.txt', wnids))
+
+
+def _tiny_val(home: Path, wnids: list) -> list:
+    """(file, class) of each validation image, as `val_annotations.txt` says."""
+    table, number = home / 'val_annotations.txt', {wnid: y for y, wnid in enumerate(wnids)}
+    try:
+        lines = [line.split('\t') for line in table.read_text(encoding='utf-8').splitlines()]
+        return [(home / 'images' / Path(line[0]).name, number[line[1]]) for line in lines]
+    except (OSError, ValueError, IndexError, KeyError) as error:
+        raise UserError(f'{table}: expected lines of a file name and the wnid of a folder in train ({error!r})') from error
+
+
+def _tiny_names(path: Path, wnids: list) -> list:
+    """The first word for each wnid; the wnid, where the file has none."""
+    if not path.is_file():
+        return wnids
+    lines = (line.partition('\t') for line in path.read_text(encoding='utf-8', errors='replace').splitlines())
+    words = {wnid: text.split(',')[0] for wnid, tab, text in lines if tab}
+    return [words.get(wnid, wnid) for wnid in wnids]
+
+
+def _tiny_shards(home: Path, split: str) -> tuple:
+    """(uint8 images (N, 64, 64, 3), int64 labels (N,)) of parts that hold floats in [0, 1]."""
+    images, labels = [], []
+    for i in range(1, _TINY_SHARDS + 1):
+        pixels, y = (_tiny_part(home / f'{kind}_{split}_{i:02d}.npy') for kind in 'xy')
+        if pixels.shape != (len(y), 64, 64, 3) or pixels.dtype.kind != 'f' or y.ndim != 1:
+            raise UserError(f'{home}: part {i} of {split} holds {pixels.dtype} {pixels.shape} and {len(y)} labels: expected '
+                            'floats (N, 64, 64, 3) and N labels')
+        images += [np.rint(np.clip(pixels[a:a + 500], 0, 1) * 255).astype(np.uint8) for a in range(0, len(y), 500)]
+        labels.append(np.asarray(y, np.int64))
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def _tiny_part(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode='r', allow_pickle=False)
+    except Exception as error:              # damaged headers raise almost anything
+        raise UserError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]}): all {_TINY_SHARDS} parts belong there') \
+            from error
 
 
 def folder(data_dir, size: int) -> Images:

@@ -313,3 +313,96 @@ def test_what_is_wrong_with_a_folder_is_named(home, damage, words):
 def test_no_folder_at_all(tmp_path):
     with refused(str(tmp_path / 'none'), 'train/<class>/'):
         readers.folder(tmp_path / 'none', 84)
+
+
+# -- TinyImageNet ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny_home(tmp_path):
+    """Three classes, two training images and one validation image each; grey value 10 a class, 1 an image."""
+    home = tmp_path / 'TINYIMG' / 'tiny-imagenet-200'
+    wnids = ['n03', 'n01', 'n02']
+    for i, wnid in enumerate(wnids):
+        for k in range(2):
+            path = home / 'train' / wnid / 'images' / f'{wnid}_{k}.JPEG'
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new('L' if k else 'RGB', (64, 64), 40 * i + k if k else (40 * i,) * 3).save(path, quality=95)
+        (home / 'train' / wnid / f'{wnid}_boxes.txt').write_text('n\t0\t0\t3\t3')
+        (home / 'val' / 'images').mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (64, 64), (40 * i + 2,) * 3).save(home / 'val' / 'images' / f'val_{i}.JPEG', quality=95)
+    (home / 'val' / 'val_annotations.txt').write_text(''.join(f'val_{i}.JPEG\t{w}\t0\t0\t9\t9\n' for i, w in enumerate(wnids)))
+    (home / 'words.txt').write_text('n01\tgoldfish, Carassius auratus\nn03\tlamp\n')
+    return home
+
+
+@pytest.mark.parametrize('unpacked_above', [False, True])
+def test_tiny_imagenet_in_its_official_folder(tiny_home, unpacked_above):
+    base = tiny_home.parent.parent
+    if unpacked_above:
+        for path in list(tiny_home.iterdir()):
+            path.rename(tiny_home.parent / path.name)
+        tiny_home.rmdir()
+    images = readers.tiny_imagenet(base)
+    assert images.class_names == ['goldfish', 'n02', 'lamp']
+    assert images.train_labels.tolist() == [0, 0, 1, 1, 2, 2] and images.test_labels.tolist() == [2, 0, 1]
+    assert images.train.shape == (6, 64, 64, 3) and images.train.dtype == images.test.dtype == np.uint8
+    assert images.train[:, 9, 9, 1].tolist() == [40, 41, 80, 81, 0, 1] and images.test[:, 9, 9, 1].tolist() == [2, 42, 82]
+
+
+@pytest.mark.parametrize('damage, words', [
+    (lambda home: (home / 'val' / 'images' / 'val_1.JPEG').unlink(), ['val_1.JPEG', 'not a readable image']),
+    (lambda home: (home / 'val' / 'val_annotations.txt').unlink(), ['val_annotations.txt', 'wnid']),
+    (lambda home: (home / 'val' / 'val_annotations.txt').write_text('val_0.JPEG n01'), ['val_annotations.txt', 'wnid']),
+    (lambda home: (home / 'val' / 'val_annotations.txt').write_text('val_0.JPEG\tn99'), ['val_annotations.txt', 'n99']),
+    (lambda home: (home / 'val' / 'val_annotations.txt').write_text(''), ['val', 'no images']),
+    (lambda home: home.rename(home.with_name('elsewhere')), ['TINYIMG', 'tiny-imagenet-200.zip', 'x_train_01.npy']),
+], ids=range(6))
+def test_what_is_wrong_with_tiny_imagenet_is_named(tiny_home, damage, words):
+    damage(tiny_home)
+    with refused(*words):
+        readers.tiny_imagenet(tiny_home.parent.parent)
+
+
+@pytest.fixture
+def tiny_parts(tmp_path):
+    """Mammoth's 20 parts a split, of ten training images or one test image: part i of class 10 (i - 1) + its place."""
+    home = tmp_path / 'TINYIMG' / 'processed'
+    home.mkdir(parents=True)
+    for split, count in (('train', 10), ('val', 1)):
+        for i in range(20):
+            levels = (np.arange(count) + 10 * i) % 256
+            x = np.broadcast_to((levels / 255)[:, None, None, None], (count, 64, 64, 3))
+            np.save(home / f'x_{split}_{i + 1:02d}.npy', x.astype(np.float32 if i % 2 else np.float64))
+            np.save(home / f'y_{split}_{i + 1:02d}.npy', (levels % 200).astype(np.int32))
+    return home
+
+
+def test_tiny_imagenet_in_mammoths_parts(tiny_parts):
+    images = readers.tiny_imagenet(tiny_parts.parent.parent)
+    assert images.train.dtype == np.uint8 and images.train_labels.dtype == np.int64 and len(images.class_names) == 200
+    assert images.train[:, 0, 0, 2].tolist() == list(range(200)) == images.train_labels.tolist()    # every level comes back
+    assert images.test_labels.tolist() == list(range(0, 200, 10)) and images.test.shape == (20, 64, 64, 3)
+
+
+@pytest.mark.parametrize('damage, words', [
+    (lambda home: (home / 'x_train_20.npy').unlink(), ['x_train_20.npy', 'all 20 parts']),
+    (lambda home: (home / 'y_val_07.npy').write_bytes(b'nothing'), ['y_val_07.npy', 'cannot be read']),
+    (lambda home: np.save(home / 'y_val_07.npy', np.zeros(2)), ['part 7 of val', '2 labels']),
+    (lambda home: np.save(home / 'x_train_02.npy', np.zeros((10, 64, 64, 3), np.uint8)), ['part 2 of train', 'uint8']),
+], ids=range(4))
+def test_what_is_wrong_with_the_parts_is_named(tiny_parts, damage, words):
+    damage(tiny_parts)
+    with refused(*words):
+        readers.tiny_imagenet(tiny_parts.parent.parent)
+
+
+def test_a_run_on_tiny_imagenet(tiny_parts, command_line):
+    base = tiny_parts.parent.parent
+    words = ['--model', 'sgd', '--dataset', 'seq-tinyimg', '--lr', '0.1', '--n_epochs', '1', '--weights', 'none', '--backbone', 'mnistmlp',
+             '--mlp_input_size', 3 * 64 * 64, '--base_path', base, '--disable_log', '1', '--non_verbose', '1', '--permute_classes', '0']
+    for i in range(20):                                         # a test image of each task's classes
+        np.save(tiny_parts / f'y_val_{i + 1:02d}.npy', np.array([10 * i]))
+    code, out, err = command_line(*words)
+    assert code == 0, err
+    assert 'Accuracy for 10 task(s)' in out

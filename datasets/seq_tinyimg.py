@@ -1,0 +1,16 @@
+"""Sequential TinyImageNet: 100,000 training and 10,000 test images of 200 classes, 64x64, 10 tasks by default."""
+from datasets.utils import readers
+from datasets.utils.scheduled_dataset import ScheduledDataset
+
+
+class SequentialTinyImageNet(ScheduledDataset):
+    """TinyImageNet (Le and Yang 2015); the validation images test, as usual: labels of the test images are not public."""
+    NAME = 'seq-tinyimg'
+    N_CLASSES = 200
+    SIZE = (64, 64)
+    DEFAULT_SPLITS = 10
+    MEAN, STD = (0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821)
+
+    @classmethod
+    def read(cls, args):
+        return readers.tiny_imagenet(args.base_path)
