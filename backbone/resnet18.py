@@ -11,24 +11,34 @@ from torch import nn
 from backbone import StagedBackbone, kaiming, register_backbone
 
 
+def conv3x3(channels_in: int, channels: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution that keeps the size of maps, but for its stride; without bias."""
+    return nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+
+
 class BasicBlock(nn.Module):
     """conv3x3 - BN - ReLU - conv3x3 - BN, plus identity or a strided 1x1 projection, then ReLU."""
+    expansion = 1                       # channels of the output for each of `channels`
 
     def __init__(self, channels_in: int, channels: int, stride: int = 1):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.conv1 = conv3x3(channels_in, channels, stride)
         self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.conv2 = conv3x3(channels, channels)
         self.bn2 = nn.BatchNorm2d(channels)
         self.downsample = None
         if stride != 1 or channels_in != channels:
             self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
                                             nn.BatchNorm2d(channels))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def before_relu(self, x: torch.Tensor) -> torch.Tensor:
+        """The output without its last ReLU."""
         shortcut = x if self.downsample is None else self.downsample(x)
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        return F.relu(self.bn2(self.conv2(out)) + shortcut, inplace=True)
+        return self.bn2(self.conv2(out)) + shortcut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.before_relu(x), inplace=True)
 
 
 @register_backbone('resnet18')

@@ -8,35 +8,54 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import StagedBackbone, register_backbone
-from backbone.resnet18 import BasicBlock
+from backbone import ReturnTypes, StagedBackbone, register_backbone
+from backbone.resnet18 import BasicBlock, conv3x3
 
 
 class ResNet(StagedBackbone):
     """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
 
     Args:
-        block: `block(channels_in, channels, stride)`.
+        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (1 where it says nothing) out.
         num_blocks: of each stage.
         num_classes: outputs of the linear head.
-        num_filters: channels of the stem and of the first stage.
+        num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.
     """
+    return_prerelu = False
 
     def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64):
         super().__init__()
         if num_filters < 1:
             raise ValueError(f'num_filters={num_filters}: must be positive')
-        self.num_classes, self.feature_dim = num_classes, num_filters * 2 ** (len(num_blocks) - 1)
-        self.conv1 = nn.Conv2d(3, num_filters, 3, 1, 1, bias=False)
+        expansion = getattr(block, 'expansion', 1)
+        self.num_classes, self.nf = num_classes, num_filters
+        self.feature_dim = num_filters * 2 ** (len(num_blocks) - 1) * expansion
+        self.conv1 = conv3x3(3, num_filters)
         self.bn1 = nn.BatchNorm2d(num_filters)
+        channels_in = num_filters
         for stage, count in enumerate(num_blocks):
-            channels_in, channels = num_filters * 2 ** max(stage - 1, 0), num_filters * 2 ** stage
-            rest = [block(channels, channels) for _ in range(count - 1)]
+            channels = num_filters * 2 ** stage
+            rest = [block(channels * expansion, channels) for _ in range(count - 1)]
             setattr(self, f'layer{stage + 1}', nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest))
+            channels_in = channels * expansion
         self.classifier = nn.Linear(self.feature_dim, num_classes)
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(self.bn1(self.conv1(x)), inplace=True)
+
+    def set_return_prerelu(self, enable: bool = True) -> None:
+        """Let `full` give the maps as they are before the last ReLU of the stem and of each stage; logits stay."""
+        self.return_prerelu = enable
+
+    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
+        if not self.return_prerelu or returnt not in ('full', 'all'):
+            return super().forward(x, returnt)
+        maps = [self.bn1(self.conv1(x))]
+        for name, stage in self.named_children():
+            if name.startswith('layer'):
+                x = stage[:-1](F.relu(maps[-1]))
+                maps.append(stage[-1].before_relu(x))
+        return self.classifier(F.relu(maps[-1]).mean(dim=(2, 3))), maps
 
 
 @register_backbone('resnet18-cifar')

@@ -55,3 +55,28 @@ def field_with_aliases(aliases, **options):
 def none_or_float(value):
     """Command-line type of a number that may be absent: `None` or a float."""
     return None if str(value) == 'None' else float(value)
+
+
+def custom_str_underscore(value) -> str:
+    """Command-line type of a plug-in name: underscores are read as dashes."""
+    return str(value).replace('_', '-')
+
+
+def setup_logging() -> None:
+    """Let `logging` write to the standard output, in lines `[LEVEL] time - message`, from the level that LOG_LEVEL names.
+
+    Unless the process has a handler already: then that one stays.
+
+    Raises:
+        UserError: LOG_LEVEL is no level.
+    """
+    import logging
+    import os
+    import sys
+
+    from utils.errors import UserError
+    level = os.environ.get('LOG_LEVEL', 'INFO').upper()
+    if level not in logging.getLevelNamesMapping():
+        raise UserError(f"LOG_LEVEL {level}: expected one of {', '.join(logging.getLevelNamesMapping())}")
+    logging.basicConfig(level=level, stream=sys.stdout, format='[%(levelname)s] %(asctime)s - %(message)s',
+                        datefmt='%d-%b-%y %H:%M:%S')

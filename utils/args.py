@@ -6,13 +6,14 @@ Nothing here imports torch: `--help` answers at once.
 """
 import argparse
 import difflib
+import importlib
 import inspect
 import math
 import sys
 from argparse import Namespace  # noqa: F401  re-exported: model files take it from here
 from pathlib import Path
 
-from utils import binary_to_boolean_type  # noqa: F401
+from utils import binary_to_boolean_type, custom_str_underscore, field_with_aliases  # noqa: F401
 from utils.errors import UserError
 from utils.flags import (  # noqa: F401  re-exported: method files take them from here
     add_checkpoint_args,
@@ -29,16 +30,18 @@ from utils.flags import (  # noqa: F401  re-exported: method files take them fro
 )
 from utils.plugins import ROOT, nearest, normalise
 
-__all__ = ('ArgumentParser', 'Namespace', 'ContinualModel', 'binary_to_boolean_type', 'add_rehearsal_args',  # noqa: F822  lazily
-           'add_experiment_args', 'add_management_args')
+__all__ = ('ArgumentParser', 'Namespace', 'ContinualModel', 'ContinualDataset', 'get_dataset_names', 'get_model_names',  # noqa: F822
+           'binary_to_boolean_type', 'custom_str_underscore', 'field_with_aliases', 'add_rehearsal_args', 'add_experiment_args',
+           'add_management_args')
+_LAZY = dict(ContinualModel='models.utils.continual_model', ContinualDataset='datasets.utils.continual_dataset',
+             get_dataset_names='datasets', get_model_names='models')
 HELP = ('-h', '--help')
 
 
 def __getattr__(name: str):
-    """`from utils.args import *` in files written for Mammoth is to give the base class of methods, too."""
-    if name == 'ContinualModel':
-        from models.utils.continual_model import ContinualModel
-        return ContinualModel
+    """`from utils.args import *` in files written for Mammoth is to give base classes and names, too."""
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: F401  see above
+import torch.nn.functional as F
 
 from scroll import images as scroll_images
 from scroll.images import Preprocessing, resize
-from utils.image_ops import grey, per_channel, random_jitter, random_resized_crop, sometimes
+from utils.image_ops import grey, per_channel, random_jitter, random_resized_crop, sides, sometimes
 
 
 def random_flip(x: torch.Tensor, generator=None) -> torch.Tensor:
@@ -137,6 +137,65 @@ class DoubleTransform:
 
     def __call__(self, first, second) -> tuple:
         return self.transform(first), second
+
+
+class CustomRandomCrop:
+    """A random crop of an image and of the maps that belong to it, for `DoubleCompose`.
+
+    Args:
+        size: pixels of the crop, or (height, width). padding: of the image, as torchvision's RandomCrop takes it; black.
+        resize: cut maps to the part of a pixel: they are enlarged to the image's size, cropped like it, and made small again.
+            Else the window is rounded to whole pixels of the map.
+        min_resize_index: of the maps, only those from this place on are enlarged; None: all.
+    """
+
+    def __init__(self, size, padding=0, resize: bool = False, min_resize_index: int = None):
+        self.size = (size, size) if isinstance(size, int) else tuple(size)
+        self.padding, self.resize, self.first = sides(padding), resize, min_resize_index or 0
+
+    def __call__(self, image, maps) -> tuple:
+        """An image, PIL or (C, H, W), and a list of tensors (..., h, w) -> the same, changed alike; maps keep their sizes."""
+        from torchvision.transforms import functional
+        width, height = functional.get_image_size(image)
+        left, top, right, bottom = self.padding
+        least, most = (-top, -left), (height + bottom - self.size[0], width + right - self.size[1])
+        if most[0] < least[0] or most[1] < least[1]:
+            padded = height + top + bottom, width + left + right
+            raise ValueError(f'CustomRandomCrop to {self.size}: the padded image has {padded} pixels')
+        corner = [int(torch.randint(a, b + 1, ())) for a, b in zip(least, most)]
+        box = [value / side for value, side in zip((*corner, *self.size), (height, width) * 2)]
+        return functional.crop(image, *corner, *self.size), [
+            _cropped(m, box, (height, width) if self.resize and i >= self.first else m.shape[-2:]) for i, m in enumerate(maps)]
+
+
+def _cropped(m: torch.Tensor, box: list, grid: tuple) -> torch.Tensor:
+    """The part of a map (..., h, w) in a box (top, left, height, width, in shares of its sides), at its size; zero outside.
+
+    Args:
+        grid: (height, width) that it is enlarged to before, so that the box may begin between two of its pixels.
+    """
+    from torchvision.transforms import functional
+    flat = m.reshape(1, -1, *m.shape[-2:])
+    if flat.shape[2:] != torch.Size(grid):
+        flat = F.interpolate(flat, tuple(grid), mode='bilinear')
+    flat = functional.crop(flat, *(round(share * side) for share, side in zip(box, tuple(grid) * 2)))
+    if flat.shape[2:] != m.shape[-2:]:
+        flat = F.interpolate(flat, m.shape[-2:], mode='bilinear', antialias=True)
+    return flat.view(m.shape)
+
+
+class CustomRandomHorizontalFlip:
+    """An image and the maps that belong to it mirrored left to right together, with probability `p`; for `DoubleCompose`."""
+
+    def __init__(self, p: float = 0.5):
+        self.p = p
+
+    def __call__(self, image, maps) -> tuple:
+        """An image, PIL or (C, H, W), and a list of tensors (..., h, w)."""
+        if torch.rand(1) >= self.p:
+            return image, maps
+        from torchvision.transforms import functional
+        return functional.hflip(image), [m.flip(-1) for m in maps]
 
 
 class DoubleCompose:

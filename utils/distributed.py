@@ -22,6 +22,14 @@ _OWN = {'device', 'base_path', 'results_path', 'checkpoint_path', 'num_threads',
 _running = None
 
 
+def __getattr__(name: str):
+    """Mammoth's names for a network on several GPUs (`utils.speed`), without importing torch before one is wanted."""
+    if name in ('make_dp', 'CustomDP'):
+        from utils import speed
+        return speed.make_dp if name == 'make_dp' else speed.SplitAmongGPUs
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
 class World:
     """The processes of this run, and which of them this is. As it stands: one process alone."""
     rank, size = 0, 1

@@ -20,6 +20,12 @@ def per_channel(values, images: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(values, dtype=images.dtype, device=images.device).view(-1, 1, 1)
 
 
+def sides(padding) -> tuple:
+    """torchvision's ways to say a padding: one number, (left and right, top and bottom), or all four."""
+    padding = [0] if padding is None else [padding] if isinstance(padding, int) else list(padding)
+    return tuple(padding * (4 // len(padding)))             # left, top, right, bottom
+
+
 def sometimes(step, images: torch.Tensor, prob: float, generator=None) -> torch.Tensor:
     """Each image changed by `step` (batch -> batch of the same shape) with probability `prob`, else as it was."""
     chosen = (torch.rand(len(images), generator=generator) < prob).to(images.device)

@@ -7,7 +7,7 @@ from torch import nn
 
 from utils.augmentations import BatchCompose, apply_transform, random_flip, random_grayscale
 from utils.errors import UserError
-from utils.image_ops import crop, random_jitter, random_resized_crop, sometimes
+from utils.image_ops import crop, random_jitter, random_resized_crop, sides, sometimes
 
 
 def to_kornia_transform(transform):
@@ -30,6 +30,27 @@ def to_kornia_transform(transform):
     if None in batched:
         return BatchCompose([partial(apply_transform, transform=_OneImage(steps))])
     return BatchCompose([step for step in batched if step is not _as_it_is])
+
+
+class KorniaMultiAug(nn.Module):
+    """The same random change of several batches: images and what belongs to them pixel by pixel, or two versions of a batch.
+
+    Args:
+        transforms: a torchvision pipeline, or a list of transforms, as `to_kornia_transform` takes them. A batch (B, C, H, W) of
+            the same B, H and W draws the same numbers; steps that look at colours must suit the channels of each.
+    """
+
+    def __init__(self, transforms):
+        super().__init__()
+        self.transform = to_kornia_transform(transforms)
+
+    def forward(self, *batches: torch.Tensor):
+        """One changed batch for one, a tuple for several. Torch's generator goes on as after one batch."""
+        state, changed = torch.get_rng_state(), []
+        for batch in batches:
+            torch.set_rng_state(state)
+            changed.append(apply_transform(batch, self.transform))
+        return changed[0] if len(changed) == 1 else tuple(changed)
 
 
 def _kind(step) -> str:
@@ -87,14 +108,8 @@ def _crop_of(images: torch.Tensor, size, padding) -> torch.Tensor:
 def _random_crop(step):
     if step.pad_if_needed or step.padding_mode != 'constant' or step.fill != 0:
         return None
-    left, top, right, bottom = _sides(step.padding)
+    left, top, right, bottom = sides(step.padding)
     return partial(_crop_of, size=tuple(step.size), padding=(left, right, top, bottom))
-
-
-def _sides(padding) -> tuple:
-    """torchvision's ways to say a padding: one number, (left and right, top and bottom), or all four."""
-    padding = [0] if padding is None else [padding] if isinstance(padding, int) else list(padding)
-    return tuple(padding * (4 // len(padding)))             # left, top, right, bottom
 
 
 def _bilinear(step) -> bool:

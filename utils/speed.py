@@ -48,13 +48,25 @@ def optimise(net, level: int) -> None:
 
 
 class SplitAmongGPUs(torch.nn.DataParallel):
-    """A network that splits each batch among several GPUs; its other attributes are those of the network."""
+    """A network that splits each batch among several GPUs; its other attributes are those of the network, also to be set."""
 
     def __getattr__(self, name: str):
         try:
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__('module'), name)
+
+    def __setattr__(self, name: str, value) -> None:
+        module = vars(self).get('_modules', {}).get('module')
+        if module is not None and name not in vars(self) and hasattr(module, name):     # a new classifier, say
+            setattr(module, name, value)
+        else:
+            super().__setattr__(name, value)
+
+
+def make_dp(net: torch.nn.Module) -> SplitAmongGPUs:
+    """The network on all GPUs that there are; without any, as it is on the CPU."""
+    return SplitAmongGPUs(net.cuda() if torch.cuda.is_available() else net)
 
 
 def split_among_gpus(model, devices: list) -> None:

@@ -15,6 +15,7 @@ from datasets.utils.config import build
 from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from utils.errors import UserError
 from utils.evaluate import evaluate
+from utils.prompt_templates import templates
 
 __all__ = ['ContinualDataset', 'MammothDatasetWrapper', 'fix_class_names_order', 'store_masked_loaders']
 
@@ -191,13 +192,15 @@ class ContinualDataset:
         return self.get_batch_size()
 
     def get_class_names(self) -> list:
-        """Names of the classes by label in the stream."""
-        raise NotImplementedError(f'{type(self).__name__} has no get_class_names')
+        """Names of the classes by label in the stream; of those in the files, if the class has `class_names`."""
+        if self.class_names is None:
+            raise UserError(f'--dataset {self.NAME}: it has no class names, which this method needs: define get_class_names')
+        return fix_class_names_order(self.class_names, self.args)
 
     @staticmethod
     def get_prompt_templates() -> list:
         """Sentences, with {} for a class name, for text encoders."""
-        return ['a photo of a {}.']
+        return templates['imagenet']
 
     @staticmethod
     def evaluate(model, dataset, last=False, return_loss=False):

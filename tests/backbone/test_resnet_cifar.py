@@ -7,11 +7,12 @@ from torch import nn
 from torchvision import models
 
 from backbone import get_backbone_class
-from backbone.ResNetBlock import BasicBlock, ResNet, reduced_resnet18, resnet18, resnet34
+from backbone.ResNetBlock import BasicBlock, ResNet, conv3x3, reduced_resnet18, resnet18, resnet34
+from backbone.ResNetBottleneck import Bottleneck, resnet50
 from tests.backbone.conftest import pictures, settle, small
 
 
-@pytest.mark.parametrize('build, theirs', [(resnet18, models.resnet18), (resnet34, models.resnet34)])
+@pytest.mark.parametrize('build, theirs', [(resnet18, models.resnet18), (resnet34, models.resnet34), (resnet50, models.resnet50)])
 @torch.no_grad()
 def test_features_are_those_of_torchvision_with_a_3x3_stem(build, theirs):
     reference = theirs(num_classes=4)
@@ -40,3 +41,34 @@ def test_a_run_from_the_command_line(command_line):
     code, out, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'reduced_resnet18',
                                   '--num_filters', '2', '--lr', '0.1', '--n_epochs', '1', '--disable_log', '1', '--non_verbose', '1')
     assert code == 0, err
+
+
+@pytest.mark.parametrize('block', [BasicBlock, Bottleneck])
+def test_maps_before_the_last_relu(block):
+    net = settle(ResNet(block, [2, 1, 1], 6, 3))
+    x = pictures(2, 16)
+    logits, maps = net(x, returnt='full')
+    net.set_return_prerelu(True)
+    same, before = net(x, returnt='full')
+    assert torch.equal(same, logits) and len(before) == len(maps) == 4
+    assert all(b.shape == m.shape and b.min() < 0 and torch.equal(b.relu(), m) for b, m in zip(before, maps))
+    assert torch.equal(net(x), logits) and torch.equal(net(x, returnt='features'), maps[-1].mean(dim=(2, 3)))
+    sum(b.sum() for b in before).backward()
+    assert net.conv1.weight.grad.any()
+    net.set_return_prerelu(False)
+    assert all(torch.equal(a, m) for a, m in zip(net(x, returnt='full')[1], maps))
+
+
+def test_a_block_of_ones_own_with_an_expansion():
+    class Wide(nn.Module):
+        expansion = 2
+
+        def __init__(self, in_planes, planes, stride=1):
+            super().__init__()
+            self.conv = conv3x3(in_planes, planes * self.expansion, stride)
+
+        def forward(self, x):
+            return self.conv(x)
+    net = ResNet(Wide, [1, 2], 6, 3)
+    assert net.nf == 3 and net.feature_dim == 12 and net(pictures(2, 16)).shape == (2, 6)
+    assert conv3x3(3, 5, 2)(pictures(2, 16)).shape == (2, 5, 8, 8)
