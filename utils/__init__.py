@@ -76,7 +76,7 @@ def setup_logging() -> None:
 
     from utils.errors import UserError
     level = os.environ.get('LOG_LEVEL', 'INFO').upper()
-    if level not in logging.getLevelNamesMapping():
-        raise UserError(f"LOG_LEVEL {level}: expected one of {', '.join(logging.getLevelNamesMapping())}")
+    if not isinstance(logging.getLevelName(level), int):
+        raise UserError(f'LOG_LEVEL {level}: expected DEBUG, INFO, WARNING, ERROR or CRITICAL')
     logging.basicConfig(level=level, stream=sys.stdout, format='[%(levelname)s] %(asctime)s - %(message)s',
                         datefmt='%d-%b-%y %H:%M:%S')
