@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from models.utils.continual_model import ContinualModel
+from utils.evaluate import eval_mode
 from utils.flags import real
 
 _ITERATIONS = 10
@@ -30,28 +31,24 @@ class LiderOptimizer(ContinualModel):
     """Base class: call `init_net` in `begin_task` of the first task, and add the two losses of `net(x, returnt='full')[1]`.
 
     Attributes:
-        lip_coeffs: float (K,), the budget of each layer, trained with the network; None before `init_net`.
+        lip_coeffs: float (K,), the budget of each layer, trained with the network; (0,) before `init_net`.
     """
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.register_parameter('lip_coeffs', None)
+        self.lip_coeffs = nn.Parameter(torch.zeros(0, device=self.device))      # from the start: checkpoints know it then
+        self.opt = self.get_optimizer()
 
     def get_parameters(self):
-        """Those of the network, and the budget."""
-        budget = self._parameters.get('lip_coeffs')             # the base class asks before there is any
-        return [*self.net.parameters(), *([] if budget is None else [budget])]
+        """Those of the network, and the budget, for which the base class asks before it is there."""
+        return [*self.net.parameters(), *([self.lip_coeffs] if 'lip_coeffs' in self._parameters else [])]
 
     @torch.no_grad()
     def init_net(self, dataset) -> None:
-        """The budget: coefficients on the first batch of the task, as the network is now. The optimiser is made anew."""
-        state = self.net.training
+        """The budget: coefficients on the first batch of the task, as the network is now."""
         images = next(iter(dataset.train_loader))[0].to(self.device)
-        self.net.eval()
-        coefficients = self.get_feature_lip_coeffs([images, *self.net(images, returnt='full')[1]])
-        self.net.train(state)
-        self.lip_coeffs = nn.Parameter(coefficients.detach().clone())
-        self.opt = self.get_optimizer()
+        with eval_mode(self.net):
+            self.lip_coeffs.data = self.get_feature_lip_coeffs([images, *self.net(images, returnt='full')[1]])
 
     def get_feature_lip_coeffs(self, features: list) -> torch.Tensor:
         """(K - 1,): the coefficient between each two consecutive of K maps (B, ...)."""
@@ -75,7 +72,7 @@ class LiderOptimizer(ContinualModel):
 
     def dynamic_budget_lip_loss(self, features: list) -> torch.Tensor:
         """Mean distance of the coefficients from the budget."""
-        if self.lip_coeffs is None:
+        if not len(self.lip_coeffs):
             raise RuntimeError('dynamic_budget_lip_loss needs the budget: call init_net(dataset) in begin_task of the first task')
         activation = F.relu if self.args.headless_init_act == 'relu' else F.leaky_relu
         return (self.get_feature_lip_coeffs(features) - activation(self.lip_coeffs)).abs().mean()

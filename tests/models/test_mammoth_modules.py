@@ -346,6 +346,12 @@ def test_lipschitz_driven_rehearsal(run, parse):
         parse('smooth_replay', '--buffer_size', '20', '--lr', '1', '--headless_init_act', 'gelu')
 
 
+def test_a_budget_is_in_checkpoints(run, tmp_path, capsys):
+    run('smooth_replay', '--buffer_size', '20', '--budget_lip_lambda', '0.1', '--disable_log', '0', '--checkpoint_every', '1e-6',
+        '--base_path', str(tmp_path / 'base'))
+    assert 'checkpoint' not in ''.join(capsys.readouterr())
+
+
 def test_the_coefficient_is_the_squared_spectral_norm_of_the_cross_moments(run):
     model, _, _ = run('smooth_replay', '--buffer_size', '0')
     torch.manual_seed(0)
@@ -361,13 +367,9 @@ def test_the_coefficient_is_the_squared_spectral_norm_of_the_cross_moments(run):
     with torch.no_grad():
         moved = torch.linalg.matrix_norm((f + step).flatten(1).T @ g / 6 / 30 ** 0.5, 2) ** 2 - expected
     assert moved == pytest.approx(float((f.grad * step).sum()), rel=0.05)
+    model.lip_coeffs.data = torch.zeros(0)
     with pytest.raises(RuntimeError, match='init_net'):
-        type(model).dynamic_budget_lip_loss(_without_budget(model), [f, g])
-
-
-def _without_budget(model):
-    model.lip_coeffs = None
-    return model
+        model.dynamic_budget_lip_loss([f, g])
 
 
 def test_images_replayed_with_their_maps(run):
