@@ -19,7 +19,7 @@ class MNIST360(OwnStreamDataset, SequentialMNIST, GCLDataset):
     """
     NAME = 'mnist-360'
     SETTING = 'general-continual'
-    N_CLASSES = 9
+    N_CLASSES = N_CLASSES_PER_TASK = 9
 
     def _settle_tasks(self):
         super()._settle_tasks()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from backbone import weights
-from datasets.utils import label_changes, readers
+from datasets.utils import image_files, label_changes, readers
 from scroll import InputError, Scroll
 from scroll.embedding import FeatureCache, quantise
 from scroll.schedule_forms import FORMS
