@@ -26,7 +26,7 @@ class ResNetPNN(ResNet):
 
     def maps(self, x: torch.Tensor) -> list:
         before = [col.maps(x) for col in self.old_cols]
-        maps = [self.stem(x)]
+        maps = [self.stem(self.laid_out(x))]
         for stage, lateral in enumerate(self.laterals, 1):
             own = getattr(self, f'layer{stage}')(maps[-1])
             maps.append(own + lateral([columns[stage] for columns in before]))

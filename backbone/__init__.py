@@ -102,10 +102,14 @@ class StagedBackbone(MammothBackbone):
         """(B, 3, H, W) -> the first map (B, C, H', W')."""
         raise NotImplementedError(f'{type(self).__name__} has no stem')
 
-    def maps(self, x: torch.Tensor) -> list:
+    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
+        """A batch in the layout that the network wants on a CPU; loaders make it as they like, and maps would follow it."""
         if self.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
-        maps = [self.stem(x)]
+            return x.contiguous(memory_format=torch.channels_last)
+        return x.contiguous() if x.device.type == 'cpu' else x
+
+    def maps(self, x: torch.Tensor) -> list:
+        maps = [self.stem(self.laid_out(x))]
         for name, stage in self.named_children():
             if name.startswith('layer'):
                 few = self.channels_last and maps[-1].shape[2:].numel() <= self.FEW_PIXELS

@@ -50,7 +50,7 @@ class ResNet(StagedBackbone):
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
         if not self.return_prerelu or returnt not in ('full', 'all'):
             return super().forward(x, returnt)
-        maps = [self.bn1(self.conv1(x))]
+        maps = [self.bn1(self.conv1(self.laid_out(x)))]
         for name, stage in self.named_children():
             if name.startswith('layer'):
                 x = stage[:-1](F.relu(maps[-1]))

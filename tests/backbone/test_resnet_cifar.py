@@ -72,3 +72,11 @@ def test_a_block_of_ones_own_with_an_expansion():
     net = ResNet(Wide, [1, 2], 6, 3)
     assert net.nf == 3 and net.feature_dim == 12 and net(pictures(2, 16)).shape == (2, 6)
     assert conv3x3(3, 5, 2)(pictures(2, 16)).shape == (2, 5, 8, 8)
+
+
+def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():
+    """oneDNN's backward pass is not safe where a network of few channels gets a batch whose pixels' channels lie together."""
+    net, x = small('reduced-resnet18', num_filters=4), pictures(2, 16).contiguous(memory_format=torch.channels_last)
+    for last, layout in ((False, torch.contiguous_format), (True, torch.channels_last)):
+        net.channels_last = last
+        assert net.maps(x)[0].is_contiguous(memory_format=layout) and net.maps(x.contiguous())[0].is_contiguous(memory_format=layout)
