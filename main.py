@@ -29,8 +29,9 @@ from utils.args import (  # noqa: E402
 )
 from utils.checks import check_flags, check_method, settle  # noqa: E402
 from utils.commands import run_command  # noqa: E402
+from utils.conf import warn_once  # noqa: E402
 from utils.errors import UserError  # noqa: E402
-from utils.plugins import ROOT, keyword_flags, normalise  # noqa: E402
+from utils.plugins import ROOT, backbone_name, keyword_flags, normalise  # noqa: E402
 from utils.progress import Progress  # noqa: E402
 from utils.tracking import check_tracking  # noqa: E402
 
@@ -62,36 +63,38 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     dataset = build if isinstance(build, type) else ContinualDataset
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
-    chosen.dataset_config = _configured(chosen).get('dataset_config', chosen.dataset_config)
+    from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
+    asked = _model_config(_known(parser, cmd, dataset, own | from_model))[0]
+    _take_dataset_config(chosen, asked)
     values, source = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
-    from_data = dataset_defaults(dataset) | split_config(values)[1]
-    about, name = _backbone(chosen, dataset, from_data.get('backbone', 'resnet18'))
+    constants, from_data = split_config(values)
+    configured = type(dataset.__name__, (dataset,), constants)
+    asked = from_data | from_model
+    asked |= _model_config(_known(parser, cmd, configured, own | asked))[0]
+    about, name = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
     _flags_of(parser, backbone.get_backbone_class(name), f'backbone {name}')
-    from_model = add_model_args(parser, model)
-    known = {action.dest for action in parser._actions}             # a data set need not know which flags a model has
-    own = {flag: value for flag, value in dataset_defaults(dataset).items() if flag in known}
-    apply_defaults(parser, own | dict(backbone=name, weights=chosen.weights), 'defaults of the data set')
+    flags, net = {action.dest for action in parser._actions}, dict(backbone=name, weights=chosen.weights)
+    own = {flag: value for flag, value in own.items() if flag in flags}     # a model has what it may not know
+    apply_defaults(parser, own | net, 'defaults of the data set')
     if about is not None:
         apply_defaults(parser, about.options, f'--weights {chosen.weights}')
-    apply_defaults(parser, split_config(values)[1] | dict(backbone=name), source)
-    apply_defaults(parser, (dict(n_epochs=1) if model.ONLINE else {}) | from_model, f'defaults of {chosen.model}')
-    known = parse_known(parser, cmd)
-    known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
-    configured = type(dataset.__name__, (dataset,), split_config(values)[0])       # with the constants of the data-set config
-    known |= dict(n_splits=configured.get_n_splits(argparse.Namespace(**known)))
-    from_config, source = model_config(known['model'], chosen.model_config or known['model_config'] or 'default', known)
-    apply_defaults(parser, {k: v for k, v in from_config.items() if k != 'dataset_config'}, source)
-    flags = {action.dest for action in parser._actions}
+    apply_defaults(parser, from_data | net, source)
+    from_model = {flag: value for flag, value in from_model.items() if flag in flags}
+    online = dict(n_epochs=1) if model.ONLINE else {}
+    apply_defaults(parser, online | from_model | net, f'defaults of {chosen.model}')
+    known = _known(parser, cmd, configured, {}, all_flags=True)
+    from_config, source = _model_config(known)
+    apply_defaults(parser, {k: v for k, v in from_config.items() if k != 'dataset_config'} | net, source)
     apply_defaults(parser, {k: v for k, v in chosen.saved.items() if k in flags}, f'--loadcheck {chosen.loadcheck}')
-    parser.set_defaults(dataset_config=chosen.dataset_config)
+    parser.set_defaults(dataset_config=chosen.dataset_config, **net)
     relax_required(parser)
     if dataset.is_task_free(argparse.Namespace(**known)):
         parser.set_defaults(n_epochs=1)
     if return_parser_only:
         return parser
     given, args = given_flags(parser, cmd), parser.parse_args(cmd)
-    args.model, args.dataset, args.backbone = (normalise(x) for x in (args.model, args.dataset, args.backbone))
-    args.dataset_config = chosen.dataset_config
+    args.model, args.dataset = normalise(args.model), normalise(args.dataset)
+    args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
     settle(args)
     check_flags(args, given)
     check_tracking(args)
@@ -99,10 +102,27 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     return args
 
 
-def _configured(chosen) -> dict:
-    """What the model's config file says, as far as it can be known before there are flags."""
-    known = {**vars(chosen), 'dataset': normalise(chosen.dataset)}
-    return model_config(normalise(chosen.model), chosen.model_config or 'default', known)[0]
+def _known(parser, cmd, dataset, defaults: dict, all_flags: bool = False) -> dict:
+    """Arguments as far as they can be known, for the conditions of a model's config file."""
+    given = given_flags(parser, cmd)
+    known = parse_known(parser, cmd, all_flags)
+    known |= {flag: value for flag, value in defaults.items() if flag not in given}
+    known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
+    return known | dict(n_splits=dataset.get_n_splits(argparse.Namespace(**known)))
+
+
+def _model_config(known: dict) -> tuple:
+    """(values, source) of the method's config file for such arguments."""
+    return model_config(known['model'], known['model_config'] or 'default', known)
+
+
+def _take_dataset_config(chosen, asked: dict) -> None:
+    """The data-set config that the model's names goes before the one on the command line, as in Mammoth."""
+    name = asked.get('dataset_config')
+    if name and chosen.dataset_config not in (None, name):
+        warn_once(f'the config file of {chosen.model} wants --dataset_config {name}: {chosen.dataset_config} '
+                  'is not taken')
+    chosen.dataset_config = name or chosen.dataset_config
 
 
 def _peek(cmd):
@@ -125,34 +145,44 @@ def _of_checkpoint(chosen) -> dict:
     if not chosen.loadcheck:
         return {}
     from utils.saved_models import saved_args
-    saved = saved_args(chosen.loadcheck)
+    saved = saved_args(chosen.loadcheck, chosen.checkpoint_path)
     for name in ('model', 'dataset'):
         given = getattr(chosen, name)
         if given and normalise(given) != normalise(saved.get(name, given)):
             return {}
     for name in ('model', 'dataset', 'dataset_config', 'weights', 'backbone'):
         setattr(chosen, name, getattr(chosen, name) or saved.get(name))
-    return saved
+    return {name: value for name, value in saved.items() if name not in ('backbone', 'weights')}
 
 
-def _backbone(chosen, dataset, default: str):
-    """(what the weights say about themselves or None, backbone name); fills in `chosen.weights`."""
+def _backbone(chosen, dataset, asked: dict, default: str):
+    """(what the weights say about themselves or None, backbone name); fills in `chosen.weights`.
+
+    Args:
+        asked: what config files and the method say. default: the data set's own backbone.
+    """
     from backbone import weights
-    if chosen.weights is None:
-        chosen.weights = dataset.DEFAULT_WEIGHTS or weights.DEFAULT
+    wanted = chosen.backbone or asked.get('backbone')
+    start = 'none' if wanted else dataset.DEFAULT_WEIGHTS or weights.DEFAULT    # a name: from scratch
+    chosen.weights = str(chosen.weights or asked.get('weights') or start)
     if chosen.weights == 'none':
-        return None, chosen.backbone or default
+        return None, backbone_name(wanted or default)
     about = weights.load(chosen.weights, tensors=False)
-    if chosen.backbone and normalise(chosen.backbone) != about.backbone:
-        raise UserError(f"--backbone {chosen.backbone}: --weights {chosen.weights} are for {about.backbone}; give other "
-                        "weights, or 'none' to start from scratch")
+    if wanted and backbone_name(wanted) != about.backbone:
+        if chosen.backbone:
+            raise UserError(f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
+                            f'{about.backbone}; leave --weights out to start from scratch, or give others')
+        warn_once(f'--weights {chosen.weights} are for {about.backbone}, which goes before backbone {wanted} '
+                  'of a config file')
     return about, about.backbone
 
 
 def _flags_of(parser, build, title: str) -> None:
-    """A flag for each keyword parameter of a data-set or backbone signature that is not one already."""
+    """A flag for each keyword parameter of a signature (data set, backbone); one that is there serves it."""
     taken = {action.dest for action in parser._actions}
     new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
+    if shared := [name for name in keyword_flags(build) if name in taken]:
+        warn_once(f"{title}: {', '.join(shared)} of its signature: a flag of that name serves both")
     group = parser.add_argument_group(title) if new else None
     for name, parameter in new.items():
         default = None if parameter.default is parameter.empty else parameter.default
@@ -197,7 +227,7 @@ def initialize(args=None):
     if not args.disable_log:
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
     dataset = world.first_then_others(lambda: get_dataset(args))
-    args.class_order, args.num_classes = getattr(dataset, 'class_order', None), dataset.N_CLASSES
+    args.class_order, args.num_classes = getattr(dataset, 'class_order', None), _outputs(args, dataset)
     net = get_backbone(args)
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)
@@ -209,6 +239,15 @@ def initialize(args=None):
     if args.distributed == 'dp':
         split_among_gpus(model, devices)
     return model, dataset, args
+
+
+def _outputs(args, dataset) -> int:
+    """Outputs of the network: one for each class, or `--num_classes`."""
+    outputs = getattr(args, 'num_classes', dataset.N_CLASSES)
+    if outputs < dataset.N_CLASSES:
+        raise UserError(f'--num_classes {outputs}: {args.dataset} has {dataset.N_CLASSES} classes; give as '
+                        'many or more')
+    return outputs
 
 
 def _environment() -> None:

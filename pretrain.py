@@ -30,7 +30,7 @@ from utils.args import ArgumentParser
 from utils.commands import run_command
 from utils.errors import UserError
 from utils.flags import real, share, whole
-from utils.plugins import normalise
+from utils.plugins import backbone_name
 
 # stream -> wnid of a training class -> what it is: the stream's class that it is a kind of
 SHARED = {
@@ -62,7 +62,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument('--base_path', default='./data/', help='folder that holds MINIIMAGENET')
     parser.add_argument('--recipe', choices=tuple(RECIPES), default='compact',
                         help='compact: crops of any size, warm-up and cosine, Nesterov; rfs: shifts, steps')
-    parser.add_argument('--backbone', default='resnet18', type=normalise, help='registered backbone')
+    parser.add_argument('--backbone', default='resnet18-md', type=backbone_name, help='registered backbone')
     parser.add_argument('--width', type=whole(1), help='channels of the first stage (compact: 32, rfs: 64)')
     parser.add_argument('--option', action='append', default=[], metavar='NAME=VALUE', help='another option of the backbone')
     parser.add_argument('--leave_out', nargs='+', default=['cifar100'], metavar='STREAM',

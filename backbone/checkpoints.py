@@ -44,9 +44,9 @@ class Architecture(NamedTuple):
 
 
 ARCHITECTURES = {   # (side of the stem's kernel or 0, convolutions of a block, blocks of each stage)
-    (5, 2, (2, 2, 2, 2)): Architecture('resnet18', 'width', 84, HALF),
+    (5, 2, (2, 2, 2, 2)): Architecture('resnet18-md', 'width', 84, HALF),
     (0, 3, (1, 1, 1, 1)): Architecture('resnet12', 'width', 84, MINI_IMAGENET),
-    (3, 2, (2, 2, 2, 2)): Architecture('resnet18-cifar', 'num_filters', 32, CIFAR10),
+    (3, 2, (2, 2, 2, 2)): Architecture('resnet18', 'num_filters', 32, CIFAR10),
     (3, 2, (3, 4, 6, 3)): Architecture('resnet34', 'num_filters', 32, CIFAR10),
     (3, 2, (5, 5, 5)): Architecture('resnet32', 'num_filters', 32, CIFAR10),
     (7, 2, (2, 2, 2, 2)): Architecture('resnet18-tv', None, 224, IMAGENET),

@@ -1,4 +1,4 @@
-"""ResNet18 as used on Meta-Dataset: 5x5 stem of stride 2, no max-pool, four stages of two basic blocks.
+"""`resnet18-md`, the ResNet18 of Meta-Dataset: 5x5 stem of stride 2, no max-pool, four stages of two blocks.
 
 At 84 px the maps are 41, 41, 21, 11, 6 wide (stem padding 1; 42, 42, 21, 11, 6 with padding 2). Width 64 is the
 published network (11,171,904 parameters without head, 512 features); width 32 the compact one (256 features).
@@ -41,7 +41,7 @@ class BasicBlock(nn.Module):
         return F.relu(self.before_relu(x), inplace=True)
 
 
-@register_backbone('resnet18')
+@register_backbone('resnet18-md')
 class ResNet18(StagedBackbone):
     """Meta-Dataset ResNet18.
 

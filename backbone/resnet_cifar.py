@@ -1,8 +1,8 @@
 """ResNets for small images, as in Mammoth: a 3x3 stem of stride 1 and no max-pool.
 
-At 32 px the maps of `resnet18-cifar` are 32, 32, 16, 8, 4 wide. It has 11.22 M parameters with a head of 100 classes and
-512 features; `reduced-resnet18`, of 20 filters, 1.11 M and 160. He et al. 2016, "Deep residual learning"; the reduced
-network: Lopez-Paz and Ranzato 2017.
+At 32 px the maps of `resnet18` are 32, 32, 16, 8, 4 wide. It has 11.22 M parameters with a head of 100
+classes and 512 features; `reduced-resnet18`, of 20 filters, 1.11 M and 160. He et al. 2016, "Deep residual
+learning"; the reduced network: Lopez-Paz and Ranzato 2017.
 """
 import torch
 import torch.nn.functional as F
@@ -58,9 +58,9 @@ class ResNet(StagedBackbone):
         return self.classifier(F.relu(maps[-1]).mean(dim=(2, 3))), maps
 
 
-@register_backbone('resnet18-cifar')
+@register_backbone('resnet18')
 def resnet18(num_classes: int, num_filters: int = 64) -> ResNet:
-    """Mammoth's `resnet18`; here that name is the Meta-Dataset network's."""
+    """ResNet18 with the stem for small images; that of Meta-Dataset is `resnet18-md`."""
     return ResNet(BasicBlock, [2, 2, 2, 2], num_classes, num_filters)
 
 

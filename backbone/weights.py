@@ -22,6 +22,7 @@ from safetensors.torch import save as safetensors_bytes
 
 from backbone import checkpoints, get_backbone_class, get_backbone_names
 from utils.errors import UserError
+from utils.plugins import backbone_name
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 DEFAULT = 'compact'
@@ -37,10 +38,10 @@ class Published(NamedTuple):
 
 
 PUBLISHED = {
-    'url-resnet18': Published('url-resnet18.pth.tar', 'resnet18',
+    'url-resnet18': Published('url-resnet18.pth.tar', 'resnet18-md',
                               'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
                               'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A', '45 MB or more'),
-    'sdl-resnet18': Published('sdl-resnet18.pth.tar', 'resnet18',
+    'sdl-resnet18': Published('sdl-resnet18.pth.tar', 'resnet18-md',
                               '.../sdl/weights/imagenet-net/model_best.pth.tar in the archive '
                               'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9', '45 MB or more'),
     'rfs-resnet12': Published('rfs-resnet12.pth', 'resnet12',
@@ -206,7 +207,8 @@ def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:
         return checkpoints.from_state_dict(values)
     if not isinstance(about, dict) or about.get('format') != _FORMAT or not _complete(about):
         raise UserError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
-    return checkpoints.Checkpoint({key: t.float() for key, t in values.items()}, about['backbone'], about['options'],
+    name = backbone_name(about['backbone'], about['options'])
+    return checkpoints.Checkpoint({key: t.float() for key, t in values.items()}, name, about['options'],
                                   int(about['input_size']), tuple(about['mean']), tuple(about['std']), about['info'])
 
 
@@ -214,7 +216,8 @@ def _complete(about: dict) -> bool:
     """Whether metadata say all that is needed, each in its kind."""
     levels = [v for name in ('mean', 'std') for v in (about[name] if isinstance(about.get(name), list) else [None])]
     kinds = dict(backbone=str, options=dict, info=dict, input_size=int)
-    return (all(isinstance(about.get(name), kind) for name, kind in kinds.items()) and about['backbone'] in get_backbone_names()
+    return (all(isinstance(about.get(name), kind) for name, kind in kinds.items())
+            and backbone_name(about['backbone'], about['options']) in get_backbone_names()
             and all(type(value) in (int, float, str, bool) for value in about['options'].values())
             and 1 <= about['input_size'] <= 4096
             and len(levels) == 6 and all(type(v) in (int, float) and math.isfinite(v) for v in levels) and min(levels[3:]) > 0)

@@ -4,8 +4,22 @@ from utils.progress import Progress
 
 PLUGINS = PluginFolder('datasets', 'dataset')
 register_dataset = PLUGINS.register
-get_dataset_names = PLUGINS.names
+get_dataset_names = PLUGINS.mapping
 get_dataset_class = PLUGINS.get
+
+
+def __getattr__(name: str):
+    """The base class, without importing torch before it is wanted."""
+    if name == 'ContinualDataset':
+        from datasets.utils.continual_dataset import ContinualDataset
+        return ContinualDataset
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def get_dataset_config_names(dataset: str) -> list:
+    """What `--dataset_config` may be for a data set, sorted: its files in `datasets/configs/<dataset>/`."""
+    from utils.args import dataset_config_files
+    return sorted(dataset_config_files(dataset))
 
 
 def get_dataset(args):

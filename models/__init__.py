@@ -3,7 +3,7 @@ from utils.plugins import PluginFolder
 
 PLUGINS = PluginFolder('models', 'model')
 register_model = PLUGINS.register
-get_model_names = PLUGINS.names
+get_model_names = PLUGINS.mapping
 get_model_class = PLUGINS.get
 
 
@@ -16,5 +16,7 @@ def __getattr__(name: str):
 
 
 def get_model(args, backbone, loss, transform, dataset):
-    """An instance of the method `args.model`."""
-    return get_model_class(args.model)(backbone, loss, args, transform, dataset)
+    """An instance of the method `args.model`, on its device, also with what a `to` of its own moves."""
+    model = get_model_class(args)(backbone, loss, args, transform, dataset)
+    model.to(model.device)
+    return model

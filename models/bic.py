@@ -57,6 +57,7 @@ class Bic(ReplayModel):
     """
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
+    REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
     TRANSIENT = ('task_data',)
 
     @staticmethod

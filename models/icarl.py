@@ -29,6 +29,7 @@ class Icarl(ReplayModel):
     """
     NAME = 'icarl'
     COMPATIBILITY = ['class-il', 'task-il']
+    REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
 
     @staticmethod
     def get_parser(parser):

@@ -19,6 +19,7 @@ class Lwf(ContinualModel):
     """
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']
+    REFUSED_FLAGS = {'num_classes': 'its loss has a term for each class of the data set'}
     RAW_NOT_AUG = True
 
     @staticmethod

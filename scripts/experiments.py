@@ -25,7 +25,7 @@ from pathlib import Path
 
 from utils.args import read_yaml
 from utils.errors import UserError
-from utils.plugins import ROOT
+from utils.plugins import ROOT, backbone_name
 from utils.results import FILE, read_rows
 
 FOLDER = ROOT / 'experiments'
@@ -40,7 +40,7 @@ FREE = {'seed', 'base_path', 'results_path', 'device', 'notes', 'non_verbose', '
         'tensorboard', 'nowand', 'feature_cache', 'embed_chunk', 'channels_last', 'code_optimization', 'distributed',
         'cache_path_noisy_labels', 'disable_noisy_labels_cache', 'adapt_every_task', 'fit_every_task', 'force_compat',
         'data_dir', 'model_config', 'n_splits', 'schedule', 'eval_every', 'checkpoint_every', 'resume', 'save_after_interrupt',
-        'savecheck', 'ckpt_name', 'checkpoint_path'}
+        'savecheck', 'save_checkpoint_mode', 'ckpt_name', 'checkpoint_path'}
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,8 @@ def matching_rows(cell: Cell, rows: list) -> list:
             found = [row for row in found if _agrees('model_config', cell.flags.get('model_config'), row)]
         else:
             found = [row for row in found                       # a row of before there was some flag says nothing of it
-                     if all(row.get(name, '') == '' or same_value(value, row[name]) for name, value in arguments.items())]
+                     if all((said := _was(name, row)) == '' or same_value(value, said)
+                            for name, value in arguments.items())]
     newest = {row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))}
     return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
 
@@ -258,10 +259,18 @@ def _same_stream(cell: Cell, row: dict) -> bool:
         bool(re.fullmatch(r'split:\d+', row.get('schedule', '')))
 
 
+def _was(name: str, row: dict) -> str:
+    """What a row says of a flag; a backbone under its name of today."""
+    said = row.get(name, '')
+    if name != 'backbone' or not said:
+        return said
+    return backbone_name(said, [option for option, value in row.items() if value != ''])
+
+
 def _agrees(name: str, value, row: dict) -> bool:
     if name == 'n_splits':                          # a run that does not say it has the data set's own number
         name, value = 'schedule', f'split:{value}'
-    return same_value(value, row.get(name, ''))
+    return same_value(value, _was(name, row))
 
 
 def same_value(value, text: str) -> bool:

@@ -54,7 +54,7 @@ def refused(*words: str):
 
 def save_tiny(path, width: int = 4) -> str:
     """A weights file of a tiny seeded network, for images of 16 pixels."""
-    weights.save(path, tiny_net(width=width), 'resnet18', dict(width=width), 16, (0.5,) * 3, (0.5,) * 3, dict(classes=['n0']))
+    weights.save(path, tiny_net(width=width), 'resnet18-md', dict(width=width), 16, (0.5,) * 3, (0.5,) * 3, dict(classes=['n0']))
     return str(path)
 
 

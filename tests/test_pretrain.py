@@ -87,7 +87,7 @@ def test_a_short_run_gives_usable_weights_without_the_shared_classes(learn, base
     loaded = weights.load(str(path))
     net = ResNet18(3, width=4)
     loaded.load_into(net)
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(width=4), 16)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 16)
     assert loaded.info['classes'] == KEPT and loaded.info['left_out'] == SHARED['cifar100']
     assert len(loaded.info['data_digest']) == 64
     assert 0 <= loaded.info['unseen_ncc_accuracy'] <= 100 and len(loaded.info['curve']) == 1
@@ -99,7 +99,7 @@ def test_a_short_run_gives_usable_weights_without_the_shared_classes(learn, base
 
 def test_the_file_says_how_it_was_made_and_not_where(learn, base):
     recipe = weights.load(str(learn(base, small_epochs=1))).info['recipe']
-    assert recipe == dict(recipe='compact', backbone='resnet18', width=4, leave_out=['cifar100'], seed=0, small_size=32, small_epochs=1,
+    assert recipe == dict(recipe='compact', backbone='resnet18-md', width=4, leave_out=['cifar100'], seed=0, small_size=32, small_epochs=1,
                           dtype='float32', input_size=16, epochs=1, batch_size=20, lr=0.1, momentum=0.9, wd=5e-4, jitter=0.4,
                           coarse=0.5, warmup=1)
 
@@ -343,7 +343,7 @@ def test_rates_and_batches_of_the_rfs_recipe_are_those_that_train(learn, base, m
 
 def test_any_backbone_can_be_trained_with_its_options(learn, base):
     loaded = weights.load(str(learn(base, backbone='ResNet18_CIFAR', width=None, option='num_filters=3')))
-    assert (loaded.backbone, loaded.options) == ('resnet18-cifar', dict(num_filters=3))
+    assert (loaded.backbone, loaded.options) == ('resnet18', dict(num_filters=3))
 
 
 def test_bfloat16_trains_and_gives_other_bits(learn, base):
@@ -517,7 +517,7 @@ def test_the_picture_says_what_was_measured(tmp_path, monkeypatch, key):
 def test_operations_are_counted_without_a_trace_in_the_network():
     net = ResNet18(2, width=2)
     before = {name: t.clone() for name, t in net.state_dict().items()}
-    small, large = (pretraining.training_flops('resnet18', net, size, 'cpu') for size in (16, 32))
+    small, large = (pretraining.training_flops('resnet18-md', net, size, 'cpu') for size in (16, 32))
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters()) and 3 < large / small < 4.5
     linear = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5, bias=False))

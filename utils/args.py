@@ -14,6 +14,7 @@ from argparse import Namespace  # noqa: F401  re-exported: model files take it f
 from pathlib import Path
 
 from utils import binary_to_boolean_type, custom_str_underscore, field_with_aliases  # noqa: F401
+from utils.conf import warn_once
 from utils.errors import UserError
 from utils.flags import (  # noqa: F401  re-exported: method files take them from here
     add_checkpoint_args,
@@ -145,7 +146,7 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
     """Let a method add its flags; returns the defaults it sets.
 
     `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in files written for earlier
-    versions of Mammoth `get_parser()` returns a parser of its own. Defaults for flags that do not exist stay in the parser.
+    versions of Mammoth `get_parser()` returns a parser of its own. Some of these flags may still be to come.
     """
     before, get_parser = dict(parser._defaults), model.get_parser
     own = any('get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__)
@@ -160,16 +161,19 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
             if action.option_strings and not set(action.option_strings) & set(parser._option_string_actions):
                 parser._add_action(action)
         parser._defaults.update(added._defaults)
-    flags = {action.dest for action in parser._actions}
-    return {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v and k in flags}
+    return {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v}
 
 
-def parse_known(parser: ArgumentParser, cmd) -> dict:
-    """What the command line and the defaults so far say; required flags may be missing."""
+def parse_known(parser: ArgumentParser, cmd, all_flags: bool = True) -> dict:
+    """What the command line and the defaults so far say; required flags may be missing.
+
+    all_flags: refuse those that the parser does not have.
+    """
     required = [action for action in parser._actions if action.required]
     for action in required:
         action.required = False
-    known = vars(parser.parse_args([item for item in cmd if item not in HELP]))
+    parse = parser.parse_args if all_flags else lambda words: parser.parse_known_args(words)[0]
+    known = vars(parse([item for item in cmd if item not in HELP]))
     for action in required:
         action.required = True
     return known
@@ -224,23 +228,47 @@ def read_yaml(path: Path) -> dict:
 def model_config(model: str, which: str, known: dict) -> tuple:
     """The values of `models/config/<model>.yaml` for a run of which `known` arguments are given, and the file's name.
 
-    The file holds `default:` (always taken) and `best:`, a list of rules `{when: {...}, set: {...}}`; of these, for
-    `which='best'`, each whose conditions hold is applied, later ones over earlier ones. A condition is a value, or
-    `{min: a, max: b}`. In the place of rules there may be Mammoth's sections by data set and buffer size.
+    The file's section `default:` is taken by every `which` but 'base', which takes nothing. Any other `which`
+    names a section: a list of rules `{when: {...}, set: {...}}`, of which each whose conditions hold is
+    applied, later ones over earlier ones (a condition is a value, or `{min: a, max: b}`); or flags; or, in
+    Mammoth's form, sections by data set with flags and, under buffer sizes, more special ones. For 'best'
+    these may stand at the top of the file, as Mammoth has them. A run that has no such part is warned.
+
+    Raises:
+        UserError: there is no such section, or the file is made otherwise.
     """
     path = next((p for p in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
                  if p.stem.replace('_', '-') == model.replace('_', '-')), None)
-    if path is None or which == 'base':
+    if which == 'base' or path is None and which in ('default', 'best'):
+        if which == 'best':
+            warn_once(f'--model_config best: models/config has no file for {model}')
         return {}, ''
-    content, source = read_yaml(path), str(path.relative_to(ROOT))
+    content = read_yaml(path) if path else {}
+    source = str(path.relative_to(ROOT)) if path else 'models/config'
+    for name, part in content.items():
+        if name != 'best' and not isinstance(part, (dict, list, type(None))):
+            raise UserError(f'{source}: {name}: {part!r}: expected a mapping of flags; values for every run '
+                            'belong under default')
     values = content.get('default') or {}
+    has_own = any(normalise(name) == known['dataset'] for name in content)
+    by_data = {name: part or {} for name, part in content.items() if name not in ('default', 'best')
+               and (normalise(name) == known['dataset'] or not isinstance(part, list))}     # a list: rules
     if not isinstance(values, dict):
         raise UserError(f'{source}: default: expected a mapping of flags, found {values!r}')
-    best = (content.get('best') or []) if which == 'best' else []
+    if which not in ('default', 'best', *content):
+        have = ', '.join(dict.fromkeys(['default', 'best', 'base', *map(str, content)]))
+        raise UserError(f'--model_config {which}: {source} has no such section; there are: {have}')
     try:
-        found = _from_sections(best, known) if isinstance(best, dict) else _from_rules(best, known)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f'{source}: best must be a list of {{when: ..., set: ...}} ({error!r})') from error
+        if which == 'default':
+            if has_own:
+                warn_once(f"{source}: its values for {known['dataset']} are taken with --model_config best")
+            return values, source
+        found = _from_section(content.get(which) or {}, known, source, quiet=has_own)
+        if which == 'best':
+            found = {**found, **_from_section(by_data, known, source, quiet=bool(found))}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(f'{source}: {which} must be a list of {{when: ..., set: ...}}, or have flags by '
+                        f'data set and buffer size ({error})') from error
     return {**values, **found}, source
 
 
@@ -250,11 +278,46 @@ def _from_rules(rules: list, known: dict) -> dict:
     return {name: value for values in holding for name, value in values.items()}
 
 
-def _from_sections(best: dict, known: dict) -> dict:
-    """Mammoth's form, `{dataset: {flag: value, ..., buffer size: {flag: value, ...}}}`: the more special section wins."""
-    section = next((part for name, part in best.items() if normalise(name) == known.get('dataset')), None) or {}
-    values = {name: value for name, value in section.items() if not isinstance(value, dict)}
-    return {**values, **next((part for size, part in section.items() if str(size) == str(known.get('buffer_size'))), {})}
+def _from_section(section, known: dict, source: str, quiet: bool) -> dict:
+    """The values of a section for a run: `model_config` says of what forms.
+
+    quiet: say nothing where sections are by data set, and the run's is not there.
+
+    Raises:
+        ValueError: a part is of no such form.
+    """
+    if isinstance(section, list):
+        return _from_rules(section, known)
+    by_data = {name: part for name, part in section.items() if isinstance(part, dict) and not _is_part(name)}
+    own = next((part for name, part in by_data.items() if normalise(name) == known['dataset']), None)
+    if by_data and own is None and not quiet:
+        have = ', '.join(map(str, by_data))
+        warn_once(f"{source}: no section for {known['dataset']} (it has {have}); what is there for every "
+                  'data set is taken')
+    shared = {name: part for name, part in section.items()
+              if name not in by_data and (part is not None or not by_data)}
+    return {**_of_size(shared, known, source), **_of_size(own or {}, known, source)}
+
+
+def _of_size(section: dict, known: dict, source: str) -> dict:
+    """Flags, and under buffer sizes (or `default`, for all of them) more special ones."""
+    sizes = {str(name): part for name, part in section.items() if isinstance(part, dict)}
+    flags = {name: value for name, value in section.items() if not isinstance(value, dict)}
+    odd = [name for name in sizes if not _is_part(name)]
+    odd += [name for name in flags if not isinstance(name, str)]
+    if odd:
+        raise ValueError(f'{odd[0]} is neither a flag with a value nor a buffer size with flags')
+    flags |= sizes.pop('default', {})
+    size = str(known.get('buffer_size'))
+    if sizes and size not in sizes:
+        warn_once(f"{source}: no values for {known['dataset']} with buffer_size {size} (it has "
+                  f"{', '.join(sizes)}); what is there for every size is taken")
+    return flags | sizes.get(size, {})
+
+
+def _is_part(name) -> bool:
+    """Whether a key of a data set's section says for which buffers its values are."""
+    return str(name).isdecimal() or name == 'default'
 
 
 def _holds(condition, value) -> bool:
@@ -263,13 +326,19 @@ def _holds(condition, value) -> bool:
     return condition == value
 
 
+def dataset_config_files(dataset: str) -> dict:
+    """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the data set."""
+    files = sorted((ROOT / 'datasets' / 'configs').glob('*/*.yaml'))
+    return {path.stem: path for path in files if normalise(path.parent.name) == normalise(dataset)}
+
+
 def dataset_config(dataset: str, which) -> tuple:
     """The values, and the file's name, of `datasets/configs/<dataset>/<which>.yaml`; `which` None: `default.yaml`, if any."""
-    folder = ROOT / 'datasets' / 'configs' / dataset
-    path = folder / f"{which or 'default'}.yaml"
-    if path.parent != folder or not path.is_file():
+    files = dataset_config_files(dataset)
+    path = files.get(str(which or 'default'))
+    if path is None:
         if which is None:
             return {}, ''
-        have = ', '.join(sorted(p.stem for p in folder.glob('*.yaml'))) or 'none'
+        have = ', '.join(sorted(files)) or 'none'
         raise UserError(f'--dataset_config {which}: {dataset} has no such config; it has: {have}')
     return read_yaml(path), str(path.relative_to(ROOT))

@@ -33,8 +33,8 @@ from utils.run_state import Incomplete, Position, RunState
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
 TASK_END = 60.0                         # seconds since the last checkpoint after which the end of a task is worth one
-_SAME_RESULT = {'resume', 'checkpoint_every', 'save_after_interrupt', 'non_verbose', 'num_workers', 'num_classes',
-                'raw_accuracies', 'savecheck', 'checkpoint_path', 'ckpt_name', 'save_state', 'save_statistics',
+_SAME_RESULT = {'resume', 'checkpoint_every', 'save_after_interrupt', 'non_verbose', 'num_workers', 'raw_accuracies',
+                'savecheck', 'checkpoint_path', 'ckpt_name', 'save_state', 'save_statistics',
                 'num_threads'}          # the last may change the last bits of training: it is said, and no reason to lose a run
 
 

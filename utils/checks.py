@@ -15,7 +15,8 @@ _HAS_EFFECT = (         # flags; whether they have an effect in a run with these
     (('validation_mode',), lambda a, given: a.validation or 'validation' in given, '--validation'),
     (('noise_type', 'disable_noisy_labels_cache', 'cache_path_noisy_labels'),
      lambda a, given: a.noise_rate or 'noise_rate' in given, '--noise_rate'),        # a sweep of rates may begin with 0
-    (('ckpt_name', 'checkpoint_path'), lambda a, _: a.savecheck, '--savecheck'),
+    (('ckpt_name', 'save_checkpoint_mode'), lambda a, _: a.savecheck, '--savecheck'),
+    (('checkpoint_path',), lambda a, _: a.savecheck or '://' in (a.loadcheck or ''), '--savecheck'),
     (('checkpoint_every', 'resume', 'save_after_interrupt'), lambda a, _: not a.disable_log, '--disable_log 0'),
     (('wandb_name',), lambda a, _: a.wandb_entity, '--wandb_entity and --wandb_project'),
 )
@@ -51,6 +52,9 @@ def check_flags(args, given: set) -> None:
     for flag in ('start_from', 'stop_after', 'enable_other_metrics', 'eval_future'):
         if args.joint and getattr(args, flag):
             raise UserError(f'--{flag} has no effect with --joint 1: there is one task only')
+    if args.save_checkpoint_mode != 'safe':
+        raise UserError(f'--save_checkpoint_mode {args.save_checkpoint_mode}: such files hold code, and are '
+                        'not written here; leave the flag out (safe files hold the same)')
     if args.ckpt_name and os.path.basename(args.ckpt_name) != args.ckpt_name:
         raise UserError(f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is --checkpoint_path')
     if args.tensorboard and args.disable_log:

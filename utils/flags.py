@@ -67,12 +67,17 @@ def add_selection_args(parser) -> None:
     group = parser.add_argument_group('what to run')
     group.add_argument('--model', required=True, help='method; see the end of --help')
     group.add_argument('--dataset', required=True, help='data set; see the end of --help')
-    group.add_argument('--backbone', help='architecture (default: what the weights were made for)')
+    group.add_argument('--backbone',
+                       help='architecture; from scratch, unless --weights are given (default: that of psi)')
+    group.add_argument('--num_classes', type=whole(1, 10 ** 6), default=argparse.SUPPRESS,
+                       help='outputs of the network (default: one for each class)')
     group.add_argument('--weights', help="pre-trained psi: a shipped name, a file, 'none' to start from scratch, a published "
                                          'checkpoint (url-resnet18, sdl-resnet18, rfs-resnet12, byol-resnet50; the error says '
-                                         "where to get it), or torchvision's (ResNet18_Weights.IMAGENET1K_V1) (default: compact)")
-    group.add_argument('--model_config', choices=('default', 'base', 'best'),
-                       help='which values of models/config/<model>.yaml to take')
+                                         "where to get it), or torchvision's (ResNet18_Weights.IMAGENET1K_V1)"
+                                         ' (default: compact; none where a backbone is asked for)')
+    group.add_argument('--model_config', metavar='{default,best,base,<section>}',
+                       help='which values of models/config/<model>.yaml to take: default, and with best or '
+                            'the name of another section its own; base: none')
     group.add_argument('--load_best_args', dest='model_config', action='store_const', const='best', default=argparse.SUPPRESS,
                        help='earlier name of --model_config best')
     group.add_argument('--dataset_config', help='name of a file in datasets/configs/<dataset>/')
@@ -149,9 +154,12 @@ def add_checkpoint_args(parser) -> None:
     group.add_argument('--save_after_interrupt', type=binary_to_boolean_type, default=True,
                        help='on Ctrl-C and SIGTERM finish the step and write a checkpoint; 0: end at once')
     group.add_argument('--savecheck', choices=('last', 'task'), help='keep the model as a file: after the last task, or each')
+    group.add_argument('--save_checkpoint_mode', choices=('safe', 'old_pickle'), default='safe',
+                       help='of such files; old_pickle, which holds code, can be read but is not written')
     group.add_argument('--ckpt_name', help='how the names of these files begin')
     group.add_argument('--checkpoint_path', default='./checkpoints/', help='folder of these files')
-    group.add_argument('--loadcheck', help='begin with the model in such a file; with --start_from, continue its run')
+    group.add_argument('--loadcheck', help='begin with the model in such a file, or at such a URL; with '
+                                           '--start_from, continue its run')
 
 
 def add_tracking_args(parser) -> None:

@@ -169,6 +169,8 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, plotted: dict
         if known:
             values = ' \t '.join(f'[{which}]: {value:.2f}' for which, value in known.items())
             print(f"{name.replace('_', ' ').title()}: {values}")
+    begins = ' (as the backbone begins)' if row['weights'] == 'none' else ''
+    _tell(f"backbone: {row['backbone']}, weights: {row['weights']}{begins}")
     _tell('seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
     for name, path in plotted.items():
         print(f'  {name}: {path}')

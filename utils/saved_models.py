@@ -14,15 +14,18 @@ import torch
 from utils import to_parsable_obj
 from utils.checkpoints import write
 from utils.conf import warn_once
+from utils.downloads import fetch
 from utils.errors import UserError
+from utils.plugins import backbone_name
 from utils.run_state import Incomplete, Position
 from utils.torch_files import IGNORED, load_torch
 
 _OF_THE_RUN = {     # arguments that say how a run goes, not what it is: another one does not inherit them
-    'start_from', 'stop_after', 'loadcheck', 'savecheck', 'ckpt_name', 'checkpoint_path', 'checkpoint_every', 'resume',
-    'save_after_interrupt', 'base_path', 'results_path', 'device', 'num_workers', 'num_threads',
-    'non_verbose', 'raw_accuracies', 'disable_log', 'notes', 'inference_only', 'debug_mode', 'distributed', 'tensorboard',
-    'nowand', 'wandb_name', 'wandb_entity', 'wandb_project', 'num_classes', 'class_order', 'model_config'}
+    'start_from', 'stop_after', 'loadcheck', 'savecheck', 'save_checkpoint_mode', 'ckpt_name',
+    'checkpoint_path', 'checkpoint_every', 'resume', 'save_after_interrupt', 'base_path', 'results_path',
+    'device', 'num_workers', 'num_threads', 'non_verbose', 'raw_accuracies', 'disable_log', 'notes', 'inference_only',
+    'debug_mode', 'distributed', 'tensorboard', 'nowand', 'wandb_name', 'wandb_entity', 'wandb_project',
+    'class_order', 'model_config'}
 
 
 def check_writable(args, model) -> None:
@@ -74,13 +77,22 @@ def keep(path: Path, content: dict) -> None:
     print(f'  checkpoint: {path}', flush=True)
 
 
-def read(path) -> dict:
-    """The content of such a file, or of one that Mammoth wrote. UserError if it is neither, or holds a bare network."""
+def read(path, folder='./checkpoints/') -> dict:
+    """The content of such a file, or of one that Mammoth wrote, with its arguments under today's names.
+
+    Args:
+        path: or a URL, whose file is kept in `<folder>/fetched`.
+
+    Raises:
+        UserError: it cannot be had, or is neither.
+    """
     if '://' in str(path):
-        raise UserError(f'--loadcheck {path}: fetch the file, and give its path')
-    if not Path(path).is_file():
+        with _named(path):
+            content = _fetched(path, Path(folder) / 'fetched')
+    elif not Path(path).is_file():
         raise UserError(f'--loadcheck {path}: there is no such file')
-    content = load_torch(path)
+    else:
+        content = load_torch(path)
     if not (isinstance(content, dict) and isinstance(content.get('model'), dict)):
         content = dict(model=content)
     args, run = content.get('args') or {}, content.get('run') or dict(position=[0])
@@ -90,13 +102,27 @@ def read(path) -> dict:
                run=not (isinstance(position, list) and position and all(isinstance(number, int) for number in position)))
     if any(odd.values()):
         raise UserError(f'--loadcheck {path}: not the file of a model ({", ".join(name for name in odd if odd[name])})')
+    if 'args' in content:
+        args = dict(vars(args) if isinstance(args, argparse.Namespace) else args)
+        if isinstance(args.get('backbone'), str):
+            args['backbone'] = backbone_name(args['backbone'], args)
+        content['args'] = args
     return content
 
 
-def saved_args(path) -> dict:
-    """The arguments of the run that wrote the file, without those that belong to that run alone."""
-    args = read(path).get('args') or {}
-    args = vars(args) if isinstance(args, argparse.Namespace) else args
+def _fetched(url: str, folder: Path):
+    """What torch finds in the file at a URL. One in which it finds nothing is not kept."""
+    path = fetch(url, folder)
+    try:
+        return load_torch(path)
+    except UserError as error:
+        path.unlink(missing_ok=True)
+        raise UserError(f'what is at this address is no checkpoint, a page perhaps ({error})') from error
+
+
+def saved_args(path, folder='./checkpoints/') -> dict:
+    """The arguments of the run that wrote the file (`read`), without those that belong to that run alone."""
+    args = read(path, folder).get('args') or {}
     return {name: value for name, value in args.items() if name not in _OF_THE_RUN and value is not None}
 
 
@@ -106,9 +132,8 @@ def load(state, args) -> Position:
     """
     if args.loadcheck is None:
         return Position()
-    content, first = read(args.loadcheck), args.start_from or 0
+    content, first = read(args.loadcheck, args.checkpoint_path), args.start_from or 0
     run, saved = content.get('run'), content.get('args') or {}
-    saved = vars(saved) if isinstance(saved, argparse.Namespace) else saved
     if run is not None and (first or args.inference_only):
         stood = run['position'][0]
         if first and stood != first:
@@ -182,24 +207,30 @@ def _kind(value) -> str:
 
 
 def _load_buffer(model, dataset, content) -> None:
-    """The samples of the file's buffer; float images become those that our methods keep."""
+    """The samples of the file's buffer; float images become what our methods keep (`_takes_raw`)."""
     if not isinstance(content, dict):
+        warn_once('--loadcheck: the buffer in the file is code and not data (old_pickle), and is left out')
         return
     examples = content.get('examples')
     if examples is not None:
         _check_buffer(model, dataset, content)
-    if getattr(model.buffer, 'raw', False) and isinstance(examples, torch.Tensor) and examples.is_floating_point():
+    if _takes_raw(model, dataset) and isinstance(examples, torch.Tensor) and examples.is_floating_point():
         content = {**content, 'examples': (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)}
     if examples is not None and 0 <= model.buffer.buffer_size < len(examples):
         raise UserError(f'its buffer holds {len(examples)} samples, --buffer_size is {model.buffer.buffer_size}')
     model.load_buffer(content)
 
 
+def _takes_raw(model, dataset) -> bool:
+    """Whether the method's buffer gets uint8 images: loaders of foreign make give floats."""
+    return getattr(model.buffer, 'raw', False) and hasattr(dataset, 'images')
+
+
 def _check_buffer(model, dataset, content: dict) -> None:
     """UserError if a buffer's samples cannot be of this data set."""
     examples, labels, seen = (content.get(name) for name in ('examples', 'labels', 'num_seen_examples'))
     odd = []
-    if getattr(model.buffer, 'raw', False) and hasattr(dataset, 'images'):
+    if _takes_raw(model, dataset):
         shape, size = tuple(examples.shape[1:]) if isinstance(examples, torch.Tensor) else (), tuple(dataset.SIZE)
         real = len(shape) == 3 and examples.is_floating_point()
         fits = shape[1:] == size and torch.isfinite(examples).all() if real else \

@@ -54,8 +54,8 @@ def build(kind, args):
     values, source = dataset_config(getattr(args, 'dataset', kind.NAME), getattr(args, 'dataset_config', None))
     constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
-        if name in constants:
-            raise UserError(f'{source}: {name}: the data of {kind.NAME} say what it is; leave it out')
+        if constants.pop(name, known := getattr(kind, name, None)) != known:
+            raise UserError(f'{source}: {name}: the data of {kind.NAME} say it is {known}; leave it out')
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
     _tell_static_methods(dataset, constants)

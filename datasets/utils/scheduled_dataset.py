@@ -19,6 +19,7 @@ from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
 from utils.args import whole
 from utils.augmentations import BatchTransform, PlainTransform, apply_transform
+from utils.conf import warn_once
 from utils.errors import UserError
 
 _SMALLEST = 8                       # pixels that a network can be asked to take
@@ -51,6 +52,10 @@ class ScheduledDataset(ContinualDataset):
         group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
                            help='pixels the network gets (default: what psi was trained at)')
         return parser
+
+    def get_backbone(self) -> str:
+        """psi's architecture."""
+        return 'resnet18-md'
 
     @classmethod
     def read(cls, args):
@@ -157,6 +162,9 @@ class ScheduledDataset(ContinualDataset):
         if self.args.weights in (None, 'none'):
             return Preprocessing(self.args.input_size or max(_SMALLEST, *self.images.train.shape[1:3]), self.MEAN, self.STD)
         about = weights.load(self.args.weights, tensors=False)
+        if unused := [name for name in ('MEAN', 'STD') if name in vars(self)]:
+            warn_once(f"{' and '.join(unused)} of the config file are not used: --weights "
+                      f'{self.args.weights} have their own')
         return Preprocessing(self.args.input_size or about.input_size, about.mean, about.std)
 
     def task_classes(self, task: int) -> np.ndarray:

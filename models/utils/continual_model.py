@@ -67,7 +67,7 @@ class ContinualModel(nn.Module):
         self.n_seen_classes = self.n_past_classes = self.n_classes_current_task = self.n_remaining_classes = -1
         self.task_iteration = self.epoch_iteration = 0
         self.opt = self.get_optimizer() if backbone is not None else None
-        self.to(self.device)
+        ContinualModel.to(self, self.device)    # a subclass's own may need what is yet to come: `get_model`
 
     @staticmethod
     def get_parser(parser):

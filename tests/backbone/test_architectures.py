@@ -32,12 +32,12 @@ def test_this_table_has_every_name():
 
 
 @pytest.mark.parametrize('name, parameters, features, adapters, adapter_parameters', [
-    ('resnet18', 11_171_904, 512, 16, 1_220_608),
+    ('resnet18-md', 11_171_904, 512, 16, 1_220_608),
     ('resnet12', 12_424_320, 640, 12, 1_349_824),
     ('resnet50-byol', 23_508_032, 2048, 16, sum(n * c * c for n, c in zip((3, 4, 6, 3), (64, 128, 256, 512)))),
     ('resnet18-tv', 11_176_512, 512, 16, 1_220_608),
     ('resnet50-tv', 23_508_032, 2048, 16, sum(n * c * c for n, c in zip((3, 4, 6, 3), (64, 128, 256, 512)))),
-    ('resnet18-cifar', 11_168_832, 512, 16, 1_220_608),
+    ('resnet18', 11_168_832, 512, 16, 1_220_608),
     ('reduced-resnet18', 1_109_240 - 16_100, 160, 16, 119_200),
     ('resnet50', 23_500_352, 2048, 16, sum(n * c * c for n, c in zip((3, 4, 6, 3), (64, 128, 256, 512)))),
 ])
@@ -51,16 +51,16 @@ def test_published_sizes(name, parameters, features, adapters, adapter_parameter
 
 
 @pytest.mark.parametrize('name, classes, millions', [
-    ('resnet18-cifar', 100, 11.220132), ('reduced-resnet18', 100, 1.10924), ('resnet12', 64, 12.465344), ('resnet32', 10, 0.466906)])
+    ('resnet18', 100, 11.220132), ('reduced-resnet18', 100, 1.10924), ('resnet12', 64, 12.465344), ('resnet32', 10, 0.466906)])
 def test_published_sizes_with_the_head(name, classes, millions):
     with torch.device('meta'):
         assert count(build(name, num_classes=classes).parameters()) == round(millions * 1e6)
 
 
 @pytest.mark.parametrize('name, size, sides', [
-    ('resnet18', 84, [41, 41, 21, 11, 6]), ('resnet12', 84, [42, 21, 10, 5]), ('resnet12', 16, [8, 4, 2, 1]),
+    ('resnet18-md', 84, [41, 41, 21, 11, 6]), ('resnet12', 84, [42, 21, 10, 5]), ('resnet12', 16, [8, 4, 2, 1]),
     ('resnet50-byol', 224, [56, 56, 28, 14, 7]), ('resnet50-byol', 33, [9, 9, 5, 3, 2]), ('resnet18-tv', 224, [56, 56, 28, 14, 7]),
-    ('resnet50-tv', 224, [56, 56, 28, 14, 7]), ('resnet18-cifar', 32, [32, 32, 16, 8, 4]), ('resnet32', 32, [32, 32, 16, 8])])
+    ('resnet50-tv', 224, [56, 56, 28, 14, 7]), ('resnet18', 32, [32, 32, 16, 8, 4]), ('resnet32', 32, [32, 32, 16, 8])])
 def test_map_sizes(name, size, sides):
     with torch.device('meta'):
         maps = build(name).maps(torch.zeros(2, 3, size, size))
@@ -181,7 +181,7 @@ def test_folded_batch_norms_leave_features_and_adapters_as_they_are(convolutiona
 
 @pytest.mark.parametrize('name, options', [
     ('resnet12', dict(width=3)), ('resnet12', dict(drop_rate=1.0)), ('resnet12', dict(dropblock_size=0)), ('resnet50-byol', dict(width=0)),
-    ('resnet50-byol', dict(stride_on='5x5')), ('resnet18-cifar', dict(num_filters=0)), ('resnet18', dict(stem_padding=3))])
+    ('resnet50-byol', dict(stride_on='5x5')), ('resnet18', dict(num_filters=0)), ('resnet18-md', dict(stem_padding=3))])
 def test_options_out_of_range_are_named(name, options):
     (option, value), = options.items()
     with refused(f'--backbone {name}', f'{option}={value}'):

@@ -245,7 +245,7 @@ def saved(path, content) -> str:
 def test_url(tmp_path):
     path = saved(tmp_path / 'model_best.pth.tar', url_content())
     loaded, modules = weights.load(path), basic(5, 4, (2, 2, 2, 2))
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(width=4), 84)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 84)
     assert loaded.mean == loaded.std == (0.5,) * 3
     assert loaded.digest == hashlib.sha256((tmp_path / 'model_best.pth.tar').read_bytes()).hexdigest()
     assert loaded.info['ignored'] == {'classifier': 16, 'batch counter': 20, 'beside the network': [
@@ -259,7 +259,7 @@ def test_url(tmp_path):
 def test_the_published_url_network_has_120_tensors_of_11171904_parameters(tmp_path):
     path = tmp_path / 'full'
     with torch.device('meta'):
-        shapes = {name: t.shape for name, t in build('resnet18', width=64, stem_padding=1).state_dict().items() if 'classifier' not in name}
+        shapes = {name: t.shape for name, t in build('resnet18-md', width=64, stem_padding=1).state_dict().items() if 'classifier' not in name}
     assert len(shapes) == 120
     zero = torch.zeros(())                                      # one number on disk
     torch.save(dict(state_dict={name: zero.expand(shape) for name, shape in shapes.items()}), path)
@@ -272,7 +272,7 @@ def test_the_published_url_network_has_120_tensors_of_11171904_parameters(tmp_pa
 def test_the_stem_padding_of_url_is_an_option(tmp_path, parse, words, padding):
     path = saved(tmp_path / 'url', url_content())
     args = parse('sgd', '--weights', path, '--lr', 0.1, *words)
-    assert (args.backbone, args.width, args.stem_padding, args.weights) == ('resnet18', 4, padding, path)
+    assert (args.backbone, args.width, args.stem_padding, args.weights) == ('resnet18-md', 4, padding, path)
     loaded, modules = weights.load(path), basic(5, 4, (2, 2, 2, 2))
     loaded.options = loaded.options | dict(stem_padding=padding)
     check_maps(network(loaded), lambda x: basic_maps(modules, x, (2, padding)))
@@ -290,7 +290,7 @@ def test_rfs_with_prefixes(tmp_path, prefix):
     check_maps(network(loaded), lambda x: twelve_maps(modules, x))
 
 
-@pytest.mark.parametrize('blocks, name', [((2, 2, 2, 2), 'resnet18-cifar'), ((3, 4, 6, 3), 'resnet34'), ((5, 5, 5), 'resnet32')])
+@pytest.mark.parametrize('blocks, name', [((2, 2, 2, 2), 'resnet18'), ((3, 4, 6, 3), 'resnet34'), ((5, 5, 5), 'resnet32')])
 @pytest.mark.parametrize('shortcut', ['shortcut', 'downsample'])
 def test_cifar_networks(tmp_path, blocks, name, shortcut):
     modules = basic(3, 4, blocks, shortcut)
@@ -303,7 +303,7 @@ def test_cifar_networks(tmp_path, blocks, name, shortcut):
 def test_mammoth(tmp_path, args):
     loaded = weights.load(saved(tmp_path / 'er.pt', mammoth_content(args=args)))
     modules = basic(3, 4, (2, 2, 2, 2), 'shortcut')
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-cifar', dict(num_filters=4), 32)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(num_filters=4), 32)
     assert (loaded.mean, loaded.std) == ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
     assert loaded.info == dict(format='Mammoth checkpoint', ignored={
         'of the method': 2, 'classifier': 1, 'batch counter': 20,
@@ -319,12 +319,12 @@ def test_a_buffer_that_mammoth_pickled_is_left_alone(tmp_path, monkeypatch):
     content = mammoth_content() | dict(buffer=buffer)
     path = saved(tmp_path / 'old', content)
     monkeypatch.setattr(Buffer, '__setstate__', lambda *a: pytest.fail('called'), raising=False)
-    assert weights.load(path).backbone == 'resnet18-cifar'
+    assert weights.load(path).backbone == 'resnet18'
 
 
 def test_what_tensors_cannot_show_comes_from_the_arguments_of_the_run(tmp_path):
     def load(**args):
-        state = {f'net.{name}': t for name, t in small('resnet18', stem_padding=2).state_dict().items()}
+        state = {f'net.{name}': t for name, t in small('resnet18-md', stem_padding=2).state_dict().items()}
         return weights.load(saved(tmp_path / 'w', dict(model=state, args=args)))
     assert load(stem_padding=2, dataset='seq-tinyimg').options == dict(width=4, stem_padding=2)
     assert load(stem_padding=2, dataset='seq-tinyimg').input_size == 64
@@ -398,7 +398,7 @@ def test_a_bare_state_dict_in_a_safetensors_file(tmp_path, metadata, tensors):
     safetensors.torch.save_file({name: t.half() if t.is_floating_point() else t for name, t in torch_layout(modules).items()},
                                 tmp_path / 'w', metadata)
     loaded = weights.load(str(tmp_path / 'w'), tensors)
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(width=4), 84)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 84)
     assert len(loaded.tensors) == 100 * tensors and {t.dtype for t in loaded.tensors.values()} <= {torch.float32}
 
 
@@ -590,7 +590,7 @@ def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, con
     assert loaded.name == name and loaded.backbone == weights.PUBLISHED[name].backbone
     network(loaded)
     torch.save(mammoth_content(), file)
-    with refused(f'--weights {name}', str(file), 'resnet18-cifar', f'expected {loaded.backbone}'):
+    with refused(f'--weights {name}', str(file), 'resnet18', f'expected {loaded.backbone}'):
         weights.load(name)
 
 

@@ -94,11 +94,11 @@ def test_the_device_attribute_follows_the_network():
 
 def test_a_fresh_network_from_arguments():
     """GDumb asks for one in the middle of a run."""
-    args = SimpleNamespace(backbone='resnet18', num_classes=9, width=4, stem_padding=2, lr=1)
+    args = SimpleNamespace(backbone='resnet18-md', num_classes=9, width=4, stem_padding=2, lr=1)
     first, second = get_backbone(args), get_backbone(args)
     assert first.classifier.out_features == 9 and first.width == 4 and first.conv1.padding == (2, 2)
     assert not torch.equal(first.get_params(), second.get_params())
-    assert 'resnet18' in get_backbone_names() and get_backbone_class('ResNet18') is ResNet18
+    assert 'resnet18-md' in get_backbone_names() and get_backbone_class('ResNet18_MD') is ResNet18
     with refused('--backbone resnet81', 'did you mean resnet18'):
         get_backbone_class('resnet81')
 

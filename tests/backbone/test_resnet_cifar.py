@@ -25,16 +25,16 @@ def test_features_are_those_of_torchvision_with_a_3x3_stem(build, theirs):
 
 
 def test_the_names_that_foreign_files_import():
-    assert resnet18 is get_backbone_class('resnet18-cifar') and reduced_resnet18 is get_backbone_class('reduced_resnet18')
+    assert resnet18 is get_backbone_class('resnet18') and reduced_resnet18 is get_backbone_class('reduced_resnet18')
     assert resnet34 is get_backbone_class('resnet34')
     net = ResNet(BasicBlock, [1, 1, 1], 6, 2)
     assert net.feature_dim == 8 and net(pictures()).shape == (3, 6) and isinstance(resnet18(2, num_filters=1), ResNet)
 
 
 def test_num_filters_is_a_flag_and_sets_the_width():
-    for name, default in (('resnet18-cifar', 64), ('reduced-resnet18', 20), ('resnet34', 64), ('resnet32', 16)):
+    for name, default in (('resnet18', 64), ('reduced-resnet18', 20), ('resnet34', 64), ('resnet32', 16)):
         assert inspect.signature(get_backbone_class(name)).parameters['num_filters'].default == default
-    assert small('resnet18-cifar', num_filters=5).feature_dim == 40 and small('resnet32', num_filters=5).feature_dim == 20
+    assert small('resnet18', num_filters=5).feature_dim == 40 and small('resnet32', num_filters=5).feature_dim == 20
 
 
 def test_a_run_from_the_command_line(command_line):

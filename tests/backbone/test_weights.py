@@ -14,7 +14,7 @@ from tests.scroll.conftest import tiny_net
 
 @pytest.fixture
 def path(tmp_path):
-    weights.save(tmp_path / 'w.safetensors', tiny_net(), 'resnet18', dict(width=4, stem_padding=2), 16, (0.1, 0.2, 0.3),
+    weights.save(tmp_path / 'w.safetensors', tiny_net(), 'resnet18-md', dict(width=4, stem_padding=2), 16, (0.1, 0.2, 0.3),
                  (1, 2, 4), dict(classes=['n1', 'n2'], accuracy=12.5))
     return tmp_path / 'w.safetensors'
 
@@ -31,7 +31,7 @@ def rewrite(path, change=None, about=None):
 
 def test_a_file_says_all_about_itself(path):
     loaded = weights.load(path)
-    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(width=4, stem_padding=2), 16)
+    assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4, stem_padding=2), 16)
     assert (loaded.mean, loaded.std) == ((0.1, 0.2, 0.3), (1, 2, 4))
     assert loaded.info == dict(classes=['n1', 'n2'], accuracy=12.5)
     assert loaded.name == str(path) and loaded.digest == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -70,7 +70,7 @@ def test_every_tensor_is_accounted_for(path, change, words):
     rewrite(path, change)
     net = tiny_net()
     before = net.get_params().clone()
-    with refused(f'--weights {path}', 'resnet18', *words):
+    with refused(f'--weights {path}', 'resnet18-md', *words):
         weights.load(path).load_into(net)
     assert torch.equal(net.get_params(), before)                # nothing is half loaded
 
@@ -92,7 +92,7 @@ def test_what_is_not_finite_in_half_precision_is_not_saved(tmp_path, value):
     net = tiny_net()
     net.bn1.weight.data[1] = value
     with pytest.raises(ValueError, match='bn1.weight'):
-        weights.save(tmp_path / 'w', net, 'resnet18', {}, 16, (0,) * 3, (1,) * 3, {})
+        weights.save(tmp_path / 'w', net, 'resnet18-md', {}, 16, (0,) * 3, (1,) * 3, {})
     assert not files_below(tmp_path)
 
 
@@ -106,7 +106,7 @@ def test_what_is_not_finite_in_half_precision_is_not_saved(tmp_path, value):
     lambda path: rewrite(path, about='{"format": "another"}'),
     lambda path: rewrite(path, about='{"format": '),
     lambda path: rewrite(path, about='[1, 2]'),
-    lambda path: rewrite(path, about=json.dumps(dict(format='scroll-bench-weights-1', backbone='resnet18'))),
+    lambda path: rewrite(path, about=json.dumps(dict(format='scroll-bench-weights-1', backbone='resnet18-md'))),
     lambda path: safetensors.torch.save_file({'a': torch.ones(1)}, path),
 ], ids=['truncated', 'header only', 'empty', 'text', 'binary', 'other format', 'broken metadata', 'list', 'incomplete', 'no metadata'])
 def test_a_damaged_file_is_refused(path, damage, tensors):

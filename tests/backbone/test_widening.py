@@ -27,7 +27,7 @@ def random_statistics(network):
 
 @pytest.mark.parametrize('times', [1, 2, 3])
 def test_the_function_stays(times):
-    narrow, wide = random_statistics(net('resnet18', width=4)), net('resnet18', width=4 * times)
+    narrow, wide = random_statistics(net('resnet18-md', width=4)), net('resnet18-md', width=4 * times)
     tensors = widened(of_features(narrow), wide, torch.Generator().manual_seed(0))
     wide.load_state_dict({**wide.state_dict(), **tensors})
     x = torch.randn(5, 3, 24, 24, generator=torch.Generator().manual_seed(1))
@@ -36,7 +36,7 @@ def test_the_function_stays(times):
 
 
 def test_copies_learn_different_things():
-    narrow, wide = random_statistics(net('resnet18', width=4)), net('resnet18', width=8)
+    narrow, wide = random_statistics(net('resnet18-md', width=4)), net('resnet18-md', width=8)
     wide.load_state_dict({**wide.state_dict(), **widened(of_features(narrow), wide, torch.Generator().manual_seed(0))})
     wide(torch.randn(6, 3, 24, 24)).square().sum().backward()
     gradient = wide.layer1[0].conv1.weight.grad
@@ -44,10 +44,10 @@ def test_copies_learn_different_things():
 
 
 def test_what_does_not_fit_is_named():
-    narrow, generator = of_features(net('resnet18', width=4)), torch.Generator()
+    narrow, generator = of_features(net('resnet18-md', width=4)), torch.Generator()
     with pytest.raises(ValueError, match='conv1.weight is no whole multiple'):
-        widened(narrow, net('resnet18', width=6), generator)
+        widened(narrow, net('resnet18-md', width=6), generator)
     with pytest.raises(ValueError, match='is missing'):
-        widened({name: t for name, t in narrow.items() if name != 'bn1.weight'}, net('resnet18', width=8), generator)
+        widened({name: t for name, t in narrow.items() if name != 'bn1.weight'}, net('resnet18-md', width=8), generator)
     with pytest.raises(ValueError, match='extra is not part'):
-        widened(narrow | dict(extra=torch.zeros(1)), net('resnet18', width=8), generator)
+        widened(narrow | dict(extra=torch.zeros(1)), net('resnet18-md', width=8), generator)

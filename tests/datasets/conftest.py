@@ -219,7 +219,7 @@ def foreign(tmp_path, monkeypatch):
 def arguments(parse, foreign):
     """arguments(dataset, *flags, model=, **more): of a run on a foreign data set; `more` are set as parsed flags would be."""
     def build(dataset, *flags, model='sgd', **more):
-        args = parse(model, '--lr', '0.05', '--weights', 'none', '--width', '2', '--device', 'cpu', *flags, dataset=dataset)
+        args = parse(model, '--lr', '0.05', '--weights', 'none', '--backbone', 'resnet18-md', '--width', '2', '--device', 'cpu', *flags, dataset=dataset)
         vars(args).update(more)
         return args
     return build

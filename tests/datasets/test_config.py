@@ -4,6 +4,7 @@ import torch
 import yaml
 from torchvision import transforms
 
+import main
 import utils.args
 from datasets import get_dataset, get_dataset_class
 from datasets.utils.config import composed
@@ -63,8 +64,15 @@ def test_data_sets_of_ours_take_tasks_normalisation_and_transforms(config, argum
 
 def test_a_backbone_of_the_config(config, arguments):
     config('picture-digits', backbone='resnet19')
+    flags = ['--model', 'sgd', '--dataset', 'picture-digits', '--lr', '0.1']
     with refused('--backbone resnet19', 'resnet18'):
-        arguments('picture-digits')
+        main.parse_args(flags)
+    config('picture-digits', backbone='resnet32', num_filters=3)
+    args = main.parse_args(flags)
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 3)
+    config('seq-digits', backbone='resnet32', num_filters=3)                    # also where psi is the default
+    args = main.parse_args([*flags[:3], 'seq-digits', *flags[4:]])
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 3)
 
 
 def test_a_composed_transform():

@@ -24,6 +24,24 @@ QUICK = {'scroll': ['--iterations', '3', '--model_config', 'base'], 'gdumb': ['-
 OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]
 
 
+@pytest.mark.parametrize('method', METHODS)
+def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
+    """`--num_classes`; those that no class has are never predicted. Methods whose losses count the classes refuse it."""
+    if 'num_classes' in models.get_model_class(method).REFUSED_FLAGS:
+        with refused('--num_classes', method):
+            start(method, '--num_classes', '13', '--n_splits', '2')
+        return
+    model, dataset, args = start(method, '--num_classes', '13', '--n_splits', '2')
+    assert model.net.classifier.out_features == 13
+    row = train(model, dataset, args)
+    assert 0 <= row['task2'] <= 100 and row['num_classes'] == 13
+
+
+def test_fewer_outputs_than_classes_are_refused(start):
+    with refused('--num_classes 9', '10 classes'):
+        start('sgd', '--lr', '0.1', '--num_classes', '9')
+
+
 class StopHere(Exception):
     """Ends a run after a chosen task."""
 

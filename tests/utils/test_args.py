@@ -75,7 +75,7 @@ def test_the_strongest_source_of_a_value_wins(probe, layers):
 def test_below_all_sources_stand_the_defaults_of_the_flags(probe):
     args = probe()
     assert (args.optimizer, args.optim_wd, args.seed, args.lr_milestones, args.strength) == ('sgd', 0.0, 0, [], 0.1)
-    assert args.backbone == 'resnet18' and args.width == 64                             # the backbone's own signature
+    assert args.backbone == 'resnet18-md' and args.width == 64                             # the backbone's own signature
 
 
 def test_flags_of_a_signature_are_typed(probe):
@@ -86,9 +86,9 @@ def test_flags_of_a_signature_are_typed(probe):
 
 
 def test_options_stored_in_the_weights_are_defaults_of_the_backbone_flags(parse):
-    assert (parse('sgd', '--lr', '1').width, parse('sgd', '--lr', '1').backbone) == (4, 'resnet18')
+    assert (parse('sgd', '--lr', '1').width, parse('sgd', '--lr', '1').backbone) == (4, 'resnet18-md')
     assert parse('sgd', '--lr', '1', '--weights', 'none').width == 64
-    with refused('--backbone resnet34', 'resnet18'):
+    with refused('--backbone resnet34', 'resnet18-md'):
         parse('sgd', '--lr', '1', '--backbone', 'resnet34')
 
 
@@ -246,7 +246,7 @@ def test_scroll_refuses_flags_without_effect(parse, flag):
 
 def test_names_of_what_runs_are_put_in_canonical_form(parse):
     args = parse('SCROLL', dataset='Seq_Digits')
-    assert (args.model, args.dataset, args.backbone) == ('scroll', 'seq-digits', 'resnet18')
+    assert (args.model, args.dataset, args.backbone) == ('scroll', 'seq-digits', 'resnet18-md')
 
 
 @pytest.mark.parametrize('value', ['true', 'TRUE', '1', 't', 'y', 'Yes', True, 1])

@@ -3,14 +3,17 @@ import argparse
 import os
 import shlex
 import subprocess
+import sys
 from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+import datasets
 import main
 import models
+from backbone import get_backbone
 from scroll import files
 from scroll.states import State
 from scroll.statistics import Statistics
@@ -232,3 +235,128 @@ def test_a_disk_that_is_really_full(typed, tmp_path, monkeypatch):
         assert [path.name for path in files_below(small)] == ['of others']
     finally:
         subprocess.run(['umount', small], check=True)
+
+
+PICTURES = '''
+from torchvision import transforms
+
+from datasets.seq_digits import SequentialDigits
+from datasets.utils.continual_dataset import ContinualDataset, store_masked_loaders
+from torch.utils.data import Dataset
+
+
+class Pictures(Dataset):
+    """Items as Mammoth's data sets have them: (augmented, label, un-augmented)."""
+
+    def __init__(self, images, labels, train):
+        self.data, self.targets, self.train = images, labels, train
+        self.not_aug_transform = transforms.Compose([transforms.ToPILImage(), transforms.ToTensor()])
+
+    def __len__(self):
+        return len(self.targets)
+
+    def __getitem__(self, index):
+        image = self.not_aug_transform(self.data[index])
+        return (TRANSFORM(image), self.targets[index], image) if self.train else (TRANSFORM(image), self.targets[index])
+
+
+TRANSFORM = transforms.Compose([transforms.RandomCrop(8, padding=1), transforms.Normalize((0.5,) * 3, (0.5,) * 3)])
+
+
+class TheirDigits(ContinualDataset):
+    NAME = 'their-digits'
+    SETTING = 'class-il'
+    N_CLASSES_PER_TASK = 5
+    N_TASKS = 2
+    SIZE = (8, 8)
+
+    def get_data_loaders(self):
+        images = SequentialDigits.read(self.args)
+        train, test = (images.train, images.train_labels, True), (images.test, images.test_labels, False)
+        return store_masked_loaders(Pictures(*train), Pictures(*test), self)
+
+    @staticmethod
+    def get_transform():
+        return transforms.Compose([transforms.ToPILImage(), transforms.RandomCrop(8, padding=1), transforms.ToTensor()])
+'''
+
+
+@pytest.fixture
+def their_digits(tmp_path, monkeypatch):
+    """A data-set file written for Mammoth."""
+    monkeypatch.setattr(datasets.PLUGINS, '_files', {**datasets.PLUGINS.files(), 'their-digits': ('their_digits', 'TheirDigits')})
+    (tmp_path / 'their_digits.py').write_text(PICTURES)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop('their_digits', None)
+
+
+def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, their_digits, tmp_path, monkeypatch):
+    """Its backbone is named in it, its buffer holds float images, which its transforms take when they are replayed."""
+    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
+    flags = ['--buffer_size', '20', '--n_epochs', '1', '--batch_size', '64', '--lr', '0.01']
+    net = get_backbone(parse('er', '--weights', 'none', '--backbone', 'resnet18', '--num_filters', '2', '--num_classes', '10', *flags))
+    tensors = {f'net.{name}'.replace('.downsample.', '.shortcut.'): tensor for name, tensor in net.state_dict().items()}
+    images = torch.rand(20, 3, 8, 8)
+    arguments = dict(model='er', dataset='their-digits', backbone='resnet18', num_filters=2, lr=0.01, buffer_size=20, n_epochs=1,
+                     batch_size=64, seed=None, dataset_config=None, conf_jobnum='x', save_checkpoint_mode='safe', device='cuda:0')
+    theirs = tmp_path / 'theirs.pt'
+    torch.save(dict(model=tensors, optimizer=None, scheduler=None, args=arguments, results=[[[50.0]], [[60.0]], {}],
+                    buffer=dict(examples=images, labels=torch.arange(20) % 5)), theirs)
+    words = ['--loadcheck', theirs, '--start_from', '1', '--base_path', tmp_path, '--non_verbose', '1', '--disable_log', '1']
+    model, dataset, args = main.initialize(main.parse_args(['--model', 'er', *map(str, words)]))
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet18', 'none', 2)
+    row = train(model, dataset, args)
+    assert row['task1'] == 50 and 0 <= row['task2'] <= 100 and len(model.buffer) == 20
+    assert model.buffer.examples.dtype == torch.float32 and model.buffer.num_seen_examples > 20
+
+
+def test_a_file_at_an_address(run, tmp_path, tmp_path_factory):
+    run('er', '--savecheck', 'last', '--n_epochs', '1')
+    [path] = kept(tmp_path)
+    url, kept_in = path.as_uri(), tmp_path / 'elsewhere'
+    flags = ['--loadcheck', url, '--checkpoint_path', kept_in, '--inference_only', '1']
+    _, _, row = run('er', *flags, folder='later')
+    assert row['loadcheck'] == url and [file.name[12:] for file in files_below(kept_in)] == [f'-{path.name}']
+    path.unlink()                                                   # it is fetched once
+    assert run('er', *flags, folder='again')[2]['accuracy_per_task'] == row['accuracy_per_task']
+    with refused(f'--loadcheck {url}2', 'cannot be fetched', 'give the path'):
+        run('er', '--loadcheck', f'{url}2')
+    with refused('--loadcheck none://x', 'cannot be fetched'):
+        run('er', '--loadcheck', 'none://x')
+    page = tmp_path / 'page.html'
+    page.write_text('<html>sign in</html>')
+    with refused(f'--loadcheck {page.as_uri()}', 'no checkpoint, a page perhaps'):
+        run('er', '--loadcheck', page.as_uri(), '--checkpoint_path', kept_in)
+    assert len(files_below(kept_in)) == 1                           # and what is no checkpoint is not kept
+
+
+def test_the_mode_of_files(run, parse, tmp_path):
+    run('er', '--savecheck', 'last', '--save_checkpoint_mode', 'safe', '--n_epochs', '0')
+    assert torch.load(*kept(tmp_path), weights_only=True)['args']['save_checkpoint_mode'] == 'safe'
+    with refused('--save_checkpoint_mode old_pickle', 'hold code', 'leave the flag out'):
+        parse('er', '--buffer_size', '3', '--savecheck', 'last', '--save_checkpoint_mode', 'old_pickle')
+    with refused('--save_checkpoint_mode', '--savecheck'):
+        parse('er', '--buffer_size', '3', '--save_checkpoint_mode', 'safe')
+
+
+def test_a_buffer_that_is_code_is_left_out_with_a_word(run, tmp_path, capsys):
+    run('er', '--savecheck', 'last', '--n_epochs', '0')
+    [path] = kept(tmp_path)
+    content = torch.load(path, weights_only=True) | dict(buffer=None, run=None)
+    torch.save(content, path)
+    capsys.readouterr()
+    model, _, _ = run('er', '--loadcheck', path, '--n_epochs', '0', folder='later')
+    assert 'old_pickle' in capsys.readouterr().err
+
+
+def test_a_file_of_before_names_the_backbone_as_it_was_named(run, tmp_path):
+    run('sgd', '--savecheck', 'last', '--n_epochs', '0', '--lr', '0.1')
+    [path] = kept(tmp_path)
+    content = torch.load(path, weights_only=True)
+    assert content['args']['backbone'] == 'resnet18-md'
+    content['args']['backbone'] = 'resnet18'
+    torch.save(content, path)
+    assert saved_models.saved_args(path)['backbone'] == 'resnet18-md'
+    _, _, row = run('sgd', '--loadcheck', path, '--inference_only', '1', folder='later')
+    assert row['backbone'] == 'resnet18-md'

@@ -1,0 +1,357 @@
+"""What a user of Mammoth types and writes means here what it means there: names of backbones, config files, own files."""
+import importlib
+import sys
+
+import pytest
+import yaml
+
+import backbone
+import datasets
+import main
+import models
+import utils.args
+from backbone import get_backbone, weights
+from tests.conftest import ROOT, python, refused, save_tiny
+from tests.models.conftest import few_digits  # noqa: F401
+from tests.scroll.conftest import tiny_net
+from utils import conf, plugins
+from utils.plugins import PluginFolder, backbone_name
+
+DERPP = '''
+default: {optim_wd: 0.125}
+seq-cifar100:
+    batch_size: 16
+    default: {optim_mom: 0.5}
+    500: {lr: 0.25, alpha: 0.375, beta: 0.75}
+    2000: {lr: 0.5}
+seq_cifar10:
+    lr: 0.0625
+    backbone: reduced-resnet18
+    num_filters: 6
+mine:
+    lr: 1
+    seq-cifar100: {500: {lr: 2, optim_nesterov: yes}}
+rules: [{when: {buffer_size: {max: 600}}, set: {lr: 3}}]
+'''
+METHOD = '''
+from models.utils.continual_model import ContinualModel
+from utils.args import ArgumentParser, add_rehearsal_args
+
+
+class Their(ContinualModel):
+    NAME = 'their'
+    COMPATIBILITY = ['class-il']
+
+    @staticmethod
+    def get_parser(parser) -> ArgumentParser:
+        add_rehearsal_args(parser)
+        parser.set_defaults(optim_mom=0.5, num_filters=5)
+        parser.add_argument('--strength', type=float, required=True, help='how strongly')
+        return parser
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        return 0
+'''
+DATA = '''
+from datasets.utils.continual_dataset import ContinualDataset
+
+
+class TheirData(ContinualDataset):
+    NAME = 'their-data'
+    SETTING = 'class-il'
+    N_CLASSES_PER_TASK, N_TASKS, SIZE = 2, 5, (8, 8)
+
+    def __init__(self, args, shade: float = 0.5):
+        super().__init__(args)
+'''
+NETS = '''
+from backbone import MammothBackbone, register_backbone
+from backbone.ResNetBlock import BasicBlock, ResNet
+
+
+@register_backbone('their-net')
+def their_net(num_classes: int, num_filters: int = 7, depth: int = 1):
+    return ResNet(BasicBlock, [depth], num_classes, num_filters)
+
+
+@register_backbone('resnet34')
+def resnet34(num_classes: int, num_filters: int = 9):
+    return ResNet(BasicBlock, [1, 1], num_classes, num_filters)
+'''
+ER = METHOD.replace("'their'", "'er'").replace('Their', 'TheirEr')
+
+
+@pytest.fixture
+def plugged(tmp_path, monkeypatch):
+    """plugged(models=text, ...): as if such a file were in that folder."""
+    conf.warn_once.cache_clear()
+    packages = dict(models=models, datasets=datasets, backbone=backbone)
+
+    def plug(**texts):
+        for name, text in texts.items():
+            package, folder = packages[name], tmp_path / name
+            folder.mkdir(exist_ok=True)
+            for path in (ROOT / name).glob('*.py'):
+                (folder / path.name).write_text(path.read_text())
+            (folder / 'their_file.py').write_text(text)
+            with monkeypatch.context() as patch:
+                patch.setattr(plugins, 'ROOT', tmp_path)
+                fresh = PluginFolder(name, package.PLUGINS.kind)
+                fresh.files()
+            monkeypatch.setattr(package.PLUGINS, 'registered', dict(package.PLUGINS.registered))
+            for part in ('_files', '_twice', '_replaced'):
+                monkeypatch.setattr(package.PLUGINS, part, getattr(fresh, part))
+            monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
+    yield plug
+    for name in packages:
+        sys.modules.pop(f'{name}.their_file', None)
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """config(path, text): a file below models/config or datasets/configs."""
+    conf.warn_once.cache_clear()
+    monkeypatch.setattr(utils.args, 'ROOT', tmp_path)
+
+    def write(path, text):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return write
+
+
+def arguments(*flags, model='sgd', dataset='seq-digits'):
+    return main.parse_args(['--model', model, '--dataset', dataset, *map(str, flags)])
+
+
+def derpp(*flags, dataset='seq-cifar100'):
+    return arguments('--beta', '0.5', '--alpha', '0.5', *flags, model='derpp', dataset=dataset)
+
+
+# -- names of backbones ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('name, width', [('resnet18', 64), ('reduced-resnet18', 20), ('Reduced_ResNet18', 20), ('resnet34', 64)])
+def test_a_backbone_that_is_asked_for_is_mammoths_and_starts_from_scratch(name, width):
+    args = arguments('--lr', '0.1', '--backbone', name)
+    assert (args.weights, args.num_filters) == ('none', width)
+    args.num_classes, args.num_filters = 10, 4
+    assert tuple(get_backbone(args).conv1.weight.shape) == (4, 3, 3, 3)
+
+
+def test_psi_is_the_default_where_no_backbone_is_asked_for(tiny_weights):
+    args = arguments('--lr', '0.1')
+    assert (args.backbone, args.weights) == ('resnet18-md', 'compact')
+    args = arguments('--lr', '0.1', '--weights', 'none')
+    assert (args.backbone, args.weights, args.width) == ('resnet18-md', 'none', 64)
+    args = arguments('--lr', '0.1', '--backbone', 'resnet18_md', '--weights', tiny_weights)
+    assert (args.backbone, args.weights, args.width) == ('resnet18-md', tiny_weights, 4)
+    with refused('--backbone resnet18:', 'resnet18-md', 'leave --weights out'):
+        arguments('--lr', '0.1', '--backbone', 'resnet18', '--weights', tiny_weights)
+
+
+@pytest.mark.usefixtures('few_digits')
+def test_summary_and_row_say_which_it_was(command_line, tiny_weights, tmp_path):
+    fixed = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--base_path', tmp_path]
+    for flags, line in ((['--weights', tiny_weights], f'backbone: resnet18-md, weights: {tiny_weights}'),
+                        (['--backbone', 'resnet18', '--num_filters', '2'],
+                         'backbone: resnet18, weights: none (as the backbone begins)')):
+        code, out, _ = command_line(*fixed, *flags)
+        assert code == 0 and f'  {line}\n' in out
+    [row] = [row for row in utils_rows(tmp_path) if row['backbone'] == 'resnet18']
+    assert (row['weights'], row['num_filters']) == ('none', '2')
+
+
+def utils_rows(base) -> list:
+    from utils.results import read_rows
+    return read_rows(base / 'results' / 'class-il' / 'seq-digits' / 'sgd' / 'mean_accs.csv')
+
+
+@pytest.mark.parametrize('name, options, today', [
+    ('resnet18', ['width'], 'resnet18-md'), ('resnet18', ['stem_padding'], 'resnet18-md'), ('resnet18', [], 'resnet18'),
+    ('resnet18', ['num_filters', 'width'], 'resnet18'), ('resnet18-cifar', ['num_filters'], 'resnet18'),
+    ('resnet12', ['width'], 'resnet12'), ('ResNet18_MD', [], 'resnet18-md')])
+def test_names_of_before_are_read(name, options, today):
+    assert backbone_name(name, options) == today
+
+
+def test_files_of_before_are_read(tmp_path):
+    """Weights that call Meta-Dataset's network `resnet18`, and Mammoth's `resnet18-cifar`."""
+    path = save_tiny(tmp_path / 'w.safetensors')
+    digest = weights.load(path).digest
+    about = weights.load(path)
+    weights.save(path, tiny_net(), 'resnet18', dict(width=4), 16, about.mean, about.std, about.info)
+    loaded = weights.load(path)
+    assert (loaded.backbone, loaded.options) == ('resnet18-md', dict(width=4)) and loaded.digest != digest
+    assert arguments('--lr', '0.1', '--weights', path).backbone == 'resnet18-md'
+    net = get_backbone(arguments('--lr', '0.1', '--backbone', 'resnet18_cifar', '--num_filters', '3', '--num_classes', '7'))
+    weights.save(path, net, 'resnet18-cifar', dict(num_filters=3), 16, about.mean, about.std, about.info)
+    assert (weights.load(path).backbone, weights.load(path).options) == ('resnet18', dict(num_filters=3))
+
+
+# -- config files ------------------------------------------------------------------------------------------------------
+
+def test_the_best_values_of_a_config_file_in_mammoths_form(config, capsys):
+    config('models/config/derpp.yaml', DERPP.replace('seq-cifar100:', 'seq_cifar100:', 1))
+    args = arguments('--buffer_size', '500', '--model_config', 'best', model='derpp', dataset='seq-cifar100')
+    assert (args.lr, args.alpha, args.beta, args.batch_size) == (0.25, 0.375, 0.75, 16)
+    assert (args.optim_wd, args.optim_mom) == (0.125, 0.5) and not capsys.readouterr().err
+    assert derpp('--buffer_size', '500', '--model_config', 'best', '--lr', '0.1').lr == 0.1
+
+
+@pytest.mark.parametrize('flags, dataset, line, lr', [
+    (['--buffer_size', '200', '--model_config', 'best'], 'seq-cifar100', ['buffer_size 200', '500, 2000'], None),
+    (['--buffer_size', '200', '--model_config', 'best'], 'seq-digits', ['no section for seq-digits', 'seq-cifar100'], None),
+    (['--buffer_size', '500'], 'seq-cifar100', ['seq-cifar100', '--model_config best'], None),
+    (['--buffer_size', '500', '--model_config', 'mine'], 'seq-digits', ['no section for seq-digits'], 1)])
+def test_what_of_a_config_file_cannot_be_used_is_said(config, capsys, flags, dataset, line, lr):
+    config('models/config/derpp.yaml', DERPP)
+    args = derpp(*flags, *([] if lr else ['--lr', '0.7']), dataset=dataset)
+    said = capsys.readouterr().err
+    assert said.count('\n') == 1 and 'models/config/derpp.yaml' in said and all(word in said for word in line)
+    assert (args.lr, args.optim_wd) == (lr or 0.7, 0.125)
+
+
+def test_sections_of_any_name_are_taken_by_it(config, capsys):
+    config('models/config/derpp.yaml', DERPP)
+    args = derpp('--buffer_size', '500', '--model_config', 'mine')
+    assert (args.lr, args.optim_nesterov, args.optim_wd) == (2, True, 0.125)
+    assert derpp('--buffer_size', '500', '--model_config', 'rules').lr == 3
+    with refused('--model_config other', 'derpp.yaml', 'default, best, base', 'mine', 'rules'):
+        derpp('--buffer_size', '500', '--model_config', 'other')
+    with refused('--model_config other', 'models/config'):
+        arguments('--lr', '1', '--model_config', 'other')
+    assert not capsys.readouterr().err
+    assert arguments('--lr', '1', '--model_config', 'best').lr == 1
+    assert 'no file for sgd' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('text, words', [
+    ('lr: 3', ['lr', 'default']), ('seq-cifar100: {small: {lr: 1}}', ['small', 'buffer size']),
+    ('seq-cifar100: {500: {speed: 1}}', ['speed', 'not a flag']), ('seq-cifar100: {500: [1]}', ['500']),
+    ('seq-cifar100: [{lr: 1}]', ['seq-cifar100'])])
+def test_a_config_file_of_another_form_is_refused(config, text, words):
+    config('models/config/derpp.yaml', text)
+    with refused('models/config/derpp.yaml', *words):
+        derpp('--buffer_size', '500', '--model_config', 'best')
+
+
+def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, capsys, tiny_weights):
+    config('models/config/derpp.yaml', DERPP)
+    args = derpp('--buffer_size', '200', '--model_config', 'best', dataset='seq-cifar10')
+    assert (args.backbone, args.weights, args.num_filters, args.lr) == ('reduced-resnet18', 'none', 6, 0.0625)
+    config('models/config/derpp.yaml', DERPP.replace('    num_filters: 6\n', ''))
+    args = derpp('--buffer_size', '200', '--model_config', 'best', '--weights', tiny_weights, dataset='seq-cifar10')
+    assert (args.backbone, args.weights) == ('resnet18-md', tiny_weights)
+    assert 'goes before backbone reduced-resnet18' in capsys.readouterr().err
+    args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet32', dataset='seq-cifar10')
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 16)
+
+
+def test_data_set_configs_are_found_however_their_folder_is_spelled(config, capsys):
+    config('datasets/configs/seq_digits/icarl.yaml', 'n_epochs: 3\nN_TASKS: 2\nlr_scheduler: None')
+    config('datasets/configs/seq-digits/plain.yaml', yaml.safe_dump(dict(SIZE=[8, 8], N_CLASSES=10, SETTING='class-il')))
+    assert datasets.get_dataset_config_names('seq-digits') == ['icarl', 'plain']
+    assert datasets.get_dataset_config_names('seq-cifar10') == []
+    args = arguments('--lr', '0.1', '--dataset_config', 'icarl')
+    assert (args.n_epochs, args.lr_scheduler) == (3, None) and datasets.get_dataset(args).N_TASKS == 2
+    assert datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'plain')).SIZE == (8, 8)     # what it is anyway
+    config('datasets/configs/seq-digits/plain.yaml', 'N_CLASSES: 11')
+    with refused('N_CLASSES', 'seq-digits'):
+        datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'plain'))
+    with refused('--dataset_config best', 'icarl, plain'):
+        arguments('--lr', '0.1', '--dataset_config', 'best')
+
+
+@pytest.mark.parametrize('text, words', [('weights: [1]', ['--weights', '[1]']), ('backbone: {a: 1}', ['--backbone']),
+                                         ('dataset_config: [1]', ['dataset_config'])])
+def test_a_config_file_with_values_of_another_kind_is_refused(config, text, words):
+    config('models/config/sgd.yaml', f'default: {{lr: 1, {text}}}')
+    with refused(*words):
+        arguments()
+
+
+def test_a_normalisation_that_psi_does_not_take_is_said(config, capsys, tiny_weights):
+    config('datasets/configs/seq-digits/icarl.yaml', 'STD: 1')
+    dataset = datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'icarl', '--weights', tiny_weights))
+    assert dataset.preprocessing.std == (0.5,) * 3 and 'STD' in capsys.readouterr().err
+
+
+def test_the_data_set_config_of_a_model_config_goes_first_and_says_so(config, capsys):
+    config('datasets/configs/seq-digits/small.yaml', 'n_epochs: 3')
+    config('datasets/configs/seq-digits/large.yaml', 'n_epochs: 4')
+    config('models/config/sgd.yaml', 'default: {lr: 1, dataset_config: small}')
+    assert arguments('--dataset_config', 'large').n_epochs == 3
+    assert 'large is not taken' in capsys.readouterr().err
+
+
+# -- files of the user's -----------------------------------------------------------------------------------------------
+
+def test_a_file_of_the_users_goes_before_one_of_ours(plugged, capsys):
+    plugged(backbone=NETS, models=ER)
+    net = get_backbone(arguments('--lr', '0.1', '--backbone', 'resnet34', '--num_classes', '10'))
+    assert net.feature_dim == 18                                        # of two stages, and 9 filters
+    assert 'backbone/their_file.py' in (said := capsys.readouterr().err) and 'backbone/resnet_cifar.py' in said
+    assert said.count('\n') == 1
+    assert models.get_model_class('er').__name__ == 'TheirEr' and 'models/er.py' in capsys.readouterr().err
+    assert arguments('--lr', '0.1', '--backbone', 'resnet18').num_filters == 64 and not capsys.readouterr().err
+
+
+def test_ours_that_is_imported_later_does_not_take_the_name_back(plugged, monkeypatch):
+    plugged(backbone=NETS)
+    theirs = backbone.get_backbone_class('resnet34')
+    monkeypatch.delitem(sys.modules, 'backbone.resnet_cifar')
+    importlib.import_module('backbone.resnet_cifar')                    # registers its own
+    assert backbone.get_backbone_class('resnet34') is theirs
+
+
+def test_two_files_of_the_users_that_declare_one_name_are_refused(plugged, tmp_path):
+    (tmp_path / 'models').mkdir()
+    (tmp_path / 'models' / 'another.py').write_text(ER)
+    plugged(models=ER)
+    with refused('--model er', 'models/another.py and models/their_file.py'):
+        models.get_model_class('er')
+
+
+def test_a_class_of_a_notebook_goes_before_a_file_of_ours(plugged, monkeypatch, capsys):
+    plugged(models='')
+    other = type('Er', (), dict(__module__='__main__'))
+    assert models.register_model('er')(other) is models.get_model_class('er') is other
+    assert 'models/er.py' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('package', plugins.SHIPPED)
+def test_every_file_of_ours_that_declares_a_name_is_known_as_ours(package):
+    listed = python('-c', 'import subprocess; print(subprocess.run(["git", "ls-files", '
+                    f'"{package}/*.py"], capture_output=True, text=True).stdout)', cwd=ROOT).stdout.split()
+    if not listed:
+        pytest.skip('not a git checkout')
+    kind = dict(models='model', datasets='dataset').get(package, package)
+    declaring = {path.removesuffix('.py').partition('/')[2] for path in listed if path.count('/') == 1
+                 and '/_' not in path and list(plugins._offers(ROOT / path, f'register_{kind}'))}
+    assert declaring == plugins.SHIPPED[package]
+
+
+def test_help_of_a_foreign_method_data_set_and_backbone_in_one_run(plugged, capsys):
+    plugged(models=METHOD, datasets=DATA, backbone=NETS)
+    with pytest.raises(SystemExit) as end:
+        arguments('--backbone', 'their_net', '--help', model='their', dataset='their_data')
+    out = capsys.readouterr().out
+    assert not end.value.code and not [f for f in ('--strength', '--shade', '--depth', '--buffer_size') if f not in out]
+    with pytest.raises(SystemExit):                                     # and on a data set of ours, which has psi
+        arguments('--backbone', 'their_net', '--help', model='their')
+    out = capsys.readouterr().out
+    assert '--depth' in out and '--n_splits' in out and 'default: 5' in out
+    args = arguments('--backbone', 'their-net', '--strength', '1', '--buffer_size', '3', '--lr', '1', model='their')
+    assert (args.num_filters, args.depth, args.optim_mom, args.weights) == (5, 1, 0.5, 'none')
+
+
+def test_the_classes_of_a_runs_arguments_and_all_by_name(plugged):
+    plugged(models=METHOD.replace('from utils.args', 'import not_there\nfrom utils.args'))
+    args = arguments('--lr', '1')
+    assert models.get_model_class(args) is models.get_model_class('sgd') is models.get_model_names()['sgd']
+    assert datasets.get_dataset_class(args) is datasets.get_dataset_names()['Seq_Digits']
+    names = models.get_model_names()
+    assert sorted(names) == list(names) and {'er', 'their'} < set(names) and 'no-such' not in names
+    assert 'not_there' in str(names['their']) and len(names) == len(dict(names))        # an error, where it is looked for
+    with pytest.raises(KeyError):
+        names['no-such']
+    assert issubclass(datasets.get_dataset_class(args), datasets.ContinualDataset)
