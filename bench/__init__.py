@@ -1,0 +1,92 @@
+"""The bench from a script or a notebook: data set, backbone, method from keyword arguments; a run; its row.
+
+    from bench import load_runner, train
+
+    model, dataset = load_runner('er', 'seq-digits', buffer_size=200, lr=0.03, backbone='reduced-resnet18')
+    row = train(model, dataset)
+    print(row['final_accuracy'], row['weights'], model.net)
+
+Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is wrong is a
+`utils.errors.UserError` of one line. Classes of a notebook are found once they are registered:
+
+    from bench import ContinualModel, register_model
+
+    @register_model('mine')
+    class Mine(ContinualModel):
+        COMPATIBILITY = ['class-il']
+
+        def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+            ...
+
+Importing this imports no torch: what is named in `_FROM` is imported when it is asked for.
+"""
+import importlib
+
+from main import initialize, parse_args
+from utils.errors import UserError
+
+_FROM = {           # name -> where it is; those that Mammoth has at the top of its package
+    name: module for module, names in {
+        'models': 'register_model get_model_names get_model_class ContinualModel',
+        'datasets': 'register_dataset get_dataset_names get_dataset_class get_dataset_config_names '
+                    'ContinualDataset',
+        'backbone': 'register_backbone get_backbone_names MammothBackbone ReturnTypes',
+        'utils.conf': 'base_path get_device', 'utils.buffer': 'Buffer', 'utils.args': 'add_rehearsal_args',
+        'datasets.utils': 'set_default_from_args', 'datasets.utils.continual_dataset': 'store_masked_loaders',
+    }.items() for name in names.split()}
+__all__ = ('load_runner', 'train', 'get_avail_args', *_FROM)       # noqa: PLE0604  a tuple of names
+
+
+def __getattr__(name: str):
+    if name in _FROM:
+        return getattr(importlib.import_module(_FROM[name]), name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
+    """(method, data set) of a run, ready for `train`; the backbone is the method's `net`.
+
+    Args:
+        model, dataset: names, as `--model` and `--dataset` take them.
+        args, flags: flag -> value; None is one that is not given, a list one with several words.
+
+    Raises:
+        UserError: what `main.py` would refuse.
+    """
+    flags = dict(model=model, dataset=dataset, **(args or {}), **flags)
+    method, data, _ = initialize(parse_args(_words(flags)))
+    return method, data
+
+
+def train(model, dataset, args=None) -> dict:
+    """Run the whole stream: the results row, which is also written unless `disable_log` is set.
+
+    Args:
+        args: of the run; by default those of `load_runner`.
+    """
+    from utils.training import train as run
+    if dataset.c_task >= 0:
+        raise UserError('this stream has begun already: make a new one with load_runner')
+    return run(model, dataset, dataset.args if args is None else args)
+
+
+def get_avail_args(dataset: str, model: str, **flags) -> tuple:
+    """(required, optional) flags of such a run: name -> dict of `default`, `choices`, `help`."""
+    parser = parse_args(_words(dict(model=model, dataset=dataset, **flags)), return_parser_only=True)
+    required, optional = {}, {}
+    for action in parser._actions:
+        if action.dest not in ('help', 'model', 'dataset'):
+            kind = required if action.required else optional
+            about = dict(default=parser.get_default(action.dest), choices=action.choices, help=action.help)
+            kind.setdefault(action.dest, about)
+    return required, optional
+
+
+def _words(flags: dict) -> list:
+    """{'lr': 0.1, 'drop_last': True} -> ['--lr', '0.1', '--drop_last', '1']."""
+    words = []
+    for name, value in flags.items():
+        if value is not None:
+            values = value if isinstance(value, (list, tuple)) else [value]
+            words += [f'--{name}', *(str(int(v) if isinstance(v, bool) else v) for v in values)]
+    return words
