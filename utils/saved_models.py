@@ -25,7 +25,7 @@ _OF_THE_RUN = {     # arguments that say how a run goes, not what it is: another
     'checkpoint_path', 'checkpoint_every', 'resume', 'save_after_interrupt', 'base_path', 'results_path',
     'device', 'num_workers', 'num_threads', 'non_verbose', 'raw_accuracies', 'disable_log', 'notes', 'inference_only',
     'debug_mode', 'distributed', 'tensorboard', 'nowand', 'wandb_name', 'wandb_entity', 'wandb_project',
-    'class_order', 'model_config'}
+    'num_classes', 'class_order', 'model_config'}
 
 
 def check_writable(args, model) -> None:
@@ -170,7 +170,7 @@ def _named(path):
 def _check(args, saved: dict) -> None:
     """UserError if the file's run was another one."""
     for name in ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'joint', 'permute_classes', 'custom_class_order',
-                 'custom_task_order', 'buffer_size', 'validation', 'input_size', 'seed'):
+                 'custom_task_order', 'buffer_size', 'validation', 'input_size', 'num_classes', 'seed'):
         here = to_parsable_obj(getattr(args, name, None))
         if name in saved and here != saved[name]:
             raise UserError(f'--loadcheck {args.loadcheck}: its run had --{name} {saved[name]}, this one has {here}')

@@ -331,6 +331,14 @@ def test_a_file_at_an_address(run, tmp_path, tmp_path_factory):
     assert len(files_below(kept_in)) == 1                           # and what is no checkpoint is not kept
 
 
+def test_a_network_with_more_outputs_goes_on_with_as_many(run, tmp_path):
+    run('sgd', '--savecheck', 'task', '--n_epochs', '0', '--lr', '0.1', '--num_classes', '12')
+    with refused('--num_classes 12', 'this one has 10'):
+        run('sgd', '--loadcheck', kept(tmp_path)[0], '--start_from', '1')
+    _, _, row = run('sgd', '--loadcheck', kept(tmp_path)[0], '--start_from', '1', '--num_classes', '12')
+    assert row['num_classes'] == 12
+
+
 def test_the_mode_of_files(run, parse, tmp_path):
     run('er', '--savecheck', 'last', '--save_checkpoint_mode', 'safe', '--n_epochs', '0')
     assert torch.load(*kept(tmp_path), weights_only=True)['args']['save_checkpoint_mode'] == 'safe'
