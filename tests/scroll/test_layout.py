@@ -33,7 +33,7 @@ def steps(net, x):
         torch.nn.functional.cross_entropy(net.train()(x), y).backward()
 
 for width in (3, 4, 7, 8):
-    net = make_net('resnet18', 3, dict(width=width))                    # as pretrain.py trains it
+    net = make_net('resnet18-md', 3, dict(width=width))                # as pretrain.py trains it
     steps(net, x.contiguous(memory_format=layout_for(net)))
     net = tiny_net(width=width)                                         # as methods train it
     model = torch.nn.ModuleList([net])
