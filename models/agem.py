@@ -1,4 +1,4 @@
-"""Averaged GEM: a step may not raise the loss on a random minibatch of the memory, to first order.
+"""Averaged GEM: a step may not raise the loss on a random minibatch of past tasks' memory, to first order.
 
     python main.py --model agem --dataset seq-cifar10 --buffer_size 500
 """
@@ -17,10 +17,11 @@ def project(gradient: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 
 
 class Agem(ReplayModel):
-    """A-GEM (Chaudhry et al. 2019, equation 11).
+    """A-GEM (Chaudhry et al. 2019, equations 10 and 11).
 
-    The memory is a reservoir of the stream, so streams without tasks will do. (Mammoth's gains one training batch a task,
-    whatever |M| is.)
+    The memory is a reservoir of the stream. The reference gradient is of samples of past tasks, so the first task is
+    learned as by SGD; on a stream without tasks it is of samples of all earlier batches. (Mammoth's memory gains one
+    training batch a task, whatever |M| is.)
     """
     NAME = 'agem'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
@@ -29,12 +30,19 @@ class Agem(ReplayModel):
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         loss.backward()
-        if not self.buffer.is_empty():
+        replayed, replayed_labels = self.past_samples()
+        if len(replayed):
             gradient = read_gradients(self.net)
-            replayed, replayed_labels = self.replay()
             self.opt.zero_grad()
             self.loss(self.net(replayed), replayed_labels).backward()
             write_gradients(self.net, project(gradient, read_gradients(self.net)))
         self.opt.step()
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        tasks = torch.full_like(labels, self.current_task)
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=tasks)
         return loss
+
+    def past_samples(self) -> tuple:
+        """(inputs, labels) of random samples of past tasks (without tasks: of earlier batches), if there are any."""
+        if self.buffer.is_empty():
+            return (), ()
+        return self.replay(mask_task_out=None if self.task_free else self.current_task)[:2]

@@ -150,6 +150,8 @@ class Buffer:
         elif mask_task_out is None:
             rows = torch.from_numpy(self.draw(size))
         else:
+            if not hasattr(self, 'task_labels') and cpt is None:
+                raise UserError("the buffer's samples do not say which task they are of: start with an empty buffer")
             tasks = self.task_labels if hasattr(self, 'task_labels') else _tasks(self.labels, cpt)
             rows = torch.from_numpy(self.draw(size, tasks[:len(self)] != mask_task_out))
         out = self.get_data_by_index(rows, transform, device)

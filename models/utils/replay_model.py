@@ -30,7 +30,7 @@ class ReplayModel(ContinualModel):
     @property
     def task_free(self) -> bool:
         """Whether replay heeds no tasks: `--task_free 1`, for methods with that flag, or a stream that has none."""
-        return self.args.task_free or getattr(self, 'SETTING', None) == 'general-continual'
+        return getattr(self.args, 'task_free', False) or getattr(self, 'SETTING', None) == 'general-continual'
 
     def replay(self, size=None, **options) -> tuple:
         """Up to `size` (default: `--minibatch_size`) random samples of the buffer, freshly augmented: (inputs, labels, ...)."""

@@ -56,8 +56,7 @@ def test_a_step_follows_the_projected_gradient(parse, monkeypatch):
     first, second = dataset.task_classes(0)[:2]
     inputs, plain = inputs[labels == first], plain[labels == first]
     labels = torch.full((len(inputs),), int(first))
-    monkeypatch.setattr(model, 'replay', lambda: (inputs, torch.full_like(labels, int(second))))
-    model.buffer.add_data(examples=plain, labels=labels)
+    monkeypatch.setattr(model, 'past_samples', lambda: (inputs, torch.full_like(labels, int(second))))
     with torch.no_grad():
         model.net.classifier.bias[[first, second]] += 5                     # it hesitates between these two
     twin = copy.deepcopy(model.net)
@@ -74,17 +73,57 @@ def test_a_step_follows_the_projected_gradient(parse, monkeypatch):
     assert torch.allclose(step, expected, atol=1e-3 * float(expected.abs().max()))
 
 
-def test_samples_enter_the_reservoir_after_the_step_that_learns_them(parse, monkeypatch):
-    model, dataset, _ = start(parse)
-    loader, _ = dataset.get_data_loaders()
-    loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, 'cpu')
-    model.meta_begin_task(dataset)
-    drawn = []
-    replay = model.replay
-    monkeypatch.setattr(model, 'replay', lambda: drawn.append(model.buffer.num_seen_examples) or replay())
-    for batch in list(loader)[:3]:
-        model.meta_observe(*batch)
-    assert drawn == [64, 128] and model.buffer.num_seen_examples == 192 and model.buffer.examples.dtype == torch.uint8
+def watched(model, monkeypatch) -> list:
+    """A list that gets, for each step, (samples offered to the buffer so far, labels of the reference gradient's samples)."""
+    seen, past_samples = [], model.past_samples
+
+    def watching():
+        inputs, labels = past_samples()
+        seen.append((model.buffer.num_seen_examples, [int(y) for y in labels]))
+        return inputs, labels
+    monkeypatch.setattr(model, 'past_samples', watching)
+    return seen
+
+
+@pytest.mark.parametrize('order', ['label', '9-8-7-6-5-4-3-2-1-0'])
+def test_the_reference_gradient_is_of_past_tasks(parse, monkeypatch, order):
+    """None in the first task, then as many samples as are asked for, none of them of the current task, whatever is kept of it."""
+    model, dataset, args = main.initialize(parse('agem', schedule=f'split:3,order={order}', n_epochs=2, batch_size=64,
+                                                 buffer_size=200, minibatch_size=20))
+    seen = watched(model, monkeypatch)
+    train(model, dataset, args)
+    offered = [len(dataset.schedule.task(t)[0]) * 2 for t in range(3)]                              # two passes
+    ends, past = [offered[0], offered[0] + offered[1]], set()
+    for t, (first, last) in enumerate(zip([0, *ends], [*ends, sum(offered)])):
+        in_task = [labels for count, labels in seen if first <= count < last]
+        drawn = {y for labels in in_task for y in labels}
+        assert all(len(labels) == (20 if t else 0) for labels in in_task) and in_task
+        assert drawn == past
+        past |= set(dataset.task_classes(t).tolist())
+
+
+def test_the_first_task_is_learned_as_by_sgd(parse):
+    """The same weights, bit by bit."""
+    after = []
+    for method in ('agem', 'sgd'):
+        flags = dict(buffer_size=9) if method == 'agem' else {}
+        model, dataset, args = main.initialize(parse(method, '--n_splits', 1, '--n_epochs', 2, batch_size=64, **flags))
+        train(model, dataset, args)
+        after.append(model.net.get_params())
+    assert torch.equal(*after)
+
+
+def test_without_tasks_it_is_of_all_that_came_before_the_batch(parse, monkeypatch):
+    model, dataset, args = main.initialize(parse('agem', '--schedule', 'gaussian:sigma=1,batch=64', batch_size=64,
+                                                 buffer_size=2000, minibatch_size=2000))
+    seen, coming = watched(model, monkeypatch), []
+    observe = model.observe
+    monkeypatch.setattr(model, 'observe', lambda inputs, labels, *more: coming.append(labels) or observe(inputs, labels, *more))
+    train(model, dataset, args)
+    for i, (count, labels) in enumerate(seen):
+        before = torch.cat([*coming[:i], torch.zeros(0, dtype=torch.int64)])
+        assert count == len(before) and sorted(labels) == sorted(before.tolist())
+    assert len(seen) > 2 and model.buffer.examples.dtype == torch.uint8
 
 
 @pytest.mark.parametrize('stream', ['split:3', 'gaussian:sigma=1,batch=64'])

@@ -102,6 +102,8 @@ def test_what_comes_out():
     assert buffer.get_all_data()[1].tolist() == list(range(6)) and buffer.get_data_by_index([3])[1].tolist() == [3]
     del buffer.task_labels
     assert set(buffer.get_data(6, mask_task_out=1, cpt=3)[1].tolist()) == {0, 1, 2}
+    with refused('which task', 'empty buffer'):
+        buffer.get_data(6, mask_task_out=1)
 
 
 def test_a_balanced_draw_has_as_many_of_each_class():
