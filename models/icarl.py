@@ -24,8 +24,9 @@ def incremental_targets(labels: torch.Tensor, old_logits, old: torch.Tensor) -> 
 class Icarl(ReplayModel):
     """iCaRL (Rebuffi et al. 2017). Training data of a task: its own and the exemplars.
 
-    Loss: binary cross-entropy, mean over samples and classes, + opt_wd * |theta|^2. Exemplars are herded on unit-length features,
-    in equal numbers for each class. Their means also see the mirrored images, where the data set is augmented with such.
+    Loss: binary cross-entropy, mean over samples and the classes seen (the paper sums over these; the rates, as Mammoth's,
+    go with the mean), + opt_wd * |theta|^2. Exemplars are herded on unit-length features, in equal numbers for each class.
+    Their means also see the mirrored images, where the data set is augmented with such.
     """
     NAME = 'icarl'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -40,9 +41,11 @@ class Icarl(ReplayModel):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
-        self.old_net = self.class_means = None
+        self.seen, self.old_net, self.class_means = self.old.clone(), None, None
 
     def begin_task(self, dataset):
+        self.old, self.seen = self.seen, self.seen.clone()
+        self.seen[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
         icarl_replay(self, dataset)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
@@ -51,7 +54,7 @@ class Icarl(ReplayModel):
         with torch.no_grad():
             old_logits = None if self.old_net is None else self.old_net(inputs)
         targets = incremental_targets(labels, old_logits, self.old)
-        loss = F.binary_cross_entropy_with_logits(self.net(inputs), targets)
+        loss = F.binary_cross_entropy_with_logits(self.net(inputs)[:, self.seen], targets[:, self.seen])
         loss = loss + self.args.opt_wd * sum((p ** 2).sum() for p in self.net.parameters())
         loss.backward()
         self.opt.step()
@@ -59,7 +62,6 @@ class Icarl(ReplayModel):
 
     def end_task(self, dataset):
         fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True, normalize_features=True)
-        self.old[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
         self.old_net, self.class_means = frozen_copy(self.net), None
 
     def compute_class_means(self) -> torch.Tensor:

@@ -61,7 +61,7 @@ def test_targets_by_hand():
 def test_a_student_that_is_its_teacher_learns_nothing_about_old_classes(parse):
     """All classes old: the gradient of the loss is that of the weight decay alone, 2 opt_wd theta."""
     model, _, _ = start(parse, '--opt_wd', '0.5')
-    model.old[:] = True
+    model.old[:] = model.seen[:] = True
     model.net.eval()
     model.old_net = frozen_copy(model.net)
     model.opt = SimpleNamespace(zero_grad=model.net.zero_grad, step=lambda: None)
@@ -74,13 +74,26 @@ def test_a_student_that_is_its_teacher_learns_nothing_about_old_classes(parse):
         assert torch.allclose(p.grad, p, atol=1e-6)
 
 
-def test_the_loss_is_a_mean_over_samples_and_classes(parse):
-    model, _, _ = start(parse, '--opt_wd', '0')
-    model.net.eval()
-    inputs, labels = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)), torch.tensor([1, 9, 3, 3])
+@pytest.mark.parametrize('tasks', [0, 1, 2])
+def test_the_loss_is_a_mean_over_samples_and_the_classes_seen(parse, tasks):
+    """The old network's answers for old classes, one-hot for this task's; classes to come are not pushed down."""
+    model, dataset = after(tasks, parse, '--opt_wd', '0')
+    dataset.get_data_loaders()
+    model.meta_begin_task(dataset)
+    model.opt = SimpleNamespace(zero_grad=model.net.zero_grad, step=lambda: None)
+    with torch.no_grad():
+        model.net.classifier.weight.mul_(-1)                                        # not its teacher any more
+    inputs, labels, plain = next(iter(dataset.train_loader))
+    old = [int(c) for t in range(tasks) for c in dataset.task_classes(t)]
+    seen = old + [int(c) for c in dataset.task_classes(tasks)]
     p = model.net(inputs).sigmoid().detach().double().numpy()
-    expected = -np.mean([np.log(p[i, k] if k == y else 1 - p[i, k]) for i, y in enumerate(labels) for k in range(10)])
-    assert model.observe(inputs, labels, None).item() == pytest.approx(expected, rel=1e-5)
+    target = np.eye(10)[labels.numpy()]
+    if old:
+        target[:, old] = model.old_net(inputs).sigmoid().double().numpy()[:, old]
+    entries = -(target * np.log(p) + (1 - target) * np.log(1 - p))
+    assert model.meta_observe(inputs, labels, plain).item() == pytest.approx(entries[:, seen].mean(), rel=1e-5)
+    moved = model.net.classifier.weight.grad.any(dim=1).numpy()
+    assert moved[seen].all() and not np.delete(moved, seen).any()
 
 
 def test_shrinking_keeps_the_first_exemplars(parse):
