@@ -4,6 +4,7 @@
 """
 import numpy as np
 import torch
+from torch.autograd.functional import hessian, jacobian
 
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from models.utils.replay_model import ReplayModel
@@ -12,6 +13,8 @@ from utils import binary_to_boolean_type
 from utils.args import real, whole
 from utils.buffer import fill_buffer, icarl_replay, logits_of
 from utils.errors import UserError
+
+_PENALTY = 1e-6         # of stage 2: moves a beta of -12 by less than .01
 
 
 def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -23,20 +26,36 @@ def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) ->
     return torch.where(newest, bias[0] * logits + bias[1], logits)
 
 
-def fit_bias(logits, labels, newest, seen, epochs: int, batch_size: int, generator) -> torch.Tensor:
-    """(alpha, beta) by Adam (rate 1e-3) on cross-entropy over the seen classes.
+def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
+    """argmin over (alpha, beta) of the cross-entropy over the seen classes, by Newton's method.
+
+    It is convex, since logits are affine in alpha and beta. Where some (alpha, beta) tells all samples apart it has no optimum
+    but at infinity: hence 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
 
     Args:
         logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,).
+        iterations: passes over the samples, at most; about ten are needed. 0 leaves (1, 0).
+
+    Returns:
+        float64 (2,), on the CPU.
     """
-    bias = torch.tensor([1.0, 0.0], device=logits.device, requires_grad=True)
-    opt = torch.optim.Adam([bias], lr=1e-3)
-    for _ in range(epochs):
-        for rows in torch.randperm(len(labels), generator=generator).to(logits.device).split(batch_size):
-            opt.zero_grad()
-            masked_cross_entropy(corrected(logits[rows], newest, bias), labels[rows], seen).backward()
-            opt.step()
-    return bias.detach()
+    logits, labels, newest, seen = logits.cpu().double(), labels.cpu(), newest.cpu(), seen.cpu()
+    identity = torch.tensor([1.0, 0.0], dtype=torch.float64)
+
+    def loss(bias):
+        penalty = _PENALTY / 2 * ((bias - identity) ** 2).sum()
+        return masked_cross_entropy(corrected(logits, newest, bias), labels, seen) + penalty
+    bias = identity
+    for _ in range(iterations):
+        now, gradient = loss(bias), jacobian(loss, bias)
+        step = torch.linalg.solve(hessian(loss, bias), gradient)
+        gain = gradient @ step                          # a parabola would sink by half of it
+        if not gain > 1e-15:
+            break
+        while loss(bias - step) > now - gain / 4:       # too far
+            step, gain = step / 2, gain / 2
+        bias = bias - step
+    return bias
 
 
 def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
@@ -52,8 +71,9 @@ class Bic(ReplayModel):
     """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held out.
 
     Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen; lambda is
-    n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; no factor T^2. Stage 2, network frozen: (alpha, beta) on the
-    held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in equal numbers for each class.
+    n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; no factor T^2. Stage 2, network frozen: the (alpha, beta) that
+    are best for the held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in equal
+    numbers for each class.
     """
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -63,7 +83,8 @@ class Bic(ReplayModel):
     @staticmethod
     def get_parser(parser):
         flag = ReplayModel.get_parser(parser).add_argument
-        flag('--bic_epochs', type=whole(0), default=250, help='passes over the held-out samples')
+        flag('--bic_epochs', type=whole(0), default=250,
+             help='passes over the held-out samples, at most; stage 2 ends at its optimum, after about ten')
         flag('--temp', type=real(positive=True), default=2.0, help='temperature of distillation')
         flag('--valset_split', type=real(positive=True), default=0.1, help='share of exemplars held out, at least one a class')
         flag('--wd_reg', type=real(0), default=0.0, help='weight of |theta|^2 in the loss of stage 1')
@@ -140,9 +161,8 @@ class Bic(ReplayModel):
     def correct(self) -> None:
         """Stage 2."""
         images, labels = (torch.as_tensor(x) for x in self.held_out)
-        logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device).to(self.device)
-        self.bias = fit_bias(logits, labels.to(self.device), self.newest, self.seen, self.args.bic_epochs, self.args.batch_size,
-                             self.random)
+        logits = logits_of(self.net, images, getattr(self, 'normalization_transform', None), self.device)
+        self.bias = fit_bias(logits, labels, self.newest, self.seen, self.args.bic_epochs).to(self.bias)
         self.held_out = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

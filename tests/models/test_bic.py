@@ -4,12 +4,14 @@ import copy
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import main
 from models.bic import corrected, fit_bias, some_of_each
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
-from tests.conftest import refused
+from tests.conftest import quick, refused
 from utils.training import train
 
 NEWEST = torch.tensor([False, True, False, True, False])
@@ -58,9 +60,49 @@ def test_stage_two_undoes_a_planted_affine_map():
     logits = 2 * torch.randn(6000, 5, generator=random)
     labels = torch.multinomial(logits.masked_fill(~SEEN, -torch.inf).softmax(1), 1, generator=random)[:, 0]
     inflated = torch.where(NEWEST, 1.25 * logits + 0.3, logits)
-    fitted = fit_bias(inflated, labels, NEWEST, SEEN, epochs=150, batch_size=1000, generator=random)
-    assert torch.allclose(fitted.double(), best_bias(inflated, labels), atol=0.01)
+    fitted = fit_bias(inflated, labels, NEWEST, SEEN, 250)
+    assert torch.allclose(fitted, best_bias(inflated, labels), atol=1e-3)
     assert fitted.tolist() == pytest.approx([1 / 1.25, -0.3 / 1.25], abs=0.08)
+
+
+@pytest.mark.parametrize('shift', [4, -4, 12])
+def test_stage_two_finds_a_large_shift(shift):
+    """At the optimum: 250 passes of small steps would be far from it; about ten passes of Newton's method are not."""
+    random = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(3000, 5, generator=random)
+    labels = torch.multinomial(logits.masked_fill(~SEEN, -torch.inf).softmax(1), 1, generator=random)[:, 0]
+    shifted = torch.where(NEWEST, logits + shift, logits)
+    fitted = fit_bias(shifted, labels, NEWEST, SEEN, 250)
+    assert torch.allclose(fitted, best_bias(shifted, labels), atol=0.01)
+    assert fitted[1].item() == pytest.approx(-shift * fitted[0].item(), abs=0.15)
+    assert torch.allclose(fit_bias(shifted, labels, NEWEST, SEEN, 15), fitted, atol=1e-6)
+    assert fit_bias(shifted, labels, NEWEST, SEEN, 0).tolist() == [1, 0]
+
+
+@quick
+@given(seed=st.integers(0, 2 ** 20), count=st.integers(1, 30), scale=st.floats(-2, 2))
+def test_stage_two_ends_at_an_optimum_that_is_finite(seed, count, scale):
+    """Samples that can be told apart without a mistake, too: the gradient of cross-entropy and penalty vanishes, by differences."""
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randn(count, 5, generator=random) * 10 ** scale
+    labels = torch.randint(4, (count,), generator=random)
+    fitted = fit_bias(logits, labels, NEWEST, SEEN, 250)
+    assert torch.isfinite(fitted).all()
+
+    def loss(bias):
+        hard = masked_cross_entropy(corrected(logits.double(), NEWEST, bias), labels, SEEN)
+        return float(hard + 1e-6 / 2 * ((bias - torch.tensor([1.0, 0.0])) ** 2).sum())
+    for direction in torch.eye(2, dtype=torch.float64):
+        for size in (1e-3, -1e-3):
+            assert loss(fitted + size * direction) >= loss(fitted) - 1e-12
+
+
+@pytest.mark.parametrize('newest_are_right', [True, False])
+def test_stage_two_of_samples_of_one_kind_only(newest_are_right):
+    """Cross-entropy has no optimum then: beta alone could go on for ever."""
+    labels = torch.full((6,), 1 if newest_are_right else 0)
+    alpha, beta = fit_bias(torch.ones(6, 5), labels, NEWEST, SEEN, 250).tolist()
+    assert 3 < (beta if newest_are_right else -beta) < 20 and abs(alpha) < 20
 
 
 def test_logits_of_classes_to_come_have_no_say_in_the_fit():
@@ -68,8 +110,8 @@ def test_logits_of_classes_to_come_have_no_say_in_the_fit():
     logits, labels = torch.randn(40, 5, generator=random), torch.arange(40) % 4
     poisoned = logits.clone()
     poisoned[:, ~SEEN] = 1e6
-    fits = [fit_bias(x, labels, NEWEST, SEEN, 20, 16, torch.Generator().manual_seed(1)) for x in (logits, poisoned)]
-    assert torch.equal(*fits) and not torch.equal(fits[0], torch.tensor([1.0, 0.0]))
+    fits = [fit_bias(x, labels, NEWEST, SEEN, 250) for x in (logits, poisoned)]
+    assert torch.equal(*fits) and fits[0].tolist() != [1, 0]
 
 
 def test_a_student_that_is_its_teacher_has_the_entropy_of_the_softened_teacher():
