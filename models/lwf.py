@@ -14,8 +14,8 @@ from utils.evaluate import eval_mode
 class Lwf(ContinualModel):
     """LwF (Li and Hoiem 2016): cross-entropy over the classes seen + alpha * distillation over the old ones.
 
-    When a task begins, the head's new rows are warmed up on frozen features; then the logits of all its un-augmented images
-    are recorded, and come along with the batches.
+    When a task begins, the head's new rows are warmed up by cross-entropy over the new classes, on frozen features; then
+    the logits of all its un-augmented images are recorded, and come along with the batches.
     """
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -44,8 +44,8 @@ class Lwf(ContinualModel):
             train.add_extra_return_field('logits', logits_of(self.net, examples, transform, self.device))
 
     def warm_up(self, dataset) -> None:
-        """Train the head's rows of the new classes alone, features in eval mode, for `--n_epochs`."""
-        new, head = (self.seen & ~self.old)[:, None], self.net.classifier
+        """Train the head's rows of the new classes for `--n_epochs`, features in eval mode; others get no gradient."""
+        new, head = self.seen & ~self.old, self.net.classifier
         opt = torch.optim.SGD(head.parameters(), lr=self.args.lr)
         with eval_mode(self.net):
             for _ in range(self.args.n_epochs):
@@ -56,9 +56,7 @@ class Lwf(ContinualModel):
                     with torch.no_grad():
                         features = self.net(inputs.to(self.device), returnt='features')
                     opt.zero_grad()
-                    masked_cross_entropy(head(features), labels.to(self.device), self.seen).backward()
-                    for p in head.parameters():
-                        p.grad *= new if p.dim() == 2 else new[:, 0]
+                    masked_cross_entropy(head(features), labels.to(self.device), new).backward()
                     opt.step()
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):

@@ -1,5 +1,6 @@
 """LwF: distillation at a temperature, the warm-up of new rows of the head, and recorded logits that stay with their images."""
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,8 +67,24 @@ def test_the_warm_up_moves_the_heads_new_rows_and_nothing_else(parse):
             assert same.all()
 
 
+def test_the_warm_up_is_over_the_new_classes(parse):
+    """A step by hand; old classes, whose logits lie far above the new ones', take no part in the softmax."""
+    model, dataset, _ = in_second_task(parse, '--lr', '0.003')
+    with torch.no_grad():
+        model.net.classifier.bias[dataset.task_classes(0)] += 20
+    before = copy.deepcopy(model.net).eval()
+    inputs, labels, *_ = next(iter(dataset.train_loader))
+    model.warm_up(SimpleNamespace(train_loader=[(inputs, labels)]))
+    new = np.sort(dataset.task_classes(1))
+    features, logits = (before(inputs, returnt=what).detach().double().numpy() for what in ('features', 'out'))
+    error = softmax(logits[:, new]) - (labels.numpy()[:, None] == new)
+    moved = (model.net.classifier.weight - before.classifier.weight).detach().numpy()
+    assert np.allclose(moved[new], -0.003 * error.T @ features / len(labels), atol=1e-6)
+    assert not np.delete(moved, new, axis=0).any()
+
+
 def test_the_warm_up_lowers_the_loss_and_leaves_modes_alone(parse):
-    model, dataset, _ = start(parse, '--n_epochs', '8')
+    model, dataset, _ = start(parse, '--n_epochs', '30')
     dataset.get_data_loaders()
     model.meta_begin_task(dataset)
     model.meta_end_task(dataset)
@@ -80,8 +97,8 @@ def test_the_warm_up_lowers_the_loss_and_leaves_modes_alone(parse):
     assert [module.training for module in model.net.modules()] == modes
     train_set = dataset.train_loader.dataset
     x = model.normalization_transform(train_set.raw(slice(None)))
-    seen = torch.nonzero(model.seen)[:, 0]
-    losses = [F.cross_entropy(net(x)[:, seen], torch.searchsorted(seen, train_set.targets)).item()
+    new = torch.from_numpy(np.sort(dataset.task_classes(1)))
+    losses = [F.cross_entropy(net(x)[:, new], torch.searchsorted(new, train_set.targets)).item()
               for net in (before, copy.deepcopy(model.net).eval())]
     assert losses[1] < 0.9 * losses[0]
 
