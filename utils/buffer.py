@@ -19,6 +19,7 @@ from utils.errors import UserError
 from utils.evaluate import eval_mode
 from utils.sample_selection import make_selection
 
+_AT_ONCE = 256          # images that pass the network together
 ATTRIBUTES = ('examples', 'labels', 'logits', 'task_labels', 'true_labels', 'attention_maps')
 
 
@@ -261,9 +262,9 @@ def logits_of(net, examples: torch.Tensor, transform, device) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _outputs(net, examples, transform, device, what: str, batch_size: int = 256) -> torch.Tensor:
+def _outputs(net, examples, transform, device, what: str) -> torch.Tensor:
     with eval_mode(net):
-        parts = (apply_transform(part.to(device), transform) for part in examples.split(batch_size))
+        parts = (apply_transform(part.to(device), transform) for part in examples.split(_AT_ONCE))
         return torch.cat([net(part, returnt=what).cpu() for part in parts])
 
 
@@ -291,11 +292,14 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     shares = dict(zip(of_class, counts if buffer.buffer_size < 0 else quotas(counts, buffer.buffer_size)))
     buffer.keep(np.concatenate([np.zeros(0, np.int64), *(rows[:shares[c]] for c, rows in of_class.items() if c not in new)]))
     transform = dataset.get_normalization_transform()
+    if use_herding and any(shares[c] for c in new):             # of all classes together: of a thousand, each may be small
+        rows = torch.from_numpy(np.concatenate([of_class[c] for c in new]))
+        parts = [features_of(net, examples[part], transform, net.device) for part in rows.split(_AT_ONCE)]
+        features = dict(zip(new, torch.cat(parts).split([len(of_class[c]) for c in new])))
     for c in new:
         chosen = buffer.generator.permutation(of_class[c])[:shares[c]]
         if use_herding and len(chosen):
-            features = features_of(net, examples[of_class[c]], transform, net.device)
-            chosen = of_class[c][_herd(features, shares[c], normalize_features)]
+            chosen = of_class[c][_herd(features[c], shares[c], normalize_features)]
         given = dict(examples=examples[chosen], labels=torch.from_numpy(labels[chosen]),
                      task_labels=torch.full((len(chosen),), t_idx))
         if 'logits' in wanted:

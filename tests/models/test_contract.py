@@ -10,6 +10,7 @@ import torch
 import main
 import models
 from backbone import get_backbone, weights
+from datasets.utils import readers
 from scroll.embedding import state_digest
 from tests.conftest import refused
 from utils.model_state import load_model_state, model_state
@@ -117,6 +118,49 @@ def test_each_method_runs_on_class_splits(start, method, stream):
     assert model.current_task == dataset.N_TASKS and kept(model) <= BUFFER
     logits = predictions(model, dataset)
     assert logits.shape == (40, 10) and not torch.isnan(logits).any()
+
+
+DOWN = '-'.join(map(str, reversed(range(10))))
+DRAWS_BY_LABEL = {'ens': 'weights of class after class', 'gdumb': 'a batch is drawn from rows sorted by label',
+                  **dict.fromkeys(('bic', 'gem', 'icarl'), 'memory of class after class')}
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_the_first_task_may_have_the_highest_labels(start, method):
+    """Labels that go down as classes come, in unequal tasks, do as well as labels that go up: only names have changed.
+
+    The same images come in the same order, the head begins with the same rows; up to rounding, so do the logits. Methods whose
+    random numbers are spent on one label after the other have other ones then, and just have to run.
+    """
+    memory = ['--buffer_size', '20'] if '--buffer_size' in known_flags(method) else []
+    rate = [] if method in ('gdumb', 'scroll', 'ens') else ['--lr', '1e-4']         # large steps would magnify the rounding
+
+    def logits(*flags, turn=False):
+        model, dataset, args = start(method, '--batch_size', '12', *memory, *rate, *flags)
+        if turn and hasattr(model.net, 'classifier'):
+            with torch.no_grad():
+                for p in model.net.classifier.parameters():
+                    p.copy_(p.flip(0))
+        train(model, dataset, args)
+        return predictions(model, dataset), dataset.task_classes(0).tolist()
+    down, first = logits('--schedule', f'split:3,order={DOWN}', turn=True)
+    assert first == [6, 7, 8, 9] and torch.isfinite(down).all() and down.shape == (40, 10)
+    if method not in DRAWS_BY_LABEL:
+        up, first = logits('--schedule', 'split:3', '--custom_class_order', DOWN)
+        assert first == [0, 1, 2, 3] and torch.allclose(up, down.flip(1), atol=1e-3)
+
+
+@pytest.mark.parametrize('method', [pytest.param(name, marks=pytest.mark.slow if name == 'ewc-on' else ()) for name in METHODS])
+def test_a_thousand_classes(start, monkeypatch, method):
+    """In random order and three unequal tasks; a buffer with room for one sample of each class, and some over."""
+    images = np.random.default_rng(0).integers(0, 256, (3000, 8, 8, 3), np.uint8)
+    many = readers.Images(images[:2000], np.repeat(np.arange(1000), 2), images[2000:], np.arange(1000), [str(c) for c in range(1000)])
+    monkeypatch.setattr(readers, 'digits', lambda: many)
+    memory = ['--buffer_size', '1100'] if '--buffer_size' in known_flags(method) else []
+    model, dataset = run(start, method, '--schedule', 'split:3,order=random', '--batch_size', '200', *memory)
+    assert sorted(len(dataset.task_classes(t)) for t in range(3)) == [333, 333, 334] and kept(model) <= 1100
+    logits = predictions(model, dataset)
+    assert logits.shape == (1000, 1000) and not torch.isnan(logits).any()
 
 
 @pytest.mark.parametrize('method', METHODS)
