@@ -133,10 +133,10 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
     random numbers are spent on one label after the other have other ones then, and just have to run.
     """
     memory = ['--buffer_size', '20'] if '--buffer_size' in known_flags(method) else []
-    rate = [] if method in ('gdumb', 'scroll', 'ens') else ['--lr', '1e-4']         # large steps would magnify the rounding
+    calm = [] if method in ('gdumb', 'scroll', 'ens') else ['--lr', '1e-3', '--bn', 'frozen']       # rounding stays small
 
     def logits(*flags, turn=False):
-        model, dataset, args = start(method, '--batch_size', '12', *memory, *rate, *flags)
+        model, dataset, args = start(method, '--batch_size', '12', *memory, *calm, *flags)
         if turn and hasattr(model.net, 'classifier'):
             with torch.no_grad():
                 for p in model.net.classifier.parameters():
@@ -147,7 +147,7 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
     assert first == [6, 7, 8, 9] and torch.isfinite(down).all() and down.shape == (40, 10)
     if method not in DRAWS_BY_LABEL:
         up, first = logits('--schedule', 'split:3', '--custom_class_order', DOWN)
-        assert first == [0, 1, 2, 3] and torch.allclose(up, down.flip(1), atol=1e-3)
+        assert first == [0, 1, 2, 3] and torch.allclose(up, down.flip(1), atol=1e-4)
 
 
 @pytest.mark.parametrize('method', [pytest.param(name, marks=pytest.mark.slow if name == 'ewc-on' else ()) for name in METHODS])
