@@ -83,16 +83,16 @@ def _rounded_quotients(x: list, columns) -> list:
     return out
 
 
-def check_quantised(features, dim: int) -> None:
-    """InputError unless features are what `quantise` gives: integers (N, dim), each row zero or, to its rounding, of
-    length 2^18."""
+def check_quantised(features, dim: int = None) -> None:
+    """InputError unless features are what `quantise` gives: integers (N, d), each row zero or, to its rounding, of length
+    2^18. dim: d, if it is known."""
     features = np.asarray(features)
-    if features.ndim != 2 or features.shape[1] != dim or features.dtype.kind not in 'iu':
+    if features.ndim != 2 or features.shape[1] != (dim or features.shape[1]) or features.dtype.kind not in 'iu':
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
-                         f'expected integers (N, {dim})')
+                         f'expected integers (N, {dim or "d"})')
     exact = features.astype(np.float64)
     length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
-    far = np.abs(length - GRID) > 0.5 * dim ** 0.5 + 0.01
+    far = np.abs(length - GRID) > 0.5 * features.shape[1] ** 0.5 + 0.01
     wrong = far & (length > 0) | (np.abs(exact).max(axis=1, initial=0) > GRID)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
@@ -361,7 +361,7 @@ def remove_from_files(folder, keys: np.ndarray) -> int:
     for path in sorted(Path(folder).rglob('*.npy')):
         try:
             table = _table(path)
-        except (OSError, ValueError):
+        except Exception:                       # damaged headers raise almost anything
             continue
         left = ~np.isin(places_in(table), keys)
         if left.all():
@@ -383,7 +383,7 @@ def places_in(table: np.ndarray) -> np.ndarray:
 
 def _table(path: Path) -> np.ndarray:
     """The content of a cache's file, int32 (n, 2 + d); ValueError if it is not what was written."""
-    if not path.is_file():                              # a pipe would be read for ever
+    if not path.is_file():                      # a pipe would be read for ever
         raise ValueError('it is no file')
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest()[:32] != path.stem:

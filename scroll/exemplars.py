@@ -19,7 +19,7 @@ from scroll.arguments import MOST_SEED, one_of, whole
 from scroll.errors import InputError
 from scroll.learned_keys import LearnedKeys
 from scroll.randomness import numpy_stream
-from scroll.statistics import Statistics, check_labels
+from scroll.statistics import Statistics, by_label, check_labels, label_array
 
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
 
@@ -151,8 +151,7 @@ class ExemplarBuffer:
         """
         labels = check_labels(labels, len(keys))
         offered = {}
-        for label in np.unique(labels).tolist():
-            at = np.flatnonzero(labels == label)
+        for label, at in by_label(labels):
             offered[label] = _Kept(keys[at], features[at], samples[at], self._random.random(len(at)))
         self._settle(offered, statistics)
 
@@ -187,7 +186,7 @@ class ExemplarBuffer:
         """Which samples are kept."""
         out = LearnedKeys()
         for label, kept in self._kept.items():
-            out.add(kept.keys, np.full(len(kept.keys), label))
+            out.add(kept.keys, label_array([label] * len(kept.keys)))
         return out
 
     def _settle(self, offered: dict, statistics: Statistics) -> None:
@@ -220,7 +219,7 @@ class ExemplarBuffer:
         parts = {label: vars(kept) for label, kept in sorted(self._kept.items())}
         arrays = {name: np.concatenate([part[name] for part in parts.values()]) for name in next(iter(parts.values()), ())}
         sizes = [len(part['keys']) for part in parts.values()]
-        return dict(labels=check_labels(list(parts), len(parts)), sizes=np.array(sizes, np.int64), **arrays,
+        return dict(labels=label_array(list(parts)), sizes=np.array(sizes, np.int64), **arrays,
                     random=self._random.bit_generator.state)
 
     def load_state_dict(self, state: dict) -> None:
@@ -248,7 +247,7 @@ class ExemplarBuffer:
         return sha.hexdigest()
 
     def check_quotas(self, statistics: Statistics) -> None:
-        """InputError if more samples of a class are kept than its quota."""
+        """InputError if more samples of a class are kept than its quota is."""
         allowed = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, self.capacity).tolist()))
         for label, kept in self._kept.items():
             if len(kept.keys) > allowed.get(label, 0):
@@ -260,6 +259,6 @@ class ExemplarBuffer:
         if not self._kept:
             raise InputError('the buffer is empty')
         parts = [(label, kept.take(np.argsort(kept.keys, kind='stable'))) for label, kept in sorted(self._kept.items())]
-        labels = [label for label, kept in parts for _ in kept.keys]
-        return Exemplars(check_labels(labels, len(labels)), *(np.concatenate([getattr(kept, name) for _, kept in parts])
+        labels = label_array([label for label, kept in parts for _ in kept.keys])
+        return Exemplars(labels, *(np.concatenate([getattr(kept, name) for _, kept in parts])
                                    for name in ('keys', 'features', 'samples')))

@@ -11,7 +11,7 @@ never learned, or has unlearned already.
 import numpy as np
 
 from scroll.errors import InputError
-from scroll.statistics import check_labels
+from scroll.statistics import by_label, check_labels, label_array
 
 
 class LearnedKeys:
@@ -23,7 +23,7 @@ class LearnedKeys:
     def add(self, keys, labels) -> 'LearnedKeys':
         """Keep these. keys: uint64 (N,). labels: (N,)."""
         labels = check_labels(labels, len(keys))
-        self._new = self._new + [(keys[labels == label], label) for label in np.unique(labels).tolist()]
+        self._new = self._new + [(keys[at], label) for label, at in by_label(labels)]
         if len(self._new) > 1000:                           # many small segments are sorted together
             self._settled()
         return self
@@ -36,8 +36,8 @@ class LearnedKeys:
     def lacks(self, keys, labels) -> np.ndarray:
         """int64: positions of those that are not here, or not as often as they are given; in ascending order."""
         labels, missing = check_labels(labels, len(keys)), np.zeros(len(keys), bool)
-        for label in np.unique(labels).tolist():
-            own, at = self._settled().get(label, np.zeros(0, np.uint64)), labels == label
+        for label, at in by_label(labels):
+            own = self._settled().get(label, np.zeros(0, np.uint64))
             missing[at] = _places(own, keys[at]) >= np.searchsorted(own, keys[at], 'right')
         return np.flatnonzero(missing)
 
@@ -49,8 +49,8 @@ class LearnedKeys:
             raise InputError(f'{len(lacking)} of {len(keys)} samples were never learned with these labels, or have been removed '
                              f'already: those at {shown}')
         labels, known = check_labels(labels, len(keys)), dict(self._settled())
-        for label in np.unique(labels).tolist():
-            known[label] = np.delete(known[label], _places(known[label], keys[labels == label]))
+        for label, at in by_label(labels):
+            known[label] = np.delete(known[label], _places(known[label], keys[at]))
         self._known = {label: own for label, own in known.items() if len(own)}
         return self
 
@@ -73,7 +73,7 @@ class LearnedKeys:
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after class."""
         parts = dict(sorted(self._settled().items()))
-        return dict(labels=check_labels(list(parts), len(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
+        return dict(labels=label_array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
                     keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
 
     def load_state_dict(self, state: dict) -> None:

@@ -113,10 +113,9 @@ class Scroll:
             features: int32 (N, d), quantised. keys: uint64 (N,). y: labels (N,).
         """
         self._check_params()
-        dim = getattr(self, 'n_features_in_', np.shape(features)[-1])
-        check_quantised(features, dim)
+        check_quantised(features, getattr(self, 'n_features_in_', None))
         if samples is not features and self.buffer_size != 0:
-            check_samples(samples, dim, images=self.embedder is not None)
+            check_samples(samples, features.shape[1], images=self.embedder is not None)
         labels = check_labels(y, len(features))
         if len(labels) == 0:
             raise InputError('X has no samples: expected at least one')

@@ -12,7 +12,7 @@ import numpy as np
 
 from scroll.learner import Scroll
 from scroll.predictors import LinearPredictor
-from scroll.statistics import GRID, Statistics
+from scroll.statistics import GRID, Statistics, by_label
 
 
 class Samples(NamedTuple):
@@ -39,7 +39,7 @@ class ClassStatistics:
 def class_statistics(features: np.ndarray, labels: np.ndarray) -> ClassStatistics:
     """The parts whose sums are the statistics of any stream of whole classes. Takes 8 (d + 1)^2 bytes a class."""
     classes = np.unique(labels)
-    parts = [Statistics(features.shape[1]).add(features[labels == c], labels[labels == c]) for c in classes]
+    parts = [Statistics(features.shape[1]).add(features[at], labels[at]) for _, at in by_label(labels)]
     return ClassStatistics(classes, np.array([part.total for part in parts]), np.concatenate([part.sums for part in parts]),
                            np.stack([part.gram for part in parts]))
 

@@ -70,14 +70,13 @@ class State:
         return replace(self, statistics=statistics, buffer=buffer, keys=known).checked()
 
     def checked(self) -> 'State':
-        """This state; InputError if its buffer holds samples that cannot all be among those that were learned, or too many."""
+        """This state; InputError if its buffer holds samples that cannot all be among those that were learned."""
         if self.buffer is not None and len(self.buffer):
             held = self.buffer.content()
             try:
                 replace(self, buffer=None).without(held.features, held.keys, held.labels)
             except InputError as error:
                 raise InputError(f'the buffer would hold samples that are not among those learned ({error})') from error
-            self.buffer.check_quotas(self.statistics)
         return self
 
     def write(self, path) -> None:
@@ -100,17 +99,20 @@ class State:
         """InputError if there is no such file, or it is something else or damaged. Runs no code from it."""
         facts, arrays = files.read(path, KIND)
         try:
-            params, psi, kept, known = dict(facts['params']), facts['psi'], _group(arrays, 'buffer_'), _group(arrays, 'keys_')
+            params, psi, buffer, keys = dict(facts['params']), facts['psi'], None, None
+            kept, known = _group(arrays, 'buffer_'), _group(arrays, 'keys_')
             if params.get('adaptation') is not None:
                 settings = params['adaptation']
                 params['adaptation'] = Adaptation(**{**settings, 'augmentation': Augmentation(**settings['augmentation'])})
             check_params(params)
-            statistics, buffer, keys = Statistics.from_arrays(_group(arrays, 'statistics_')), None, None
-            if not isinstance(psi, str) or len(arrays) != 4 + len(kept) + len(known) or (kept and facts['buffer'] is None):
+            statistics = Statistics.from_arrays(_group(arrays, 'statistics_'))
+            whole_file = len(arrays) == 4 + len(kept) + len(known) and not (kept and facts['buffer'] is None)
+            if not (whole_file and isinstance(psi, str)):
                 raise ValueError('it holds something else, too')
             if facts['buffer'] is not None:
                 buffer = ExemplarBuffer(facts['buffer']['capacity'], facts['buffer']['strategy'])
                 buffer.load_state_dict(_checked(kept, facts['buffer'], statistics, psi))
+                buffer.check_quotas(statistics)
             if known:
                 keys = LearnedKeys()
                 keys.load_state_dict(_checked_keys(known, statistics))
@@ -178,15 +180,6 @@ def _checked(kept: dict, facts: dict, statistics: Statistics, psi: str) -> dict:
     return {**kept, 'labels': labels, 'random': _checked_random(facts['random'])}
 
 
-def _checked_keys(known: dict, statistics: Statistics) -> dict:
-    """The arrays of `LearnedKeys`; ValueError unless they are the keys of as many samples as the statistics count."""
-    labels = check_labels(known['labels'].tolist(), len(known['labels']))
-    whole = known['keys'].dtype == np.uint64 and known['keys'].shape == (statistics.total,)
-    if not (whole and labels.tolist() == statistics.classes.tolist() and np.array_equal(known['sizes'], statistics.counts)):
-        raise ValueError('the keys are not those of the samples that the statistics count')
-    return known
-
-
 def _checked_random(state: dict) -> dict:
     """The state of numpy's PCG64: two numbers of 128 bits, of which the increment is odd, and half of one of 64 bits
     that is left over; ValueError if it is something else."""
@@ -197,3 +190,12 @@ def _checked_random(state: dict) -> dict:
     if state['bit_generator'] != 'PCG64' or numbers['inc'] % 2 == 0 or len(state) != 4 or len(numbers) != 2:
         raise ValueError('the random state is none of PCG64')
     return state
+
+
+def _checked_keys(known: dict, statistics: Statistics) -> dict:
+    """The arrays of `LearnedKeys`; ValueError unless they are the keys of as many samples as the statistics count."""
+    fit = known['keys'].dtype == np.uint64 and known['keys'].shape == (statistics.total,) and len(known) == 3
+    if not (fit and known['labels'].tolist() == statistics.classes.tolist() and known['sizes'].dtype == np.int64
+            and np.array_equal(known['sizes'], statistics.counts)):
+        raise ValueError('the keys are not those of the samples that the statistics count')
+    return known

@@ -39,7 +39,7 @@ class Statistics:
 
     Attributes:
         dim: d, without the constant feature that stands for the bias.
-        classes: (K,) sorted labels seen, int64 or text (`text_array`).
+        classes: (K,) sorted labels seen, int64 or text (`label_array`).
         counts: int64 (K,), samples of each class.
         sums: int64 (K, d + 1), sum of [u; 1] over each class, in units of 2^-18.
         gram: int64 (d + 1, d + 1), sum of [u; 1][u; 1]^T over all samples, in units of 2^-36.
@@ -112,6 +112,8 @@ class Statistics:
         if wrong:
             raise InputError(f'what is given is no part of these statistics: without it, {wrong} would be left')
         self.classes, self.counts, self.sums, self._gram = classes[kept], counts[kept], sums[kept], gram
+        if self.classes.dtype == object:
+            self.classes = label_array(self.classes.tolist())
         return self
 
     def _combined(self, other: 'Statistics', sign: int) -> tuple:
@@ -127,12 +129,12 @@ class Statistics:
             counts[at] += factor * part.counts
             sums[at] += factor * part.sums
         if (counts < 0).any():
-            label = classes[counts < 0][0]
-            given = other.counts[other.classes == label][0]
-            raise InputError(f'class {label} has {counts[classes == label][0] + given} samples, fewer than the {given} given')
+            place = np.flatnonzero(counts < 0)[0]
+            given = other.counts[np.flatnonzero(other.classes == classes[place:place + 1])[0]]
+            raise InputError(f'class {classes[place]} has {counts[place] + given} samples, fewer than the {given} given')
         if counts.sum() > MAX_SAMPLES:
             raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
-        return text_array(classes.tolist()) if classes.dtype == object else classes, counts, sums
+        return classes, counts, sums
 
     def relabel(self, mapping) -> 'Statistics':
         """A copy whose class c is called mapping[c]; names must stay distinct."""
@@ -219,7 +221,7 @@ class Statistics:
 
 
 def check_labels(labels, count: int) -> np.ndarray:
-    """Labels as an array (N,) of int64, or of text (`text_array`); anything else is an InputError.
+    """Labels as an array (N,) of int64, or of text (`label_array`); anything else is an InputError.
 
     Lists, object arrays, categoricals and other columns of a data frame are taken if all their labels are integers, or all
     are strings.
@@ -242,14 +244,26 @@ def check_labels(labels, count: int) -> np.ndarray:
         for place, label in enumerate(array.tolist()):
             if not isinstance(label, str):
                 raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings')
-        return text_array(array.tolist())
+        return label_array(array.tolist())
     raise InputError(f'y has dtype {array.dtype}: labels must be integers or strings')
 
 
-def text_array(labels: list) -> np.ndarray:
-    """Strings (K,) as numpy's text; as objects if one ends in NUL, which numpy's text cannot tell from its padding."""
+def label_array(labels: list) -> np.ndarray:
+    """Labels (K,) of one kind: int64; or numpy's text, or objects if one ends in NUL, which that cannot tell from padding."""
+    if not labels or not isinstance(labels[0], str):
+        return np.array(labels, np.int64)
     ends = any(label.endswith('\0') for label in labels)
     return np.array([str.__str__(label) for label in labels], object if ends else str)
+
+
+def by_label(labels: np.ndarray):
+    """Yield (label, its positions) of checked labels (N,), labels in ascending order.
+
+    (Comparing an array with one string will not do: numpy makes text of the string, and drops a NUL at its end.)
+    """
+    found, rows = np.unique(labels, return_inverse=True)
+    for row, label in enumerate(found.tolist()):
+        yield label, np.flatnonzero(rows == row)
 
 
 def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:

@@ -107,12 +107,12 @@ def samples_of(path) -> dict:
         raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays)) or "none"}')
     try:
-        features = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features'])
-        check_quantised(features, np.shape(features)[-1] if np.ndim(features) else 0)
-        labels = check_labels(arrays['labels'].tolist(), len(features))
-        keys, images = arrays.get('keys'), arrays.get('images')
-        images = None if images is None else check_images(images, 'images').numpy()
-        keys = sample_keys(images) if keys is None and images is not None else keys
+        features, images = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features']), None
+        check_quantised(features)
+        labels, keys = check_labels(arrays['labels'].tolist(), len(features)), arrays.get('keys')
+        if 'images' in arrays:
+            images = check_images(arrays['images'], 'images').numpy()
+            keys = sample_keys(images) if keys is None else keys
         if any(part is not None and part.shape[:1] != labels.shape for part in (keys, images)) or \
                 keys is not None and (keys.dtype != np.uint64 or keys.ndim != 1):
             raise InputError(f'its keys or images do not go with its {len(features)} features: expected one a sample')
@@ -123,7 +123,10 @@ def samples_of(path) -> dict:
 
 def part_of(path, samples: dict, psi: str, dim: int) -> StatisticsFile:
     """The samples of a file as if a machine had counted them, and nothing else."""
-    statistics = Statistics(dim).add(samples['features'], samples['labels'])
+    try:
+        statistics = Statistics(dim).add(samples['features'], samples['labels'])
+    except InputError as error:
+        raise InputError(f'{path}: {error}') from error
     return StatisticsFile(str(path), statistics, psi, {statistics.digest(): 1} if statistics.total else {})
 
 

@@ -227,17 +227,18 @@ TEXTS = {'object': lambda y: np.array(y, object), 'list': list, 'tuple': tuple, 
 @pytest.mark.parametrize('form', TEXTS)
 def test_text_of_any_kind_is_text_and_nul_is_a_character(form, names, tmp_path):
     y, classes = TEXTS[form](names), sorted(set(names))
-    params = dict(buffer_size=8, adaptation=Adaptation(iterations=2))
+    params = dict(buffer_size=8, adaptation=Adaptation(iterations=2), keep_keys=True)
     estimator, expected = Scroll(**params).fit(X, y), Scroll(**params).fit(X, names)
     assert estimator.classes_.tolist() == classes and set(estimator.predict(X).tolist()) <= set(classes)
     assert fingerprint(estimator) == fingerprint(expected)
     assert estimator.statistics_.counts.tolist() == [names.count(name) for name in classes]
-    assert set(estimator.buffer_.content().labels.tolist()) == set(classes)
+    content, pairs = estimator.buffer_.content(), set(zip(sample_keys(quantise(X)).tolist(), names))
+    assert set(content.labels.tolist()) == set(classes) and set(zip(content.keys.tolist(), content.labels.tolist())) <= pairs
     assert estimator.score(X, y) == np.mean([a == b for a, b in zip(estimator.predict(X).tolist(), names)])
     estimator.save(tmp_path / 'x')
     loaded = Scroll.load(tmp_path / 'x')
     assert fingerprint(loaded) == fingerprint(estimator) and loaded.classes_.dtype == estimator.classes_.dtype
-    halves = [Scroll(buffer_size=8).fit(X[part], TEXTS[form](names[part])) for part in (slice(0, 12), slice(12, 24))]
+    halves = [Scroll(**params).fit(X[part], TEXTS[form](names[part])) for part in (slice(0, 12), slice(12, 24))]
     assert halves[0].merge(halves[1]).digest() == estimator.digest()
     gone = [i for i, name in enumerate(names) if name == classes[1]]
     loaded.remove(X[gone], TEXTS[form]([names[i] for i in gone]))
@@ -276,7 +277,7 @@ def test_labels_that_are_neither_all_numbers_nor_all_text_are_refused(y, word):
 
 WRONG = {'buffer_size': [2.5, '3', None, -1, True, 10 ** 23, 10 ** 5000, np.nan, [3]], 'seed': ['a', None, 1.5, -1, 2 ** 63, True],
          'adaptation': ['x', 3, {}, Adaptation], 'classifier': ['lda', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', None, np.inf, 10 ** 400, [1]],
-         'targets': ['x', None], 'ncc_bias': ['x', 0], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int]}
+         'targets': ['x', None], 'ncc_bias': ['x', 0], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int], 'keep_keys': [1, 'yes', None]}
 
 
 @pytest.mark.parametrize('name, value', [pytest.param(name, value, id=f'{name}-{i}') for name, values in WRONG.items()
