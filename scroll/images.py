@@ -59,8 +59,8 @@ class Preprocessing:
         whole('preprocessing input_size', self.input_size, 1, 1 << 16)
         for name in ('mean', 'std'):
             values = getattr(self, name)
-            if not isinstance(values, (tuple, list)) or len(values) != 3:
-                raise InputError(f'preprocessing {name} {shown(values)}: expected three numbers, one a channel')
+            if not isinstance(values, (tuple, list)) or len(values) not in (1, 3) or len(values) != len(self.mean):
+                raise InputError(f'preprocessing {name} {shown(values)}: expected a number a channel, three (grey: one) of each')
             for value in values:
                 number(f'preprocessing {name}', value, positive=name == 'std')
 

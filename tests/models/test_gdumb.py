@@ -101,7 +101,7 @@ def test_one_sample_left_over_is_learned_too(parse, size, flags):
 @pytest.mark.parametrize('dataset', ['picture-digits', 'unequal-digits', 'flowing-digits'])
 def test_data_sets_of_foreign_make(parse, foreign, dataset):  # noqa: F811
     """Their transforms take one image, or are None."""
-    flags = ['--backbone', 'resnet18-md', '--width', '2', '--buffer_size', '21', '--fitting_epochs', '1']
+    flags = ['--weights', 'none', '--backbone', 'resnet18-md', '--width', '2', '--buffer_size', '21', '--fitting_epochs', '1']
     row = train(*initialize(parse('gdumb', *flags, dataset=dataset)))
     assert 0 <= row['final_accuracy'] <= 100
 
