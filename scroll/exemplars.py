@@ -22,6 +22,7 @@ from scroll.randomness import numpy_stream
 from scroll.statistics import Statistics, by_label, check_labels, label_array
 
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
+_SPLIT = 20                         # bits of the lower part of integers that int64 cannot hold
 
 
 def quotas(counts, capacity: int) -> np.ndarray:
@@ -52,30 +53,46 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     """Greedy herding: positions of the first k of the candidates, in order of choice.
 
     Step i takes argmin_j |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the first position.
-    Inner products are integers and exact, the rest is done number by number: the same choice on any machine. What a
-    prefix of the result contains does not depend on k.
+    All in integers: the same choice on any machine. What a prefix of the result contains does not depend on k.
 
     Args:
         features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class.
     """
     f = features.astype(np.float64)
-    high, low = np.divmod(class_sum, 1 << 20)               # both inner products then stay below 2^53
-    towards_mean = ((f @ high.astype(np.float64)) * float(1 << 20) + f @ low.astype(np.float64)) / count
-    length = (f * f).sum(axis=1)
+    towards, length = _towards(f, class_sum), (f * f).sum(axis=1)
     overlap = np.zeros(len(f))                              # f_j . (sum of the chosen)
     chosen = np.zeros(min(k, len(f)), np.int64)
     for i in range(len(chosen)):
-        score = 2 * (i + 1) * towards_mean - 2 * overlap - length
-        score[chosen[:i]] = -np.inf
-        chosen[i] = score.argmax()
+        high, low = _distances(2 * overlap + length, towards, i + 1, count)
+        high[chosen[:i]] = np.iinfo(np.int64).max
+        nearest = np.flatnonzero(high == high.min())
+        chosen[i] = nearest[low[nearest].argmin()]
         overlap += f @ f[chosen[i]]
     return chosen
 
 
-def _distance_to_mean(features: np.ndarray, class_sum: np.ndarray, count: int) -> np.ndarray:
-    """Squared distance of each candidate to the class mean, up to a constant of the class."""
+def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
+    """f . class_sum as (high, low), int64 (n,) each, in units of 2^20 and 1: from products below 2^53, which are exact."""
+    high, low = class_sum >> _SPLIT, class_sum & (1 << _SPLIT) - 1
+    return (f @ high.astype(np.float64)).astype(np.int64), (f @ low.astype(np.float64)).astype(np.int64)
+
+
+def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tuple:
+    """count squares - 2 size f . class_sum as (high, low), 0 <= low < 2^20: with squares = |f + s|^2 - |s|^2 the order of
+    the distances of (f + s) / size from the class mean, s the sum of size - 1 others. squares: float64 (n,), whole.
+
+    int64 is enough for 2^27 samples of a class, 2^16 of them kept, and unit features of up to 2^14 numbers.
+    """
+    squares = squares.astype(np.int64)
+    low = count * (squares & (1 << _SPLIT) - 1) - 2 * size * towards[1]
+    return count * (squares >> _SPLIT) - 2 * size * towards[0] + (low >> _SPLIT), low & (1 << _SPLIT) - 1
+
+
+def _by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: int) -> np.ndarray:
+    """Positions of the candidates by distance to the class mean, nearest (sign 1) or furthest (-1) first; ties in order."""
     f = features.astype(np.float64)
-    return (f * f).sum(axis=1) - 2 * (f * (class_sum / count)).sum(axis=1)
+    high, low = _distances((f * f).sum(axis=1), _towards(f, class_sum), 1, count)
+    return np.lexsort((sign * low, sign * high))
 
 
 @dataclass
@@ -211,8 +228,7 @@ class ExemplarBuffer:
             return np.argsort(kept.coins, kind='stable')[:k]
         if self.strategy == 'hash':
             return np.arange(len(kept.keys))[:k]
-        distance = _distance_to_mean(kept.features, class_sum, count)
-        return np.argsort(distance if self.strategy == 'nearest' else -distance, kind='stable')[:k]
+        return _by_distance(kept.features, class_sum, count, 1 if self.strategy == 'nearest' else -1)[:k]
 
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name, best samples of a class first, and the state of the random stream."""

@@ -111,6 +111,49 @@ def test_herding_is_exact_for_the_longest_streams():
     assert herding_order(f, total, 1 << 27, 20).tolist() == expected
 
 
+X, Y = 185364, 185363                                        # X^2 + Y^2 is about 2^36: nearly unit length
+
+
+@pytest.mark.parametrize('turned', [False, True])
+def test_a_distance_that_float64_cannot_tell_apart_decides(turned):
+    """2^27 samples, of whose mean one candidate is nearer than its mirror image by 2^-26 of a unit."""
+    f, total = np.array([[X, Y], [Y, X]])[::-1 if turned else 1], np.array([1 << 44, (1 << 44) + 1])
+    nearer = int(not turned)                                 # f . total is larger for (Y, X), by X - Y = 1
+    assert herding_order(f, total, 1 << 27, 2)[0] == nearer
+    stats = Statistics(2)
+    stats.load_state_dict(dict(classes=np.zeros(1, int), counts=np.array([1 << 27]), sums=np.append(total, 1 << 45)[None],
+                               gram=np.zeros((3, 3), np.int64)))
+    for strategy, expected in (('nearest', nearer), ('outlier', 1 - nearer), ('herding', nearer)):
+        buffer = ExemplarBuffer(1, strategy)
+        buffer.update(np.array([5, 6], np.uint64), f, f, np.zeros(2, int), stats)
+        assert buffer.content().keys.tolist() == [5 + expected]
+
+
+@quick
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 27), st.integers(0, 999))
+def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
+    """Few values, so that many distances are equal: of those, the first."""
+    r = np.random.default_rng(seed)
+    f, count = r.integers(-1, 2, (n, dim)) * (GRID >> 1), (1 << power) + n - 1
+    total = f.sum(axis=0) + r.integers(-1, 2, dim) * ((count - n) * (GRID >> 1))
+    big, s, expected = f.astype(object), np.zeros(dim, object), []
+    for i in range(n):
+        distance = [((count * (row + s) - (i + 1) * total.astype(object)) ** 2).sum() for row in big]
+        expected.append(min((j for j in range(n) if j not in expected), key=lambda j: distance[j]))
+        s = s + big[expected[-1]]
+        if i == 0:
+            orders = dict(nearest=sorted(range(n), key=lambda j: distance[j]), outlier=sorted(range(n), key=lambda j: -distance[j]))
+    assert herding_order(f, total, count, n).tolist() == expected
+    stats = Statistics(dim)
+    stats.load_state_dict(dict(classes=np.zeros(1, int), counts=np.array([count]), gram=np.zeros((dim + 1,) * 2, np.int64),
+                               sums=np.append(total, count << 18)[None]))
+    for strategy, order in orders.items():
+        for capacity in (1, n // 2 or 1, n):
+            buffer = ExemplarBuffer(capacity, strategy)
+            buffer.update(np.arange(n, dtype=np.uint64), f, f, np.zeros(n, int), stats)
+            assert buffer.content().keys.tolist() == sorted(order[:capacity])
+
+
 def test_herding_is_nearer_to_the_mean_than_chance():
     f = make_stream(np.zeros(100), 8, 5).features / GRID
     order = herding_order(np.rint(f * GRID).astype(int), np.rint(f * GRID).astype(int).sum(axis=0), 100, 10)
