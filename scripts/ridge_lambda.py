@@ -19,7 +19,7 @@ import pandas as pd  # noqa: E402
 
 import main as cli  # noqa: E402
 from scroll import predictors  # noqa: E402
-from scroll.ridge_lambda import gcv, left_out, search, spectrum  # noqa: E402
+from scroll.ridge_lambda import choose_lambda, gcv, left_out, search, spectrum  # noqa: E402
 from scroll.statistics import Statistics  # noqa: E402
 from utils.args import model_config  # noqa: E402
 from utils.commands import run_command  # noqa: E402
@@ -52,7 +52,7 @@ def table(train: tuple, test: tuple, targets: str, tuned: float = None) -> list:
     def errors(lambdas: tuple) -> tuple:
         return left_out(of, lambdas, *train)
 
-    choices = {'GCV': search(lambda lambdas: gcv(of, lambdas)), 'tuning': tuned,
+    choices = {'GCV': choose_lambda(statistics, targets), 'tuning': tuned,
                'leave-one-out error': search(lambda lambdas: errors(tuple(lambdas))[0]),
                'leave-one-out accuracy': search(lambda lambdas: 1 - errors(tuple(lambdas))[1])}
     lambdas = tuple(sorted({*GRID, *choices.values()} - {None}))

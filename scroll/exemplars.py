@@ -52,8 +52,9 @@ def quotas(counts, capacity: int) -> np.ndarray:
 def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
     """Greedy herding: positions of the first k of the candidates, in order of choice.
 
-    Step i takes argmin_j |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the first position.
-    All in integers: the same choice on any machine. What a prefix of the result contains does not depend on k.
+    Step i takes argmin_j |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the
+    first position. All in integers: the same choice on any machine. What a prefix of the result contains does
+    not depend on k.
 
     Args:
         features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class.
@@ -72,14 +73,16 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
 
 
 def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
-    """f . class_sum as (high, low), int64 (n,) each, in units of 2^20 and 1: from products below 2^53, which are exact."""
+    """f . class_sum as (high, low), int64 (n,) each, in units of 2^20 and 1: from products below 2^53, which
+    are exact."""
     high, low = class_sum >> _SPLIT, class_sum & (1 << _SPLIT) - 1
     return (f @ high.astype(np.float64)).astype(np.int64), (f @ low.astype(np.float64)).astype(np.int64)
 
 
 def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tuple:
-    """count squares - 2 size f . class_sum as (high, low), 0 <= low < 2^20: with squares = |f + s|^2 - |s|^2 the order of
-    the distances of (f + s) / size from the class mean, s the sum of size - 1 others. squares: float64 (n,), whole.
+    """count squares - 2 size f . class_sum as (high, low), 0 <= low < 2^20: with squares = |f + s|^2 - |s|^2
+    the order of the distances of (f + s) / size from the class mean, s the sum of size - 1 others. squares:
+    float64 (n,), whole.
 
     int64 is enough for 2^27 samples of a class, 2^16 of them kept, and unit features of up to 2^14 numbers.
     """
@@ -89,7 +92,8 @@ def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tu
 
 
 def _by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: int) -> np.ndarray:
-    """Positions of the candidates by distance to the class mean, nearest (sign 1) or furthest (-1) first; ties in order."""
+    """Positions of the candidates by distance to the class mean, nearest (sign 1) or furthest (-1) first;
+    ties in order."""
     f = features.astype(np.float64)
     high, low = _distances((f * f).sum(axis=1), _towards(f, class_sum), 1, count)
     return np.lexsort((sign * low, sign * high))

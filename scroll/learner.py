@@ -20,7 +20,7 @@ from scroll.embedding import Embedder, check_quantised, quantise, sample_keys
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.learned_keys import LearnedKeys
-from scroll.predictors import LinearPredictor, ncc, ncc_left_out, random, ridge, ridge_left_out
+from scroll.predictors import LinearPredictor, exact_lambda, ncc, ncc_left_out, random, ridge, ridge_left_out
 from scroll.ridge_lambda import AUTO, choose_lambda
 from scroll.states import PARAMS, State, check_params, check_samples
 from scroll.statistics import Statistics, check_labels
@@ -195,7 +195,8 @@ class Scroll:
             self._lambda = None
             if self.classifier == 'ridge':
                 automatic = self.ridge_lambda == AUTO
-                self._lambda = choose_lambda(self.statistics_, self.targets) if automatic else self.ridge_lambda
+                asked = choose_lambda(self.statistics_, self.targets) if automatic else self.ridge_lambda
+                self._lambda = exact_lambda(asked)
                 self._online = ridge(self.statistics_, self._lambda, self.targets)
             elif self.classifier == 'ncc':
                 self._online = ncc(self.statistics_, self.ncc_bias)
@@ -205,7 +206,8 @@ class Scroll:
 
     @property
     def ridge_lambda_(self) -> float | None:
-        """lambda of f_T: the number given, or what the statistics chose; None where f_T is not ridge."""
+        """lambda of f_T: the number given, rounded to a multiple of 2^-36, or what the statistics chose; None
+        where f_T is not ridge."""
         self.predictor()
         return self._lambda
 
@@ -248,7 +250,10 @@ class Scroll:
         return self.adapted_.decision_function(X if self.embedder is not None else self._embed(X)[1])
 
     def predict(self, X) -> np.ndarray:
-        """Labels (N,)."""
+        """Labels (N,). f_T's are those of its exact logits, also where float64 cannot tell them apart."""
+        online = self.predictor()
+        if self.adapted_ is None:
+            return online.predict(self._embed(X)[1])
         return self.classes_[self.decision_function(X).argmax(axis=1)]
 
     def predict_proba(self, X) -> np.ndarray:

@@ -1,12 +1,17 @@
 """Statistics -> linear classifier: nearest centroid (NCC), ridge regression, and a random one for the ablation.
 
-Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule. The solver runs
-on one thread: its bits do not depend on how many the machine has.
+Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule.
+Weights are integers in units of a power of two: quotients and solutions of integer systems, correctly rounded
+(`scroll.rounded`). Logits are exact sums of integers. Hence weights, digests and predictions are those of the
+data, on every machine, with every BLAS and number of threads. (Only the leave-one-out logits that calibrate
+f* are float64, on one thread.)
 """
 import hashlib
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from numbers import Real
 
 import numpy as np
@@ -14,97 +19,173 @@ import torch
 
 from scroll.errors import InputError
 from scroll.randomness import numpy_stream
-from scroll.statistics import GRID, Statistics
+from scroll.rounded import smallest_units, solve
+from scroll.statistics import GRID, GRID_BITS, Statistics
 
 _NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
 NCC_BIASES = tuple(_NCC_FACTOR)
 TARGETS = ('pm1', 'onehot')
+_WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
+_LARGEST = 2.0 ** 63                # lambda
 
 
 @dataclass(frozen=True)
 class LinearPredictor:
-    """argmax_y w_y . u + b_y over unit features u.
+    """argmax_y w_y . u + b_y over unit features u; all integers, exact.
 
     Attributes:
-        classes: (K,) sorted labels. weight: float64 (K, d). bias: float64 (K,).
+        classes: (K,) sorted labels. units: int64 (K, d + 1), weights and, last, bias, in units of 2^exponent;
+            none is above 2^47 in size.
     """
     classes: np.ndarray
-    weight: np.ndarray
-    bias: np.ndarray
+    units: np.ndarray
+    exponent: int
+
+    @classmethod
+    def nearest(cls, classes: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> 'LinearPredictor':
+        """Float weights (K, d) and biases (K,), rounded to 2^-47 of the power of two above the largest."""
+        both = np.column_stack([weight, bias])
+        exponent = int(np.frexp(np.abs(both).max())[1]) - _WEIGHT_BITS
+        return cls(classes, np.rint(np.ldexp(both, -exponent)).astype(np.int64), exponent)
+
+    @property
+    def weight(self) -> np.ndarray:
+        """float64 (K, d), exact."""
+        return np.ldexp(self.units[:, :-1].astype(np.float64), self.exponent)
+
+    @property
+    def bias(self) -> np.ndarray:
+        """float64 (K,), exact."""
+        return np.ldexp(self.units[:, -1].astype(np.float64), self.exponent)
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
-        """Logits float64 (N, K) of quantised features (N, d)."""
-        return (np.asarray(features, np.float64) / GRID) @ self.weight.T + self.bias
+        """Logits float64 (N, K) of quantised features (N, d): the exact ones, correctly rounded."""
+        high, low, width = self._logits(features)
+        return np.ldexp(np.ldexp(high, width) + low, self.exponent - GRID_BITS)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        """Labels (N,) of quantised features (N, d)."""
-        return self.classes[self.decision_function(features).argmax(axis=1)]
+        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
+        high, low, _ = self._logits(features)
+        return self.classes[np.where(high == high.max(axis=1, keepdims=True), low, -1).argmax(axis=1)]
+
+    def _logits(self, features: np.ndarray) -> tuple:
+        """(high, low, width), float64 (N, K) whole numbers, 0 <= low < 2^width: logits are high 2^width + low
+        in units of 2^(exponent - 18). The weights are cut into limbs so short that no sum of products reaches
+        2^53."""
+        features = np.asarray(features)
+        whole = features.dtype.kind in 'iu'
+        if not whole or max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
+            raise InputError(f'features of dtype {features.dtype} are off the grid: expected integers from '
+                             f'-{GRID} to {GRID}, as `scroll.embedding.quantise` makes them')
+        features, rest, limbs = features.astype(np.float64), self.units, []
+        width = 53 - GRID_BITS - self.units.shape[1].bit_length()
+        while len(limbs) * width < _WEIGHT_BITS - width + 1:
+            above = rest + (1 << width - 1) >> width
+            limbs.append(rest - (above << width))
+            rest = above
+        high = low = 0.0
+        for place, limb in enumerate([*limbs, rest]):
+            if place:
+                carry = np.floor(np.ldexp(high, -width))
+                low = low + np.ldexp(high - np.ldexp(carry, width), (place - 1) * width)
+                high = carry
+            limb = limb.astype(np.float64)
+            high = high + (features @ limb[:, :-1].T + limb[:, -1] * GRID)
+        return high, low, len(limbs) * width
 
     def digest(self) -> str:
-        """SHA-256 of classes, weights and biases."""
-        sha = hashlib.sha256(json.dumps(self.classes.tolist()).encode())
-        for array in (self.weight, self.bias):
-            sha.update(np.ascontiguousarray(array, '<f8').tobytes())
+        """SHA-256 of classes and weights."""
+        sha = hashlib.sha256(json.dumps([self.classes.tolist(), self.exponent]).encode())
+        sha.update(np.ascontiguousarray(self.units, '<i8').tobytes())
         return sha.hexdigest()
 
 
 def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
-    """Nearest centroid classifier as a linear layer (paper, eq. 5), w_y = c_y.
+    """Nearest centroid classifier as a linear layer (paper, eq. 5), w_y = c_y, each weight rounded correctly.
 
     |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the -|c_y|^2 of the
     paper's appendix, which lacks the factor; `zero` has no bias. Centroids of unit features are shorter than one.
+    The unit is 2^-47 of the largest possible weight, 1, or of the largest bias if that is more.
     """
     check_seen(statistics)
     if bias not in _NCC_FACTOR:
         raise InputError(f'ncc bias {bias!r}: expected one of {", ".join(NCC_BIASES)}')
-    centroids = statistics.sums[:, :-1] / (statistics.counts[:, None] * float(GRID))
-    return LinearPredictor(statistics.classes, centroids, _NCC_FACTOR[bias] * (centroids * centroids).sum(axis=1))
+    sums, counts = statistics.sums[:, :-1], statistics.counts
+    high, low = sums >> 20, sums & (1 << 20) - 1            # |c|^2 from products that int64 can sum
+    squares = sum((a * b).sum(axis=1).astype(object) << shift
+                  for a, b, shift in ((high, high, 40), (high, low, 21), (low, low, 0)))
+    biases = [Fraction(_NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
+              for square, count in zip(squares.tolist(), counts.tolist())]
+    exponent = (max(ceil(max(map(abs, biases))), 1) - 1).bit_length() - _WEIGHT_BITS
+    whole, rest = np.divmod(sums, counts[:, None])                              # (K, d)
+    shift = -exponent - GRID_BITS
+    more, rest = np.divmod(rest << shift, counts[:, None])
+    units = (whole << shift) + more
+    units += 2 * rest + units % 2 > counts[:, None]         # to the nearest, of two to the even one
+    ends = [round(value / Fraction(2) ** exponent) for value in biases]     # so does `round`
+    return LinearPredictor(statistics.classes, np.column_stack([units, np.array(ends, np.int64)]), exponent)
+
+
+def exact_lambda(alpha: float) -> float:
+    """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the Gram matrix.
+
+    Of 0.1 it is 0.10000000000582077. InputError: not a number above 0 and up to 2^63.
+    """
+    if not (isinstance(alpha, Real) and 0 < alpha <= _LARGEST):
+        raise InputError(f'ridge lambda {alpha!r}: expected a positive number up to 2^63 '
+                         "(of `Scroll` also 'auto')")
+    return round(float(alpha) * GRID ** 2) / GRID ** 2
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:
     """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, regularised like the others, is the bias).
 
-    Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, by Cholesky in float64 with one step of
-    refinement. R holds the class sums S (`onehot`), or 2 S - sum_y S_y for targets +-1 (`pm1`), which gives the same
-    argmax and logits twice as far apart. The paper's lambda is alpha / N.
+    Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, exactly but for the rounding of
+    each weight to the nearest unit. R holds the class sums S (`onehot`), or 2 S - sum_y S_y for targets +-1
+    (`pm1`), which gives the same argmax and logits twice as far apart. The paper's lambda is alpha / N; alpha
+    is rounded first (`exact_lambda`).
+
+    The unit is 2^-47 of the least power of two that is at least one of two bounds on any weight: sqrt(N /
+    alpha) / 2 (a singular value s enters as s / (s^2 + alpha)), and |R_y| / alpha with |R_y|^2 <= (d + 1) max
+    |R|^2.
 
     Raises:
-        InputError: nothing seen, or alpha too small for a positive definite system.
+        InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 could not steer the solution.
     """
     check_seen(statistics)
-    system, sums = _ridge_system(statistics, alpha), target_sums(statistics, targets)
-    with one_thread():
-        factor = _cholesky(system, alpha)
-        solution = torch.cholesky_solve(sums, factor)
-        solution += torch.cholesky_solve(sums - system @ solution, factor)
-    weights = solution.T.contiguous().numpy()                                   # (K, d + 1)
-    return LinearPredictor(statistics.classes, weights[:, :-1].copy(), weights[:, -1].copy())
+    gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
+    largest = max(int(np.abs(right).max()), 1)
+    bound = min(Fraction(statistics.total << 2 * GRID_BITS - 2, units),             # of a weight's square
+                Fraction(len(gram) * largest ** 2 << 2 * GRID_BITS, units ** 2))
+    exponent = (bound.numerator.bit_length() - bound.denominator.bit_length()) // 2         # or one too few
+    exponent += int(bound > Fraction(4) ** exponent) - _WEIGHT_BITS
+    weights = solve(gram, units, right, exponent - GRID_BITS)                       # (d + 1, K)
+    return LinearPredictor(statistics.classes, np.ascontiguousarray(weights.T), exponent)
 
 
-def target_sums(statistics: Statistics, targets: str) -> torch.Tensor:
-    """R = sum [u; 1] t^T over all samples, float64 (d + 1, K), of the targets t that `ridge` describes."""
-    sums = torch.from_numpy(statistics.sums / float(GRID)).T
+def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
+    """R = sum [u; 1] t^T over all samples, t the targets of `ridge`: int64 (d + 1, K) in units of 2^-18."""
     if targets == 'pm1':
-        return 2 * sums - torch.from_numpy(statistics.gram[:, -1:] / float(GRID) ** 2)      # that column is sum_y S_y
+        return 2 * statistics.sums.T - (statistics.gram[:, -1:] >> GRID_BITS)       # that column is sum_y S_y
     if targets == 'onehot':
-        return sums
+        return statistics.sums.T.copy()
     raise InputError(f'targets {targets!r}: expected one of {", ".join(TARGETS)}')
 
 
-def _ridge_system(statistics: Statistics, alpha: float) -> torch.Tensor:
-    """A + alpha I, float64 (d + 1, d + 1)."""
-    if not (isinstance(alpha, Real) and np.isfinite(alpha) and alpha > 0):
-        raise InputError(f"ridge lambda {alpha!r}: expected a positive number (of `Scroll` also 'auto')")
+def usable_lambda(statistics: Statistics, alpha: float) -> int:
+    """`exact_lambda` in units of 2^-36. InputError if it is too small for these statistics."""
+    units, least = int(exact_lambda(alpha) * GRID ** 2), smallest_units(statistics.gram)
+    if units < least:
+        raise InputError(f'ridge lambda {alpha:g}: too small to be told from zero beside these sums; use a '
+                         f'larger one, {1.01 * least / GRID ** 2:.3g} or more')
+    return units
+
+
+def _ridge_factor(statistics: Statistics, alpha: float) -> torch.Tensor:
+    """Cholesky factor of A + alpha I, float64 (d + 1, d + 1)."""
     gram = torch.from_numpy(statistics.gram / float(GRID) ** 2)
-    gram.diagonal().add_(alpha)
-    return gram
-
-
-def _cholesky(system: torch.Tensor, alpha: float) -> torch.Tensor:
-    factor, failed = torch.linalg.cholesky_ex(system)
-    if failed:
-        raise InputError(f'ridge lambda {alpha}: the system is not positive definite; use a larger one')
-    return factor
+    gram.diagonal().add_(exact_lambda(alpha))
+    return torch.linalg.cholesky(gram)
 
 
 def ridge_left_out(statistics: Statistics, alpha: float, targets: str, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -116,7 +197,7 @@ def ridge_left_out(statistics: Statistics, alpha: float, targets: str, features:
     online = ridge(statistics, alpha, targets)
     x = np.concatenate([np.asarray(features, np.float64) / GRID, np.ones((len(features), 1))], axis=1)
     with one_thread():
-        solved = torch.cholesky_solve(torch.from_numpy(x).T, _cholesky(_ridge_system(statistics, alpha), alpha)).T.numpy()
+        solved = torch.cholesky_solve(torch.from_numpy(x).T, _ridge_factor(statistics, alpha)).T.numpy()
     leverage = (x * solved).sum(axis=1, keepdims=True)                          # (N, 1)
     own = np.asarray(labels)[:, None] == online.classes
     target = np.where(own, 1.0, -1.0 if targets == 'pm1' else 0.0)
@@ -140,10 +221,9 @@ def ncc_left_out(statistics: Statistics, bias: str, features: np.ndarray, labels
 def random(statistics: Statistics, seed: int = 0) -> LinearPredictor:
     """Weights that ignore what was seen but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
     check_seen(statistics)
-    bound = statistics.dim ** -0.5
     shape = (len(statistics.classes), statistics.dim + 1)
-    weights = numpy_stream(seed, 'initialisation').uniform(-bound, bound, shape)
-    return LinearPredictor(statistics.classes, weights[:, :-1].copy(), weights[:, -1].copy())
+    weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (1 / np.sqrt(statistics.dim))
+    return LinearPredictor.nearest(statistics.classes, weights[:, :-1], weights[:, -1])
 
 
 def check_seen(statistics: Statistics) -> None:

@@ -129,7 +129,7 @@ class TestSet:
 
         Logits are taken in float32 first. Its rounding moves each by at most gamma (|w| |u| + |b|), gamma = n e / (1 - n e) with
         n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where a second logit is nearer to the largest than twice
-        that, the predictor itself is asked, in float64.
+        that, the predictor itself is asked, whose logits are exact.
 
         Args:
             single: float32 (n, d), the rows as they will be multiplied, if the caller has them at hand.

@@ -12,16 +12,20 @@ to be kept for it. `left_out` is what GCV approximates, exact leave-one-out; it 
     True
 """
 from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
 
 import numpy as np
 import torch
 
-from scroll.predictors import TARGETS, check_seen, one_thread, target_sums
-from scroll.statistics import GRID, Statistics
+from scroll.predictors import TARGETS, check_seen, one_thread, target_sums, usable_lambda
+from scroll.rounded import Refinement, smallest_units
+from scroll.statistics import GRID, GRID_BITS, Statistics
 
 AUTO = 'auto'                       # in the place of a number: let the statistics choose
-_LIMIT, _STEPS = 600, (25, 5, 1)    # lambda = 10^(k / 100), |k| <= 600: a quarter of a decade first, then finer about the best
-_TIE = 1e-9                         # criteria this close, relatively, are equal: rounding tells nothing apart
+_LIMIT, _STEPS = 80, (16, 4, 1)     # lambda = 2^(k / 4), |k| <= 80: factors of 16 first, then finer
+_TIE = Fraction(1, 1 << 30)         # criteria this close, relatively, are equal
+_PRECISION = Fraction(1, 1 << 62)   # of the parts of an exact criterion
 _BLOCK = 4096                       # samples of `left_out` at once
 
 
@@ -46,14 +50,14 @@ class Spectrum:
 def spectrum(statistics: Statistics, targets: str = 'pm1') -> Spectrum:
     """Eigen-decomposition of the Gram matrix, float64 on one thread. InputError: nothing seen, or other targets."""
     check_seen(statistics)
-    sums, total = target_sums(statistics, targets), statistics.total
+    sums, total = torch.from_numpy(target_sums(statistics, targets) / float(GRID)), statistics.total
     with one_thread():
         values, vectors = torch.linalg.eigh(torch.from_numpy(statistics.gram / float(GRID) ** 2))
         kept = values > len(values) * torch.finfo(values.dtype).eps * values[-1]
         values, vectors = values[kept], vectors[:, kept]
         projected = vectors.T @ sums
-    squares = total * len(statistics.classes) if targets == TARGETS[0] else total       # each target is +-1, or one of them 1
-    return Spectrum(statistics.classes, targets, total, values.numpy(), vectors.numpy(), projected.numpy(), float(squares))
+    return Spectrum(statistics.classes, targets, total, values.numpy(), vectors.numpy(), projected.numpy(),
+                    float(_target_squares(statistics, targets)))
 
 
 def gcv(of: Spectrum, lambdas) -> np.ndarray:
@@ -79,31 +83,109 @@ def gcv(of: Spectrum, lambdas) -> np.ndarray:
     return np.where(too_small, np.inf, of.total * rss / freedom ** 2)
 
 
-def search(criterion) -> float:
-    """The lambda, of three digits, with the least criterion; ties go to the largest.
+def grid_lambda(k: int) -> float:
+    """2^(k / 4), |k| <= 80, rounded to a multiple of 2^-36 in integers: the same number on any machine."""
+    return (isqrt(isqrt(1 << 4 * (2 * GRID_BITS + 1) + k)) + 1) // 2 / GRID ** 2
 
-    From 1e-6 to 1e6, four a decade, then twice five times as fine between the best one's neighbours.
+
+def search(criterion) -> float:
+    """The lambda with the least criterion; ties (to 2^-30) go to the largest.
+
+    From 2^-20 to 2^20: first every sixteenth of the numbers 2^(k / 4), then every fourth, then each between
+    the best one's neighbours.
 
     Args:
         criterion: float64 (L,) of lambdas -> (L,), not negative.
     """
-    best, reach = 0, _LIMIT
+    def best(exponents):
+        values = criterion(np.array([grid_lambda(k) for k in exponents]))
+        return exponents[np.flatnonzero(values <= values.min() * (1 + float(_TIE)))[-1]]
+    return grid_lambda(_descend(best))
+
+
+def _descend(best) -> int:
+    """The k left when `best` has chosen among every sixteenth, then every fourth and each near its last choice."""
+    at, reach = 0, _LIMIT
     for step in _STEPS:
-        exponents = np.arange(max(best - reach, -_LIMIT), min(best + reach, _LIMIT) + 1, step)
-        values = criterion(_lambdas(exponents))
-        best, reach = int(exponents[values <= values.min() * (1 + _TIE)][-1]), step
-    return float(_lambdas([best])[0])
-
-
-def _lambdas(exponents) -> np.ndarray:
-    """10^(k / 100), rounded to three digits: the same number on any machine."""
-    return np.array([float(f'{10.0 ** (k / 100):.3g}') for k in exponents])
+        at, reach = best(range(max(at - reach, -_LIMIT), min(at + reach, _LIMIT) + 1, step)), step
+    return at
 
 
 def choose_lambda(statistics: Statistics, targets: str = 'pm1') -> float:
-    """GCV's choice: a pure function of the statistics."""
-    of = spectrum(statistics, targets)
-    return search(lambda lambdas: gcv(of, lambdas))
+    """GCV's choice by `search`: a pure function of the statistics, on any machine. Bounds on the criterion
+    decide that hold for whatever eigenvalues LAPACK finds, or, where these leave it open, the criterion
+    itself to 60 bits."""
+    of, exact = spectrum(statistics, targets), {}
+    least = smallest_units(statistics.gram)
+
+    def best(exponents):
+        usable = [k for k in exponents if int(grid_lambda(k) * GRID ** 2) >= least]
+        bounds = dict(zip(usable, zip(*gcv_bounds(of, statistics, [grid_lambda(k) for k in usable]))))
+        while True:
+            bounds |= {k: exact[k] for k in usable if k in exact}
+            least_high = min(high for _, high in bounds.values())
+            open_ = [k for k in usable if bounds[k][0] <= least_high * (1 + _TIE)]
+            others = min((low for k, (low, _) in bounds.items() if k != open_[-1]), default=least_high)
+            if bounds[open_[-1]][1] <= others * (1 + _TIE) or all(k in exact for k in open_):
+                return open_[-1]
+            exact.update((k, (exact_gcv(statistics, targets, grid_lambda(k)),) * 2)
+                         for k in open_ if k not in exact)
+
+    return grid_lambda(_descend(best))
+
+
+def gcv_bounds(of: Spectrum, statistics: Statistics, lambdas) -> tuple:
+    """What `gcv` is at least and at most, float64 (L,) each, whichever LAPACK computed the spectrum.
+
+    Computed eigenpairs are those of a matrix no further from A than e = 4 n 2^-52 tr(A) (in practice a
+    thousandth of that). An eigenvalue within e of s changes 1 / (s + lambda) by at most e / (s + lambda - e),
+    relatively, and RSS = tr(Y'Y) - sum |c|^2 (s + 2 lambda) / (s + lambda)^2 by less than 5 e |W|^2. Without
+    the m pairs that are zero to rounding it is 2 e, and of Y no more than 2 e m / lambda can lie along them.
+    """
+    size, lambdas = len(of.vectors), np.asarray(lambdas, np.float64)
+    rank = min(len(of.values), of.total)
+    s, squares = of.values[-rank:], (of.projected[-rank:] ** 2).sum(axis=1)                     # (r,)
+    rounding = 4 * size * np.finfo(np.float64).eps
+    off = rounding * float(np.trace(statistics.gram / float(GRID) ** 2))
+    usable = np.maximum(lambdas, 3 * off)[:, None]
+    sums = s + usable                                                                           # (L, r)
+    rss = of.target_squares - (squares * (sums + usable) / sums ** 2).sum(axis=1)
+    rss_off = 10 * off * (squares / sums ** 2).sum(axis=1) + 4 * of.target_squares * (
+        rounding + (size - rank) * off / usable[:, 0])
+    freedom = of.total - rank + (usable / sums).sum(axis=1)
+    freedom_off = (usable / sums * (off / (sums - off))).sum(axis=1) + rounding * of.total + (
+        min(of.total, size) - rank) * 2 * off / usable[:, 0]
+    low = of.total * np.maximum(rss - rss_off, 0) / (freedom + freedom_off) ** 2
+    with np.errstate(divide='ignore'):
+        high = of.total * (rss + rss_off) / np.maximum(freedom - freedom_off, 0) ** 2
+    known = lambdas >= 3 * off
+    return np.where(known, low, 0.0), np.where(known, high, np.inf)
+
+
+def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
+    """`gcv` of one lambda, to 60 bits: (N RSS) / (N - df)^2 with RSS = tr(Y'Y) - tr(R'W) - lambda |W|^2 and
+    N - df = N - n + lambda tr((A + lambda I)^-1), from solutions with exact residuals."""
+    gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
+    weights = Refinement(gram, units, right)
+    inverse = Refinement(gram, units, np.eye(len(gram), dtype=np.int64))
+    length, rss, freedom, rss_off, freedom_off = Fraction(1.01 * np.linalg.norm(right)), 0, 0, 1, 1
+    while rss_off > _PRECISION * rss:
+        weights.step()
+        unit, x, error = Fraction(2) ** weights.unit, weights.value(), Fraction(np.linalg.norm(weights.error()))
+        square, fitted = int((x * x).sum()), unit * int((right * x).sum())
+        rss = _target_squares(statistics, targets) - fitted - units * unit ** 2 * square
+        rss_off = unit * error * (length + units * unit * (2 * (isqrt(square) + 1) + error))
+    while freedom_off > _PRECISION * freedom:
+        inverse.step()
+        unit, trace = Fraction(2) ** inverse.unit, int(inverse.value(np.diagonal).sum())
+        freedom = statistics.total - len(gram) + units * unit * trace
+        freedom_off = units * unit * Fraction(inverse.error().sum())
+    return statistics.total * rss / freedom ** 2
+
+
+def _target_squares(statistics: Statistics, targets: str) -> int:
+    """tr(Y'Y): each target is +-1, or one of a sample's is 1."""
+    return statistics.total * (len(statistics.classes) if targets == TARGETS[0] else 1)
 
 
 def left_out(of: Spectrum, lambdas, features: np.ndarray, labels: np.ndarray) -> tuple:

@@ -1,5 +1,6 @@
 """What the tests of `scroll/` share: small streams, a tiny seeded network, images it can tell apart."""
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +19,9 @@ PREPROCESSING = Preprocessing(16)
 
 @contextmanager
 def refused(match: str = None):
-    """The block must raise an InputError of one line."""
+    """The block must raise an InputError of one line; yields what pytest knows of it."""
     with pytest.raises(InputError, match=match) as caught:
-        yield
+        yield caught
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -33,6 +34,19 @@ def threads(count: int):
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def exact_solution(gram, units: int, right) -> list:
+    """(gram + units I)^-1 right as rows of fractions, by Gauss and Jordan."""
+    rows = [[Fraction(int(value)) for value in (*left, *tail)] for left, tail in zip(gram, right)]
+    for i, row in enumerate(rows):
+        row[i] += units
+    for i in range(len(rows)):                              # no pivoting: the matrix is positive definite
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for j in range(len(rows)):
+            if j != i:
+                rows[j] = [a - rows[j][i] * b for a, b in zip(rows[j], rows[i])]
+    return [row[len(rows):] for row in rows]
 
 
 class Stream(NamedTuple):

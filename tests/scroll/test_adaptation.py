@@ -344,7 +344,7 @@ def test_adapters_beside_no_convolution_are_refused(buffer):
     class Mean(nn.Module):
         def features(self, x):
             return x.mean(dim=(2, 3))
-    predictor = LinearPredictor(np.arange(3), np.zeros((3, 3)), np.zeros(3))
+    predictor = LinearPredictor.nearest(np.arange(3), np.zeros((3, 3)), np.zeros(3))
     thin = Exemplars(buffer.labels, buffer.keys, buffer.features[:, :3], buffer.samples)
     with refused('Mean'):
         adapt(Embedder(Mean(), PREPROCESSING), predictor, thin, Adaptation(mode='adapters'))

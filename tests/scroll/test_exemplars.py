@@ -142,7 +142,8 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
         expected.append(min((j for j in range(n) if j not in expected), key=lambda j: distance[j]))
         s = s + big[expected[-1]]
         if i == 0:
-            orders = dict(nearest=sorted(range(n), key=lambda j: distance[j]), outlier=sorted(range(n), key=lambda j: -distance[j]))
+            orders = dict(nearest=sorted(range(n), key=lambda j: distance[j]),
+                          outlier=sorted(range(n), key=lambda j: -distance[j]))
     assert herding_order(f, total, count, n).tolist() == expected
     stats = Statistics(dim)
     stats.load_state_dict(dict(classes=np.zeros(1, int), counts=np.array([count]), gram=np.zeros((dim + 1,) * 2, np.int64),

@@ -1,4 +1,10 @@
-"""Linear predictors against scikit-learn, against their defining equations, and against counter-examples by hand."""
+"""Linear predictors against scikit-learn, against their defining equations in exact arithmetic, and by hand."""
+import hashlib
+import os
+import subprocess
+import sys
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,9 +13,20 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
 from scroll.embedding import quantise
-from scroll.predictors import NCC_BIASES, TARGETS, ncc, ncc_left_out, random, ridge, ridge_left_out
+from scroll.predictors import (
+    NCC_BIASES,
+    TARGETS,
+    LinearPredictor,
+    exact_lambda,
+    ncc,
+    ncc_left_out,
+    random,
+    ridge,
+    ridge_left_out,
+)
+from scroll.ridge_lambda import choose_lambda
 from scroll.statistics import GRID, Statistics
-from tests.scroll.conftest import make_stream, quick, refused, streams, threads
+from tests.scroll.conftest import exact_solution, make_stream, quick, refused, streams, threads
 
 STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)
 U = STREAM.features / GRID
@@ -66,6 +83,119 @@ def test_one_hot_logits_sum_to_one_as_alpha_vanishes():
 def test_ridge_tends_to_the_class_sums_as_alpha_grows():
     s = of(STREAM.features, STREAM.labels)
     np.testing.assert_allclose(1e9 * weights(ridge(s, 1e9, 'onehot')), s.sums / GRID, atol=1e-4)
+
+
+def in_units(values, exponent: int) -> list:
+    """Fractions in units of 2^exponent, each rounded to the nearest integer, of two to the even one."""
+    return [[round(value / Fraction(2) ** exponent) for value in row] for row in values]
+
+
+@quick
+@given(streams(max_size=9), st.integers(-80, 40), st.sampled_from(TARGETS), st.booleans())
+def test_ridge_is_the_exact_solution_rounded(stream, k, targets, twice):
+    """lambda from 2^-20 to 2^10, one sample, repeated samples, fewer than dimensions; (A + lambda I) W = R in fractions."""
+    at = np.repeat(np.arange(len(stream.labels)), 1 + twice)
+    s, alpha = of(stream.features[at], stream.labels[at]), 2.0 ** (k / 4)
+    r = s.sums.T * (2 if targets == 'pm1' else 1) - (s.sums.sum(axis=0)[:, None] if targets == 'pm1' else 0)
+    ours, units = ridge(s, alpha, targets), int(Fraction(exact_lambda(alpha)) * 2 ** 36)
+    w = [[value * 2 ** 18 for value in row] for row in zip(*exact_solution(s.gram, units, r))]          # (K, d + 1)
+    assert ours.units.tolist() == in_units(w, ours.exponent)
+    assert np.abs(ours.units).max() <= 2 ** 47 and ours.exponent < -30
+    assert weights(ours).tolist() == [[float(n * Fraction(2) ** ours.exponent) for n in row] for row in ours.units.tolist()]
+
+
+@quick
+@given(streams(), st.sampled_from(NCC_BIASES))
+def test_ncc_is_the_exact_quotient_rounded(stream, bias):
+    s, factor = of(stream.features, stream.labels), dict(exact=Fraction(-1, 2), paper=-1, zero=0)[bias]
+    ours = ncc(s, bias)
+    c = [[Fraction(int(total), int(count) * GRID) for total in row] for row, count in zip(s.sums[:, :-1], s.counts)]
+    rows = [row + [factor * sum(x * x for x in row)] for row in c]
+    assert ours.units.tolist() == in_units(rows, ours.exponent) and np.abs(ours.units).max() <= 2 ** 47
+
+
+def test_ncc_counts_the_longest_streams_and_halves_to_even():
+    """2^27 samples a class; centroids that lie in the middle between two numbers of the grid, or a little beside it."""
+    s = Statistics(4)
+    counts, sums = np.array([2 ** 27, 3]), np.array([[2 ** 45, 2 ** 45 - 1, -2 ** 45 + 3, 1], [1, 2, -1, 3 << 18]])
+    s.load_state_dict(dict(classes=np.arange(2), counts=counts, gram=np.zeros((5, 5), np.int64),
+                           sums=np.column_stack([sums, counts << 18])))
+    ours = ncc(s)
+    rows = [[Fraction(int(x), int(n) << 18) for x in row] for row, n in zip(sums, counts)]
+    assert ours.units[:, :-1].tolist() == in_units(rows, ours.exponent)
+    for row, bias in zip(rows, ours.units[:, -1].tolist()):
+        assert bias == round(-sum(x * x for x in row) / 2 / Fraction(2) ** ours.exponent)
+
+
+@quick
+@given(st.sampled_from([1, 3, 600, 1100, 2100]), st.integers(0, 99), st.integers(0, 47))
+def test_logits_are_exact_and_equals_go_to_the_first(dim, seed, bits):
+    """Against Python's integers, also at the ends of the grid; two classes are the same, two differ by one unit."""
+    r = np.random.default_rng(seed)
+    units = r.integers(-1 << bits, 1 << bits, (6, dim + 1), endpoint=True)
+    units[r.integers(6)], units[r.integers(6)] = units[0], -1 << bits
+    units[5], units[5, -1] = units[4], units[4, -1] + (1 if units[4, -1] < 0 else -1)
+    features = r.choice([-GRID, GRID, 0, 1], (4, dim)) if seed % 2 else r.integers(-GRID, GRID, (4, dim), endpoint=True)
+    predictor = LinearPredictor(np.arange(6), units, -40)
+    exact = np.hstack([features, np.full((4, 1), GRID)]).astype(object) @ units.T.astype(object)
+    assert predictor.predict(features).tolist() == [row.index(max(row)) for row in exact.tolist()]
+    logits = [[float(Fraction(n, 1 << 58)) for n in row] for row in exact.tolist()]
+    assert predictor.decision_function(features).tolist() == logits
+
+
+def test_predictions_see_what_float64_does_not():
+    """Logits of 2^64 units that differ by one."""
+    units = np.array([[2 ** 46, 0], [2 ** 46, 1], [2 ** 46, 1]])
+    predictor, features = LinearPredictor(np.arange(3), units, -47), np.array([[GRID]])
+    assert len(set(predictor.decision_function(np.array([[GRID - 1]]))[0])) > 1
+    assert predictor.predict(features).tolist() == [1]
+    units[:, 1] = [1, 0, 1]
+    assert LinearPredictor(np.arange(3), units, -47).predict(features).tolist() == [0]
+
+
+@pytest.mark.parametrize('features', [np.array([[0.5, 1]]), np.array([[GRID + 1, 0]]), np.array([[0, -GRID - 1]])], ids=str)
+def test_features_off_the_grid_are_refused(features):
+    with refused('integers'):
+        LinearPredictor(np.arange(1), np.ones((1, 3), np.int64), 0).predict(features)
+
+
+@pytest.mark.parametrize('given, used', [(0.1, 6871947674 / 2 ** 36), (1.0, 1.0), (2.0 ** -36, 2.0 ** -36), (1e9, 1e9),
+                                         (12345.678, round(12345.678 * 2 ** 36) / 2 ** 36)])
+def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix(given, used):
+    s = of(STREAM.features, STREAM.labels)
+    assert exact_lambda(given) == used == exact_lambda(used)
+    if given > 1e-6:
+        assert ridge(s, given).digest() == ridge(s, used).digest()
+
+
+def test_the_least_lambda_is_named_and_serves():
+    """2^-40 of the trace, whatever a factorisation in float64 makes of it."""
+    s = of(STREAM.features, STREAM.labels)
+    least = -(-int(np.trace(s.gram)) >> 40) / 2 ** 36
+    with refused('use a larger one, .* or more') as caught:
+        ridge(s, least / 2)
+    for enough in (least, float(str(caught.value).split()[-3])):
+        assert np.isfinite(ridge(s, enough).weight).all()
+
+
+def fingerprint() -> str:
+    """Of predictors and logits on 300 features whose Gram matrix has eigenvalues over 18 orders of magnitude."""
+    r, sha = np.random.default_rng(0), hashlib.sha256()
+    scales = 2.0 ** -np.arange(0, 30, 0.1)
+    features = quantise(np.maximum(r.normal(size=(400, 300)) @ (r.normal(size=(300, 300)) * scales), 0) + 1e-9)
+    s = of(features, np.arange(400) % 7)
+    for f_T in (ridge(s, 0.1), ridge(s, 1e-6, 'onehot'), ridge(s, choose_lambda(s)), ncc(s)):
+        sha.update(f_T.digest().encode() + f_T.decision_function(features).tobytes())
+    return sha.hexdigest()
+
+
+def test_digests_and_logits_are_those_of_another_machine():
+    """The vector units of an old processor, other BLAS kernels, other threads: a process of its own."""
+    held = dict(ONEDNN_MAX_CPU_ISA='SSE41', ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE', OMP_NUM_THREADS='2',
+                OPENBLAS_CORETYPE='Nehalem', PYTHONPATH=os.pathsep.join(sys.path))
+    call = 'from tests.scroll.test_predictors import fingerprint; print(fingerprint())'
+    there = subprocess.run([sys.executable, '-c', call], env={**os.environ, **held}, capture_output=True, text=True)
+    assert there.stdout.strip() == fingerprint(), there.stderr
 
 
 @quick
@@ -153,6 +283,7 @@ def test_string_labels_come_back(make):
 
 @pytest.mark.parametrize('call', [
     lambda s: ridge(s, 0), lambda s: ridge(s, -1), lambda s: ridge(s, np.nan), lambda s: ridge(s, np.inf),
+    lambda s: ridge(s, 1e20), lambda s: ridge(s, 1e-13),
     lambda s: ridge(s, 1, 'pm2'), lambda s: ncc(s, 'half'), lambda s: ridge(Statistics(8), 1), lambda s: ncc(Statistics(8)),
     lambda s: random(Statistics(8))])
 def test_what_cannot_be_is_refused(call):

@@ -91,15 +91,16 @@ def test_fast_predictions_are_the_predictors_own(n_classes, seed, scale):
     random = np.random.default_rng(seed)
     samples = samples_of(random.integers(0, n_classes, 60) * 3, seed)
     test = TestSet(samples.features, samples.labels)
-    predictor = LinearPredictor(np.unique(samples.labels), scale * random.normal(size=(len(test.classes), 5)), random.normal(size=len(test.classes)))
+    weight, bias = scale * random.normal(size=(len(test.classes), 5)), random.normal(size=len(test.classes))
+    predictor = LinearPredictor.nearest(np.unique(samples.labels), weight, bias)
     assert np.array_equal(test.predictions(predictor), predictor.predict(samples.features[test.order]))
 
 
-def test_what_float32_cannot_tell_apart_is_left_to_float64():
-    """The logits differ by 1e-12; float32 sees ties, and float64 does not."""
+def test_what_float32_cannot_tell_apart_is_left_to_the_exact_logits():
+    """They differ by 1e-12; float32 sees ties."""
     test = TestSet(np.array([[GRID, 0], [0, GRID]], np.int32), np.array([0, 1]))
     weight = np.array([[0.3, 0.3 + 1e-12], [0.3 + 1e-12, 0.3], [0.1, 0.1]])
-    predictor = LinearPredictor(np.array([0, 1, 2]), weight, np.zeros(3))
+    predictor = LinearPredictor.nearest(np.array([0, 1, 2]), weight, np.zeros(3))
     assert test.predictions(predictor).tolist() == [1, 0]
 
 

@@ -1,16 +1,28 @@
 """GCV from the statistics and exact leave-one-out, each against what it stands for; a choice no schedule can change."""
+from fractions import Fraction
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import RidgeCV
 
 from scroll import Scroll
 from scroll.embedding import quantise
-from scroll.predictors import TARGETS, ridge, ridge_left_out
-from scroll.ridge_lambda import choose_lambda, gcv, left_out, search, spectrum
+from scroll.predictors import TARGETS, exact_lambda, ridge, ridge_left_out
+from scroll.ridge_lambda import (
+    choose_lambda,
+    exact_gcv,
+    gcv,
+    gcv_bounds,
+    grid_lambda,
+    left_out,
+    search,
+    spectrum,
+)
 from scroll.statistics import GRID, Statistics
-from tests.scroll.conftest import cuttings, quick, refused, streams, threads
+from tests.scroll.conftest import cuttings, exact_solution, quick, refused, streams
 
 LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)
 every_target = pytest.mark.parametrize('targets', TARGETS)
@@ -99,21 +111,83 @@ def test_the_choice_is_the_same_under_every_schedule_and_sharding(stream, data, 
     assert first.predictor().digest() == whole.predictor().digest()
 
 
-def test_the_choice_does_not_depend_on_the_number_of_threads():
-    features, labels = noisy(600, dim=256)
-    s, found = of(features, labels), set()
-    for count in (1, 2):
-        with threads(count):
-            found.add((choose_lambda(s), spectrum(s).projected.tobytes()))
-    assert len(found) == 1
+def exact_criterion(s: Statistics, targets: str, alpha: float) -> Fraction:
+    """N |Y - HY|^2 / (N - tr H)^2 in fractions, from the sums: W = (A + lambda I)^-1 R, H = X (A + lambda I)^-1 X'."""
+    n, unit = len(s.gram), 2 ** 18
+    right = (2 * s.sums - s.sums.sum(axis=0) if targets == 'pm1' else s.sums).T
+    units = int(Fraction(alpha) * unit ** 2)
+    w = np.array(exact_solution(s.gram, units, right)) * unit
+    trace = sum(row[i] for i, row in enumerate(exact_solution(s.gram, units, np.eye(n, dtype=int)))) * unit ** 2
+    rss = (s.total * (len(s.classes) if targets == 'pm1' else 1) - (w * right).sum() * Fraction(2, unit)
+           + (w * (s.gram.astype(object) @ w)).sum() / unit ** 2)
+    return s.total * rss / (s.total - n + Fraction(units, unit ** 2) * trace) ** 2
+
+
+@every_target
+@quick
+@given(streams(max_size=12), st.integers(-80, 80), st.booleans())
+def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k, twice):
+    """One sample, repeated ones, fewer than dimensions: where eigenvalues are zero to rounding, the bounds are wide."""
+    at = np.repeat(np.arange(len(stream.labels)), 1 + twice)
+    s, alpha = of(stream.features[at], stream.labels[at]), grid_lambda(k)
+    expected = exact_criterion(s, targets, alpha)
+    assert abs(exact_gcv(s, targets, alpha) / expected - 1) < Fraction(1, 1 << 60)
+    (low,), (high,) = gcv_bounds(spectrum(s, targets), s, [alpha])
+    assert low <= expected <= high
+
+
+def test_bounds_are_narrow_for_ordinary_data():
+    """So narrow that they alone choose."""
+    s = of(FEATURES, LABELS)
+    low, high = gcv_bounds(spectrum(s), s, [grid_lambda(k) for k in range(-40, 41)])
+    assert (high <= low * (1 + 1e-9)).all()
+
+
+@every_target
+@quick
+@given(streams(max_size=10))
+def test_the_choice_is_that_of_exact_arithmetic(targets, stream):
+    """Of criteria that are equal, the largest lambda: two orthogonal samples, or one, leave all equal."""
+    s = of(stream.features, stream.labels)
+
+    def chosen(exponents) -> int:
+        values = [exact_criterion(s, targets, grid_lambda(k)) for k in exponents]
+        return max(k for k, value in zip(exponents, values) if value <= min(values) * (1 + Fraction(1, 1 << 30)))
+    k = chosen(range(-80, 81, 16))
+    for reach, step in ((16, 4), (4, 1)):
+        k = chosen(range(max(k - reach, -80), min(k + reach, 80) + 1, step))
+    assert choose_lambda(s, targets) == grid_lambda(k)
+
+
+@pytest.mark.parametrize('features, labels', [
+    (quantise(np.eye(4)[:1]), np.zeros(1, int)), (quantise(np.eye(4)), np.arange(4)),
+    (np.repeat(FEATURES[:4], 3, axis=0), np.arange(12) % 3), (FEATURES, LABELS)], ids=['one', 'orthogonal', 'repeated', 'many'])
+def test_the_last_bits_of_eigenvalues_choose_nothing(features, labels, monkeypatch):
+    s, eigh, r = of(features, labels), torch.linalg.eigh, np.random.default_rng(0)
+    expected = choose_lambda(s)
+
+    def another(matrix):
+        noise = torch.from_numpy(r.normal(size=matrix.shape)) * 1e-16 * matrix.trace()
+        return eigh(matrix + noise + noise.T)
+    monkeypatch.setattr(torch.linalg, 'eigh', another)
+    assert {choose_lambda(s) for _ in range(5)} == {expected}
+
+
+def test_the_grid_is_the_same_number_everywhere():
+    """Quarters of octaves, to the unit of the Gram matrix."""
+    for k in range(-80, 81):
+        assert grid_lambda(k) == exact_lambda(grid_lambda(k))
+        assert abs(grid_lambda(k) - 2.0 ** (k / 4)) <= 2.0 ** -37 + 2.0 ** (k / 4 - 52)
+    assert (grid_lambda(-80), grid_lambda(0), grid_lambda(8), grid_lambda(80)) == (2.0 ** -20, 1.0, 4.0, 2.0 ** 20)
 
 
 def test_the_choice_minimises_gcv_to_its_resolution():
     s = spectrum(of(FEATURES, LABELS))
     best = choose_lambda(of(FEATURES, LABELS))
+    values = gcv(s, [grid_lambda(k) for k in range(-80, 81)])
+    assert grid_lambda(int(values.argmin()) - 80) == best
     around = best * 10.0 ** np.linspace(-3, 3, 601)
-    assert gcv(s, [best])[0] <= gcv(s, around).min() * (1 + 1e-4)
-    assert abs(np.log10(around[gcv(s, around).argmin()] / best)) < 0.02
+    assert abs(np.log2(around[gcv(s, around).argmin()] / best)) < 0.25
     assert 1e-3 < best < 1e3                                                    # not at an end
 
 
@@ -132,19 +206,18 @@ def test_gcv_is_in_units_of_the_squared_targets():
     assert pm1 == pytest.approx(4 * onehot, rel=1e-6)
 
 
-@pytest.mark.parametrize('criterion, expected', [
-    (lambda x: np.log10(x / 0.0372) ** 2, 0.0372), (lambda x: np.log10(x / 12.3) ** 2, 12.3),
-    (lambda x: 1 / x, 1e6), (lambda x: x, 1e-6), (np.ones_like, 1e6), (lambda x: np.maximum(x, 0.316), 0.316),
-    (lambda x: np.where(x < 1, np.inf, x), 1.0)], ids=['inside', 'inside too', 'top', 'bottom', 'tie', 'plateau', 'infinite'])
-def test_search_finds_the_least_and_of_equals_the_largest(criterion, expected):
-    assert search(criterion) == expected
+@pytest.mark.parametrize('criterion, k', [
+    (lambda x: np.log2(x * 40) ** 2, -21), (lambda x: np.log2(x / 12) ** 2, 14),
+    (lambda x: 1 / x, 80), (lambda x: x, -80), (np.ones_like, 80), (lambda x: np.maximum(x, 0.3), -7),
+    (lambda x: np.where(x < 1, np.inf, x), 0)], ids=['inside', 'inside too', 'top', 'bottom', 'tie', 'plateau', 'infinite'])
+def test_search_finds_the_least_and_of_equals_the_largest(criterion, k):
+    assert search(criterion) == grid_lambda(k)
 
 
-def test_search_asks_for_few_and_plain_numbers():
+def test_search_asks_for_few():
     asked = []
     search(lambda x: asked.append(x) or np.log10(x / 3) ** 2)
-    assert [len(x) for x in asked] == [49, 11, 11]
-    assert all(float(f'{x:.3g}') == x for x in np.concatenate(asked))
+    assert [len(x) for x in asked] == [11, 9, 9]
 
 
 def test_a_lambda_that_rounding_swallows_is_never_chosen():
@@ -153,6 +226,8 @@ def test_a_lambda_that_rounding_swallows_is_never_chosen():
     for _ in range(24):
         s.merge(s)
     assert np.isinf(gcv(spectrum(s), [1e-9])[0]) and np.isfinite(gcv(spectrum(s), [1.0])[0])
+    with refused('larger'):
+        ridge(s, 1e-5)
     assert np.isfinite(ridge(s, choose_lambda(s)).weight).all()
 
 
@@ -161,7 +236,7 @@ def test_a_lambda_that_rounding_swallows_is_never_chosen():
 def test_any_stream_gets_a_lambda_that_ridge_can_use(stream, targets):
     """One sample, one class, equal samples, fewer than dimensions."""
     learner = Scroll(ridge_lambda='auto', targets=targets).fit(stream.features, stream.labels)
-    assert 1e-6 <= learner.ridge_lambda_ <= 1e6 and np.isfinite(learner.decision_function(stream.features)).all()
+    assert 2 ** -20 <= learner.ridge_lambda_ <= 2 ** 20 and np.isfinite(learner.decision_function(stream.features)).all()
 
 
 def test_auto_is_ridge_with_that_number_also_where_samples_are_left_out():

@@ -1,0 +1,172 @@
+"""Integer linear systems, solved and rounded correctly: the same integers on every machine, with every BLAS.
+
+(G + l I) X = R with integers G (positive semidefinite), l > 0 and R has one rational solution. It is solved
+in float64 and refined (Wilkinson 1963; Higham 2002, chapter 12), with residuals that are exact: G and each
+correction are cut into integers so short that every sum of their products is an integer below 2^53, which
+float64 holds in whatever order it is added. The eigenvalues of G + l I are at least l, so what is still
+missing of a column of X is no longer than its residual / l. Entries are rounded once that bound no longer
+reaches across a rounding boundary; columns where it does are refined further.
+
+    >>> solve(np.array([[6]]), 1, np.array([[700, 5]]), -1).tolist()    # 100 and 5/7, in halves
+    [[200, 1]]
+"""
+import numpy as np
+import torch
+
+from scroll.errors import InputError
+
+_RADIX = 22                         # bits of a limb: numbers are sums of limbs l_i 2^(22 i), |l_i| <= 2^21
+_HALF = 1 << _RADIX - 1
+_TIE = 64                           # nearer to the middle than 2^-64 of a unit is there: to the even one
+_ENOUGH = 512                       # bits below the grid after which no boundary in reach counts any more
+_CONDITION = 40                     # l is at least 2^-40 of G's trace: then float64 steers it well
+_NO_GRAM = 'the Gram matrix is no sum of products: something was removed that was never added'
+
+
+def smallest_units(gram: np.ndarray) -> int:
+    """The least l with which (gram + l I) X = R can be solved: 2^-40 of the trace, rounded up."""
+    return -(-sum(np.diagonal(gram).tolist()) >> _CONDITION) or 1
+
+
+class Refinement:
+    """X = (gram + units I)^-1 right, to more and more bits.
+
+    Args:
+        gram: int64 (n, n), positive semidefinite, n < 2^16. units: int, `smallest_units` or more.
+        right: int64 (n, K).
+
+    Attributes:
+        unit: X is known in units of 2^unit.
+        pieces: [(float64 (n, K), whole numbers, unit), ...]: X is the sum of pieces 2^unit, up to `error`.
+
+    Raises:
+        InputError: the matrix is not positive semidefinite, as far as float64 can tell.
+    """
+
+    def __init__(self, gram: np.ndarray, units: int, right: np.ndarray):
+        size, top = len(gram), int(np.abs(gram).max())
+        self._bits = 52 - (_RADIX - 1) - (size + 1).bit_length()    # of a correction: sums stay below 2^53
+        count = max(top, units).bit_length() // _RADIX + 1
+        self._system = _limbs(gram, count)
+        for limb, digit in zip(self._system, _limbs(np.array([units], object), count)):
+            limb.diagonal().add_(digit)
+        system = torch.from_numpy(gram.astype(np.float64))
+        system.diagonal().add_(float(units))
+        self._factor, failed = torch.linalg.cholesky_ex(system)
+        if failed:
+            raise InputError(_NO_GRAM)
+        largest = int(np.abs(right).max(initial=0))
+        room = max((size * top + units).bit_length() + self._bits, largest.bit_length()) + 3
+        self._residual = _limbs(right, -(-room // _RADIX))          # right - (gram + units I) X, in 2^unit
+        self._units, self.unit, self.pieces = float(units), 0, []
+
+    def step(self) -> None:
+        """One more correction: of up to 21 bits for n = 512, of fewer where the matrix is ill-conditioned."""
+        residual = _floats(self._residual)
+        correction = torch.cholesky_solve(residual, self._factor)
+        shift = min(self._bits - _exponent(correction),
+                    _RADIX * len(self._residual) - 3 - _exponent(residual))
+        if shift < 1:
+            raise InputError(_NO_GRAM)
+        piece = torch.round(correction * 2.0 ** shift)
+        zeros, rest = divmod(shift, _RADIX)                # now residual 2^shift - (gram + units I) piece
+        limbs = [torch.zeros_like(piece) for _ in range(zeros)]
+        limbs += [limb.mul_(1 << rest) for limb in self._residual]
+        for limb, part in zip(limbs, self._system):
+            limb.addmm_(part, piece, alpha=-1)
+        self._residual = _carried(limbs)[:len(self._residual)]      # above, nothing is left: `room`
+        self.unit -= shift
+        self.pieces.append((piece, self.unit))
+
+    def error(self) -> np.ndarray:
+        """float64 (K,): no column is further from that of X than this (Euclidean), in units of 2^unit."""
+        residual = _floats(self._residual)
+        scale = residual.abs().max().clamp(min=1)                   # so that no square is too large
+        return (1.001 * scale / self._units * torch.linalg.vector_norm(residual / scale, dim=0)).numpy()
+
+    def value(self, part=lambda piece: piece) -> np.ndarray:
+        """X, or a part of it, in units of 2^unit: Python's integers."""
+        return sum(part(piece.numpy()).astype(np.int64).astype(object) << unit - self.unit
+                   for piece, unit in self.pieces)
+
+    def keep(self, columns: np.ndarray) -> None:
+        """Go on with these columns only; bool (K,)."""
+        columns = torch.from_numpy(columns)
+        self._residual = [limb[:, columns] for limb in self._residual]
+        self.pieces = [(piece[:, columns], unit) for piece, unit in self.pieces]
+
+    def rounded(self, grid: int) -> tuple:
+        """(X in units of 2^grid, rounded: int64 (n, K); which entries are sure: bool (n, K)); grid > unit.
+
+        To the nearest; entries within 2^-64 of the middle between two, to the even one.
+        """
+        below = grid - self.unit
+        half, whole, part = 1 << below - 1, 0, 0                    # X = whole 2^grid + part 2^unit
+        for piece, unit in self.pieces:
+            piece, depth = piece.numpy().astype(np.int64), grid - unit
+            if depth <= 0:
+                whole = whole + (piece << -depth)
+                continue
+            if depth < 32:                                          # no piece has more bits
+                whole, piece = whole + (piece >> depth), piece & (1 << depth) - 1
+            part = part + (piece.astype(np.int64 if below < 60 else object) << unit - self.unit)
+        carry = part + half >> below
+        part, whole = part - (carry << below), whole + carry.astype(np.int64)       # -half <= part < half
+        distance, error = (half - abs(part)).astype(np.float64), self.error()       # to the next middle
+        on_it = 2.0 ** (below - _TIE)
+        tie = distance + error <= on_it
+        odd = tie & (whole % 2 != 0)
+        whole[odd] += np.where(part[odd] < 0, -1, 1)
+        return whole, tie | (distance - error > on_it) | (below > _ENOUGH)
+
+
+def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndarray:
+    """(gram + units I)^-1 right in units of 2^grid, correctly rounded: int64 (n, K), below 2^62 in size.
+
+    Entries within 2^-64 of the middle between two numbers of the grid go to the even one. Arguments and
+    errors as `Refinement`.
+    """
+    refinement, columns = Refinement(gram, units, right), np.arange(right.shape[1])
+    out = np.zeros(right.shape, np.int64)
+    while len(columns):
+        refinement.step()
+        if refinement.unit >= grid or refinement.error().max() >= 2.0 ** (grid - refinement.unit - 8):
+            continue                                                # hardly anything could be sure yet
+        values, sure = refinement.rounded(grid)
+        done = sure.all(axis=0)
+        out[:, columns[done]] = values[:, done]
+        refinement.keep(~done)
+        columns = columns[~done]
+    return out
+
+
+def _limbs(values: np.ndarray, count: int) -> list:
+    """Integers as limbs, float64 tensors, lowest first."""
+    out = []
+    for _ in range(count):
+        above = values + _HALF >> _RADIX
+        out.append(torch.from_numpy((values - (above << _RADIX)).astype(np.float64)))
+        values = above
+    return out
+
+
+def _carried(limbs: list) -> list:
+    """The same number, with all limbs but the last between -2^21 and 2^21; in place."""
+    for limb, above in zip(limbs, limbs[1:]):
+        carry = torch.round(limb * 2.0 ** -_RADIX)
+        limb.sub_(carry, alpha=1 << _RADIX)
+        above.add_(carry)
+    return limbs
+
+
+def _floats(limbs: list) -> torch.Tensor:
+    """The numbers, rounded to float64."""
+    out = limbs[-1].clone()
+    for limb in limbs[-2::-1]:
+        out.mul_(1 << _RADIX).add_(limb)
+    return out
+
+
+def _exponent(values: torch.Tensor) -> int:
+    """The least e with |values| < 2^e; 0 for nothing but zeros."""
+    return int(torch.frexp(values.abs().max()).exponent)

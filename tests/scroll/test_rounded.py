@@ -1,0 +1,102 @@
+"""Integer systems against exact rational arithmetic: every entry is rounded right, whatever LAPACK does in between."""
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll.rounded import Refinement, smallest_units, solve
+from tests.scroll.conftest import exact_solution, quick, refused
+
+
+def gram_of(rows: np.ndarray) -> np.ndarray:
+    return rows.T.astype(np.int64) @ rows
+
+
+def rounded(gram, units: int, right, grid: int) -> list:
+    """What `solve` must give, by Gaussian elimination on fractions; `round` takes ties to the even neighbour."""
+    return [[round(value / Fraction(2) ** grid) for value in row] for row in exact_solution(gram, units, right)]
+
+
+@quick
+@given(st.integers(1, 7), st.integers(1, 12), st.integers(-20, 60), st.integers(-60, -8), st.integers(0, 999))
+def test_every_entry_is_rounded_right(size, count, power, grid, seed):
+    """Fewer rows than columns, repeated rows, zeros; every lambda that may be."""
+    r = np.random.default_rng(seed)
+    rows = r.integers(-2 ** 18, 2 ** 18, (count, size))[r.integers(0, count, count)]
+    gram, right = gram_of(rows), rows.T @ r.integers(-1, 2, (count, 3))
+    units = max(int(2.0 ** power), smallest_units(gram))
+    assert solve(gram, units, right, grid).tolist() == rounded(gram, units, right, grid)
+
+
+@pytest.mark.parametrize('rank', [1, 3, 24])
+@pytest.mark.parametrize('scale', [2 ** 6, 2 ** 26], ids=['short', 'long'])
+def test_ill_conditioned_systems_are_solved_to_the_last_bit(rank, scale):
+    """Two dozen unknowns, lambda the least there may be, sums as of very many samples (2^62)."""
+    r = np.random.default_rng(rank)
+    rows = r.integers(-scale, scale, (24, rank)) @ r.integers(-1, 2, (rank, 24))
+    gram, right = gram_of(rows), rows.T @ r.integers(-1, 2, (24, 2))
+    for units in (smallest_units(gram), 2 ** 20, 2 ** 46):
+        units = max(units, smallest_units(gram))
+        assert solve(gram, units, right, -40).tolist() == rounded(gram, units, right, -40)
+
+
+@pytest.mark.parametrize('sign', [-1, 1])
+@pytest.mark.parametrize('q', [0, 1, 12345, -7])
+def test_float64_could_not_tell_on_which_side_of_the_middle_it_lies(q, sign):
+    """X = q + 1/2 +- 2^-46."""
+    a = 2 ** 45 + 1
+    assert solve(np.array([[a - 1]]), 1, np.array([[(a * (2 * q + 1) + sign) // 2]]), 0).item() == q + (sign > 0)
+
+
+@pytest.mark.parametrize('q, even', [(0, 0), (1, 2), (2, 2), (-1, 0), (-2, -2), (12345, 12346)])
+def test_the_middle_goes_to_the_even_neighbour_also_beside_thirds(q, even):
+    """X = q + 1/2 exactly, in a column of its own and in one whose other entry, 1/3, never ends."""
+    right = np.array([[2 * q + 1, 2 * q + 1], [0, 1]])
+    assert solve(np.diag([1, 2]), 1, right, 0).tolist() == [[even, even], [0, 0]]
+    assert solve(np.diag([1, 2]), 1, right, -30)[1].tolist() == [0, round(2 ** 30 / 3)]
+
+
+def test_no_columns_and_no_right_hand_side_are_no_trouble():
+    gram = gram_of(np.arange(6).reshape(2, 3))
+    assert solve(gram, 5, np.zeros((3, 0), np.int64), -9).shape == (3, 0)
+    assert solve(gram, 5, np.zeros((3, 2), np.int64), -9).tolist() == [[0, 0]] * 3
+
+
+def test_the_bound_on_what_is_missing_holds_and_falls():
+    r = np.random.default_rng(0)
+    rows = r.integers(-2 ** 18, 2 ** 18, (9, 6))
+    gram, right = gram_of(rows), rows.T @ r.integers(-1, 2, (9, 3))
+    exact, refinement, bounds = np.array(exact_solution(gram, 2 ** 30, right)), Refinement(gram, 2 ** 30, right), []
+    for _ in range(6):
+        refinement.step()
+        missing = exact - refinement.value() * Fraction(2) ** refinement.unit
+        bounds.append([Fraction(bound) * Fraction(2) ** refinement.unit for bound in refinement.error()])
+        assert all(square <= bound ** 2 for square, bound in zip((missing ** 2).sum(axis=0), bounds[-1]))
+    assert max(bounds[-1]) < Fraction(1, 1 << 80) < max(bounds[0])
+
+
+def test_a_worse_lapack_makes_the_same_integers(monkeypatch):
+    """Another library's factor, and solutions that are wrong in the fifth digit."""
+    r = np.random.default_rng(1)
+    rows = r.integers(0, 2 ** 18, (300, 60))
+    gram, right = gram_of(rows), rows.T @ r.integers(-1, 2, (300, 5))
+    expected = solve(gram, 2 ** 33, right, -50)
+
+    def factor(system):
+        return torch.from_numpy(scipy.linalg.cholesky(system.numpy(), lower=True)), 0
+
+    def solution(right, factor):
+        exact = scipy.linalg.cho_solve((factor.numpy(), True), right.numpy())
+        return torch.from_numpy(exact * (1 + 1e-5 * r.normal(size=exact.shape)))
+    monkeypatch.setattr(torch.linalg, 'cholesky_ex', factor)
+    monkeypatch.setattr(torch, 'cholesky_solve', solution)
+    np.testing.assert_array_equal(solve(gram, 2 ** 33, right, -50), expected)
+
+
+def test_what_is_no_sum_of_products_is_refused():
+    with refused('never added'):
+        solve(np.array([[-9]]), 1, np.array([[1]]), -9)
