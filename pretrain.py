@@ -5,11 +5,13 @@
     python pretrain.py --out wide.safetensors --width 64 --grow_from compact --small_epochs 4 --epochs 8 --batch_size 64 --lr 0.04
     python pretrain.py --out mini.safetensors --recipe rfs --backbone resnet12 --leave_out none
     python pretrain.py --out cifar.safetensors --width 64 --input_size 84 --epochs 60 --leave_out cifar100 cifar10
+    python pretrain.py quantise compact
 
 1. The compact psi: ResNet18 of width 32 at 42 px. 2. The wide one, of the paper's width, which starts as the compact one: what
 two cores learn in two hours. 3. For a GPU and miniImageNet streams: the paper's ResNet12 with the recipe of RFS (Tian et al.
 2020) on all 64 training classes. 4. For a GPU and CIFAR streams: the paper's ResNet18 at its size. All learn from
-miniImageNet's training classes, less those that a stream has (--leave_out).
+miniImageNet's training classes, less those that a stream has (--leave_out). 5. The integer network of weights, whose features are
+the same on every machine, in a file beside them (`main.py --embedding_dtype integer`).
 
 The classes left out are not wasted: nearest-centroid accuracy on them, after every epoch, tells how well the features serve
 classes they have never seen, which is what psi is for. Where none is left out, 50 of the 600 images of each class are, and
@@ -229,7 +231,12 @@ def train(args, checkpoint: Path) -> None:
 
 
 def main(argv=None) -> int:
-    args = parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ['quantise']:
+        from backbone import quantising
+        print(quantising.quantise(quantising.parse_args(words[1:])))
+        return 0
+    args = parse_args(words)
     checkpoint = Path(f'{args.out}.checkpoint')
     try:
         train(args, checkpoint)

@@ -21,6 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
 from backbone import checkpoints, get_backbone_class, get_backbone_names
+from scroll.embedding import state_digest
+from scroll.integer_network import IntegerNetwork
 from utils.errors import UserError
 from utils.plugins import backbone_name
 
@@ -136,6 +138,32 @@ def find(name: str) -> Path:
     offered = f"shipped: {', '.join(names()) or 'none'}; to be fetched: {', '.join(PUBLISHED)}"
     hint = f'did you mean {close[0]}?' if close else offered
     raise UserError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from scratch)")
+
+
+def integer_file(name: str) -> Path:
+    """Where the integer network of weights lies: beside them."""
+    return find(name).with_suffix('.integer.npz')
+
+
+def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwork:
+    """The integer network that was made from these weights (`pretrain.py quantise`).
+
+    Raises:
+        UserError: there is none, or it was made from other weights, or for images of another size.
+    """
+    if name == 'none':
+        raise UserError('--embedding_dtype integer: --weights none has no integer network; give weights')
+    path = integer_file(name)
+    if not path.is_file():
+        raise UserError(f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise {name}')
+    network, about = IntegerNetwork.load(path)
+    if about.get('psi') != state_digest(net):
+        raise UserError(f'--embedding_dtype integer: {path} was made from other weights than --weights {name}: '
+                        f'python pretrain.py quantise {name}')
+    if network.input_size != preprocessing.input_size:
+        raise UserError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: --input_size '
+                        f'{preprocessing.input_size} needs one of its own')
+    return network
 
 
 def _of_torchvision(name: str) -> Path:

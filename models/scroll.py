@@ -255,8 +255,9 @@ class ScrollModel(ContinualModel):
         online, final = self.accuracies
         adapted = self.learner.adapted_
         f_star = f', f* {adapted.digest()[:16]}' if adapted is not None else ''
+        integer = self.embedder.dtype == 'integer'
         lines = [f'statistics {self.learner.digest()[:16]}, f_T {self.learner.predictor().digest()[:16]}{f_star}',
-                 'statistics and f_T are the same under every schedule, on this kind of hardware']
+                 f"statistics and f_T are the same under every schedule, on {'every' if integer else 'this kind of'} machine"]
         if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {self.learner.ridge_lambda_:g}, chosen from the statistics']
         if adapted is not None:

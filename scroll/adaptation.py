@@ -200,7 +200,7 @@ class _Trainee:
         groups = [dict(params=[self.weight, self.bias], lr=settings.classifier_lr)]
         if embedder is not None:
             # frozen batch norms may as well be folded; those that train must not
-            self.net = copy.deepcopy(embedder.net if mode == 'adapters' else embedder.pristine).to(device)
+            self.net = copy.deepcopy(embedder.folded if mode == 'adapters' else embedder.pristine).to(device)
             self.layout, self.autocast = embedder.layout, (device.type, embedder.dtype == 'bfloat16')
             if mode == 'adapters':
                 trained = adapters.attach(self.net, settings.adapter_scale)

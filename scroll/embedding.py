@@ -13,6 +13,7 @@ import os
 import platform
 from contextlib import suppress
 from fractions import Fraction
+from functools import cached_property
 from math import isqrt
 from pathlib import Path
 
@@ -23,11 +24,12 @@ from torch import nn
 from scroll.arguments import instance, on_off, one_of, shown, whole
 from scroll.errors import InputError
 from scroll.images import Preprocessing, check_images
+from scroll.integer_network import IntegerNetwork
 from scroll.layout import layout_for
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID, GRID_BITS
 
-DTYPES = {'float32': torch.float32, 'bfloat16': torch.bfloat16}
+DTYPES = ('float32', 'bfloat16', 'integer')
 
 
 def quantise(features) -> np.ndarray:
@@ -115,25 +117,30 @@ class Embedder:
     Args:
         net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy that runs.
         preprocessing: what the network expects of its input.
-        dtype: 'float32', or 'bfloat16' (autocast).
+        dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, which are the same on every machine.
         device: where it runs.
         chunk: images per micro-batch; part of the definition of a feature.
         channels_last: memory layout of the network, where that is sound for it (`scroll.layout`).
         cache: a folder for features on disk, or None.
+        integers: the integer network made from `net` (`scroll.quantisation`); of dtype 'integer' alone. What is adapted is `net`.
 
     Attributes:
-        digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: psi, input, machine.
+        digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: psi and input; in floating point
+            the machine, too.
         psi_digest: hex SHA-256 of the tensors of `pristine`, the same on any machine.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it.
     """
 
     def __init__(self, net: nn.Module, preprocessing: Preprocessing, dtype: str = 'float32', device='cpu',
-                 chunk: int = 64, channels_last: bool = True, cache=None):
+                 chunk: int = 64, channels_last: bool = True, cache=None, integers: IntegerNetwork = None):
         if not isinstance(net, nn.Module) or not callable(getattr(net, 'features', None)):
             raise InputError(f'net of type {type(net).__name__}: expected a torch module with features(x)')
         instance('preprocessing', preprocessing, Preprocessing)
         one_of('dtype', dtype, DTYPES)
+        if (dtype == 'integer') != isinstance(integers, IntegerNetwork):
+            raise InputError(f"dtype {dtype!r} with integers of type {type(integers).__name__}: 'integer' needs an "
+                             'IntegerNetwork, the others take none')
         whole('chunk', chunk, 1)
         on_off('channels_last', channels_last)
         if cache is not None and not isinstance(cache, (str, os.PathLike)):
@@ -145,30 +152,45 @@ class Embedder:
         self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, device, int(chunk)
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
-        self.net = copy.deepcopy(self.pristine).to(self.device)
-        shape = 2, len(preprocessing.mean), preprocessing.input_size, preprocessing.input_size
-        fold_batch_norm(self.net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
-        self.net = self.net.to(memory_format=self.layout)
-        self.dim = self.features(np.zeros((1, 8, 8), np.uint8)).shape[1]
+        self.net = self.folded if integers is None else copy.deepcopy(integers).to(self.device)
         self.psi_digest = state_digest(self.pristine)
+        if integers is not None:
+            self.net.check(self.chunk, self.layout)
+        self.dim = self.features(np.zeros((1, 8, 8), np.uint8)).shape[1]
         self.digest = self._digest()
         self.cache = None if cache is None else FeatureCache(Path(cache) / self.digest[:16], self.dim)
 
+    @cached_property
+    def folded(self) -> nn.Module:
+        """`pristine` on the device, batch norms folded: what runs in floating point, and what adapters are put on."""
+        net, preprocessing = copy.deepcopy(self.pristine).to(self.device), self.preprocessing
+        shape = 2, len(preprocessing.mean), preprocessing.input_size, preprocessing.input_size
+        fold_batch_norm(net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
+        return net.to(memory_format=self.layout)
+
     def _digest(self) -> str:
+        if self.dtype == 'integer':
+            return self.net.digest()
         machine = torch.cuda.get_device_name(self.device) if self.device.type == 'cuda' else \
             f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
         return hashlib.sha256(repr((self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
                                     str(self.layout), torch.__version__, self.device.type, machine)).encode()).hexdigest()
 
     def with_net(self, net: nn.Module) -> 'Embedder':
-        """An embedder for another network, otherwise alike, without a cache."""
-        return Embedder(net, self.preprocessing, self.dtype, self.device, self.chunk, self.layout == torch.channels_last)
+        """An embedder for another network, otherwise alike, without a cache; in floating point, if this one is in integers."""
+        dtype = 'float32' if self.dtype == 'integer' else self.dtype
+        return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, self.layout == torch.channels_last)
 
     def features(self, images) -> np.ndarray:
         """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of ready inputs (N, 3, S, S) if they are float."""
+        integer = self.dtype == 'integer'
         if isinstance(images, torch.Tensor) and images.is_floating_point():
-            return self._in_chunks(images, lambda x: x)
-        return self._in_chunks(check_images(images), self.preprocessing)
+            return self._in_chunks(images, self._as_integers if integer else lambda x: x)
+        return self._in_chunks(check_images(images), self.net.prepare if integer else self.preprocessing)
+
+    def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
+        """Ready inputs, normalised, as the integers that they stand for."""
+        return self.net.centred((255 * self.preprocessing.restore(x.double())).float())
 
     @torch.inference_mode()
     def _in_chunks(self, samples: torch.Tensor, prepare) -> np.ndarray:

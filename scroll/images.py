@@ -79,6 +79,11 @@ class Preprocessing:
         std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
         return (images - mean).div_(std)
 
+    def restore(self, images: torch.Tensor) -> torch.Tensor:
+        """The inverse of `normalise`, to its rounding."""
+        mean, std = (torch.tensor(v, dtype=images.dtype, device=images.device).view(1, -1, 1, 1) for v in (self.mean, self.std))
+        return images * std + mean
+
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C) -> float32 (B, 3, input_size, input_size), normalised."""
         return self.normalise(self.to_unit_range(images))

@@ -15,7 +15,8 @@ from utils.errors import UserError
 def add_embedding_args(parser) -> None:
     """How psi runs."""
     flag = parser.add_argument_group('frozen psi').add_argument
-    flag('--embed_dtype', choices=tuple(DTYPES), default='float32', help='arithmetic of psi')
+    flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=DTYPES, default='float32',
+         help='arithmetic of psi; integer: the same features on every machine')
     flag('--embed_chunk', type=whole(1, 4096), default=64, help='images psi sees at once; part of what a feature is')
     flag('--channels_last', type=binary_to_boolean_type, default=True,
          help='memory layout of psi; contiguous all the same where a convolution has fewer than 8 channels')
@@ -25,8 +26,9 @@ def add_embedding_args(parser) -> None:
 def make_embedder(net, args, dataset, device) -> Embedder:
     """psi as the flags say, with the data set's preprocessing."""
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
+    integers = weights.integers_of(args.weights, net, preprocessing) if args.embed_dtype == 'integer' else None
     return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, args.channels_last,
-                    Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None)
+                    Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None, integers)
 
 
 def _preprocessing(dataset, args) -> Preprocessing:

@@ -67,7 +67,7 @@ def _pack(f_star: AdaptedPredictor) -> bytes:
 
 def _unpack(content: bytes, learner: Scroll) -> AdaptedPredictor:
     sent = torch.load(io.BytesIO(content), map_location=learner.embedder.device, weights_only=True)
-    net = copy.deepcopy(learner.embedder.net if sent['mode'] == 'adapters' else learner.embedder.pristine)
+    net = copy.deepcopy(learner.embedder.folded if sent['mode'] == 'adapters' else learner.embedder.pristine)
     net.load_state_dict(sent['net'])
     weight, bias, losses = (sent[name].cpu().numpy() for name in ('weight', 'bias', 'losses'))
     return AdaptedPredictor(learner.classes_, weight, bias, sent['scale'], learner.embedder.with_net(net), sent['initial_scale'],

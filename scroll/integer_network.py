@@ -1,0 +1,350 @@
+"""A convolutional network in integers: the same features, to the last bit, on every machine.
+
+Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and for each output
+channel sum |q| A + |b| <= 2^24 (A: the largest activation, b: the bias). So every partial sum of a convolution is an
+integer that float32 holds: order, blocking, threads, batch, memory layout and vector width cannot matter, nor can TF32,
+whose factors have eleven bits. Between convolutions stand one product with a float32 number, rounded as IEEE 754 says,
+rint and a clamp, each a call of its own, so that no compiler can contract them. Ordinary float32 convolutions run it.
+
+What could break it are algorithms that transform their input (Winograd, FFT): they are switched off, and
+`IntegerNetwork.check` compares sampled outputs of every layer with int64 arithmetic, and features of built-in images
+with the digest in the file, before anything is counted.
+
+A network is a list of operations, plain data; `scroll.quantisation` makes one from a float network.
+"""
+import hashlib
+import json
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from scroll import files
+from scroll.errors import InputError
+from scroll.images import resize
+
+FORMAT = 'scroll-integer-1'
+EXACT = 1 << 24                     # float32 holds every integer up to here
+SUM_BITS = 6                       # both branches of a residual sum come in units of 1/64 of the sum's own
+BRANCH = 1 << 22                   # largest magnitude of a branch in those
+_GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
+_ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4', negative='<f4')
+_SAMPLED = 16                       # outputs of a layer that `check` computes in int64
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation; its value is what later ones read by its position in the program.
+
+    Attributes:
+        kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`. `scale`: times
+            `multiplier`. `add`: of two values in units of 1/64. `clamp`: of a value. `pad`: with zeros. `max`: max-pool.
+            `average`: sum over windows, times `multiplier`. `pool`: sum over the map. `flatten`: all values of an image.
+        reads: positions of the values it reads.
+        low, high: the range that its value is clamped to, after rint.
+        options: of a convolution or pooling (stride, padding, dilation, groups; kernel, ceil).
+        multiplier: float32 (C,) or (1,). negative: float32, as `multiplier`, for values below zero (LeakyReLU), or None.
+        weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions.
+    """
+    kind: str
+    reads: tuple = ()
+    low: int = 0
+    high: int = 255
+    options: dict = field(default_factory=dict)
+    multiplier: np.ndarray = None
+    negative: np.ndarray = None
+    weight: np.ndarray = None
+    bias: np.ndarray = None
+
+    @property
+    def largest(self) -> int:
+        """A: the largest magnitude of its value."""
+        return max(-self.low, self.high)
+
+
+class IntegerNetwork(nn.Module):
+    """uint8 images -> integer features.
+
+    Args:
+        program: list of `Op`, the first of kind `input`, the last the features.
+        input_size: pixels. mean: three integers that are taken from the image's channels.
+        golden: SHA-256 of the features of the built-in images, or '' where it is not known yet.
+
+    Raises:
+        InputError: the program cannot be run exactly, with the layer and the bound.
+    """
+
+    def __init__(self, program: list, input_size: int, mean: tuple, golden: str = ''):
+        super().__init__()
+        check_program(program, input_size)
+        self.program, self.input_size, self.mean, self.golden = program, input_size, tuple(map(int, mean)), golden
+        self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
+        for position, op in enumerate(program):
+            for name in _ARRAYS:
+                value = getattr(op, name)
+                if value is not None:
+                    tensor = torch.from_numpy(value.astype(np.float32))
+                    tensor = tensor.view(1, -1, 1, 1) if name in ('multiplier', 'negative') else tensor
+                    self.register_buffer(f'{name}{position}', tensor, persistent=False)
+
+    def prepare(self, images: torch.Tensor) -> torch.Tensor:
+        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S); exact on any device."""
+        images = images if images.dim() == 4 else images.unsqueeze(-1)
+        images = resize(images.permute(0, 3, 1, 2).double(), self.input_size)
+        images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
+        return self.centred(images.float())
+
+    def centred(self, images: torch.Tensor) -> torch.Tensor:
+        """float32 (B, 3, S, S), 0 to 255, rounded, less the mean."""
+        mean = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(1, 3, 1, 1)
+        return images.round().clamp_(0, 255).sub_(mean)
+
+    def features(self, x: torch.Tensor, seen=None) -> torch.Tensor:
+        """Integers (B, d), float32, of a prepared input. `seen(position, inputs, sum)` is shown each convolution."""
+        values = []
+        with exact_algorithms():
+            for position, op in enumerate(self.program):
+                values.append(self._run(position, op, [values[read] for read in op.reads] or [x], seen))
+                for read in op.reads:
+                    if self.last_use[read] == position:
+                        values[read] = None
+        return values[-1]
+
+    def _run(self, position: int, op: Op, inputs: list, seen) -> torch.Tensor:
+        x, options = inputs[0], op.options
+        if op.kind == 'input':
+            return x
+        if op.kind == 'conv':
+            out = F.conv2d(x, self._of('weight', position), self._of('bias', position), options['stride'],
+                           options['padding'], options['dilation'], options['groups'])
+            if seen is not None:
+                seen(position, x, out)
+            if any(options['crop']):
+                out = F.pad(out, options['crop'])
+            return self._requantise(out, position, op)
+        if op.kind == 'scale':
+            return self._requantise(x.clone(), position, op)
+        if op.kind == 'add':
+            return self._requantise(x + inputs[1], position, op)
+        if op.kind == 'pad':
+            return F.pad(x, options['amounts'])
+        if op.kind == 'clamp':
+            return x.clamp(op.low, op.high)
+        if op.kind == 'max':
+            return F.max_pool2d(x, options['kernel'], options['stride'], options['padding'], options['dilation'],
+                                options['ceil'])
+        if op.kind == 'average':
+            height, width = options['kernel']
+            total = F.avg_pool2d(x, options['kernel'], options['stride'], options['padding'], divisor_override=1)
+            return self._requantise(total, position, op)
+        if op.kind == 'pool':
+            return x.sum(dim=(2, 3))
+        return x.flatten(1)
+
+    def _of(self, name: str, position: int):
+        return getattr(self, f'{name}{position}', None)
+
+    def _requantise(self, out: torch.Tensor, position: int, op: Op) -> torch.Tensor:
+        """clamp(rint(out * multiplier)), in place."""
+        negative = self._of('negative', position)
+        factor = self._of('multiplier', position)
+        if negative is not None:
+            out = torch.where(out < 0, out * negative, out * factor)
+        else:
+            out.mul_(factor)
+        return out.round_().clamp_(op.low, op.high)
+
+    @torch.inference_mode()
+    def check(self, chunk: int, layout: torch.memory_format = torch.channels_last) -> str:
+        """The digest of the built-in images' features, after each layer was compared with int64 arithmetic.
+
+        The images stand in a batch of `chunk`, as in use, since the shape may decide which algorithm is taken.
+
+        Raises:
+            InputError: a layer, or the features, differ on this machine from what integers give.
+        """
+        images = golden_images()
+        device = next(self.buffers()).device
+        repeated = torch.from_numpy(images[np.arange(max(chunk, _GOLDEN)) % _GOLDEN]).to(device)
+        checked = set()
+
+        def compare(position, x, out):
+            op = self.program[position]
+            kind = json.dumps([op.weight.shape, op.options, tuple(x.shape)])
+            if kind not in checked:
+                checked.add(kind)
+                _compare_with_int64(position, op, x, out)
+        x = self.prepare(repeated).contiguous(memory_format=layout)
+        found = self.features(x, compare)[:_GOLDEN]
+        digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
+        if self.golden and digest != self.golden:
+            raise InputError(f'the integer network gives other features of the built-in images here ({digest[:16]}) than '
+                             f'its file says ({self.golden[:16]}): this machine does not compute it exactly')
+        return digest
+
+    def digest(self) -> str:
+        """SHA-256 of all that determines its features: program, numbers, input."""
+        sha = hashlib.sha256(json.dumps([FORMAT, self.input_size, self.mean]).encode())
+        for op in self.program:
+            sha.update(json.dumps([op.kind, op.reads, op.low, op.high, op.options], sort_keys=True).encode())
+            for name, kind in _ARRAYS.items():
+                value = getattr(op, name)
+                if value is not None:
+                    sha.update(json.dumps([name, value.shape]).encode())
+                    sha.update(np.ascontiguousarray(value, kind).tobytes())
+        return sha.hexdigest()
+
+    def save(self, path, about: dict) -> None:
+        """Write program, numbers and golden digest to `path` (npz, no pickles), whole or not at all.
+
+        Args:
+            about: facts about where it comes from, whatever JSON holds.
+        """
+        program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
+        arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
+                  for name in _ARRAYS if getattr(op, name) is not None}
+        facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden, about=about)
+        files.write(path, FORMAT, facts, arrays)
+
+    @classmethod
+    def load(cls, path) -> tuple:
+        """(network, about) that `save` wrote; its bounds are checked anew. Runs no code from the file.
+
+        Raises:
+            InputError: there is no such file, it is damaged or something else, or it cannot be run exactly.
+        """
+        facts, arrays = files.read(path, FORMAT)
+        try:
+            program = [Op(str(kind), tuple(map(int, reads)), int(low), int(high), dict(options),
+                          **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
+                       for position, (kind, reads, low, high, options) in enumerate(facts['program'])]
+            return cls(program, facts['input_size'], facts['mean'], str(facts['golden'])), dict(facts['about'])
+        except InputError as error:
+            raise InputError(f'{path}: {error}') from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            raise InputError(f'{path}: damaged ({" ".join(str(error).split())[:200]})') from error
+
+
+def _compare_with_int64(position: int, op: Op, x: torch.Tensor, out: torch.Tensor) -> None:
+    """InputError unless sampled outputs of a convolution are what int64 arithmetic gives."""
+    options, (_, per_group, height, width) = op.options, op.weight.shape
+    random = np.random.default_rng(position)
+    at = [random.integers(0, size, _SAMPLED) for size in out.shape]
+    at[2][:2], at[3][:2] = (0, out.shape[2] - 1), (0, out.shape[3] - 1)                 # two corners, where padding is read
+    (top, left), (down, right), (apart, beside) = options['padding'], options['stride'], options['dilation']
+    group = at[1] // (len(op.weight) // options['groups'])
+    for i in range(_SAMPLED):
+        total = int(op.bias[at[1][i]])
+        rows = at[2][i] * down - top + np.arange(height) * apart
+        columns = at[3][i] * right - left + np.arange(width) * beside
+        inside = np.ix_((rows >= 0) & (rows < x.shape[2]), (columns >= 0) & (columns < x.shape[3]))
+        block = x[int(at[0][i]), int(group[i]) * per_group:(int(group[i]) + 1) * per_group]
+        block = block[:, torch.from_numpy(rows[inside[0].ravel()]).to(x.device)]
+        block = block[:, :, torch.from_numpy(columns[inside[1].ravel()]).to(x.device)]
+        weight = op.weight[at[1][i]][:, inside[0], inside[1]].astype(np.int64)
+        total += int((block.cpu().numpy().astype(np.int64) * weight).sum())
+        found = float(out[tuple(int(a[i]) for a in at)])
+        if found != total:
+            raise InputError(f'layer {position} of the integer network gives {found} on this machine where the sum of '
+                             f'integers is {total}: its convolutions are not computed as sums; use another device')
+
+
+@contextmanager
+def exact_algorithms():
+    """Libraries whose convolutions transform their input are left out."""
+    with torch.backends.nnpack.flags(enabled=False), \
+            torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True,
+                                       allow_tf32=False):
+        yield
+
+
+def golden_images() -> np.ndarray:
+    """uint8 (8, 32, 32, 3): built-in images, from SHA-256 alone; half of them smooth, as photographs are."""
+    count = _GOLDEN * _GOLDEN_SIZE ** 2 * 3
+    stream = b''.join(hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest() for i in range(count // 32))
+    images = np.frombuffer(stream, np.uint8).reshape(_GOLDEN, _GOLDEN_SIZE, _GOLDEN_SIZE, 3).copy()
+    coarse = images[::2, ::8, ::8].astype(np.int64)
+    images[::2] = np.repeat(np.repeat(coarse, 8, axis=1), 8, axis=2)
+    return images
+
+
+_READS = dict(input=0, conv=1, scale=1, add=2, clamp=1, pad=1, max=1, average=1, pool=1, flatten=1)
+
+
+def check_program(program: list, input_size: int) -> None:
+    """InputError unless every value of the program exists and is exact: the bound of each channel, in int64."""
+    if not program or program[0].kind != 'input' or any(op.kind == 'input' for op in program[1:]):
+        raise InputError('an integer network begins with its one input')
+    if not (isinstance(input_size, int) and 1 <= input_size <= 4096):
+        raise InputError(f'an integer network of input size {input_size!r}: expected 1 to 4096 pixels')
+    shapes = []
+    for position, op in enumerate(program):
+        try:
+            if _READS.get(op.kind) != len(op.reads) or not all(0 <= read < position for read in op.reads):
+                raise InputError(f'it reads {op.reads}')
+            if not -BRANCH <= op.low <= 0 <= op.high <= BRANCH:
+                raise InputError(f'its values go from {op.low} to {op.high}')
+            largest = sum(program[i].largest for i in op.reads)
+            shapes.append(_shape(op, [shapes[i] for i in op.reads] or [(3, input_size, input_size)]))
+            for name in ('multiplier', 'negative'):
+                _check_factor(name, getattr(op, name), shapes[-1][0])
+            if op.kind == 'conv':
+                _check_conv(op, shapes[op.reads[0]][0], largest)
+            window = dict(average=op.options.get('kernel', ()), pool=shapes[op.reads[0]][1:] if op.reads else ())
+            if largest * int(np.prod(window.get(op.kind, ()))) > EXACT:
+                raise InputError('a sum over its windows may exceed 2^24')
+        except InputError as error:
+            raise InputError(f'layer {position} of the integer network ({op.kind}): {error}') from error
+
+
+def _shape(op: Op, read: list) -> tuple:
+    """(C, H, W) of a value, (d,) of features."""
+    if op.kind in ('pool', 'flatten'):
+        return (read[0][0] if op.kind == 'pool' else int(np.prod(read[0])),)
+    if len(read[0]) != 3 or (op.kind == 'add' and read[0] != read[1]):
+        raise InputError(f'it reads values of shapes {read}')
+    if op.kind in ('input', 'scale', 'add', 'clamp'):
+        return read[0]
+    channels, *sides = read[0]
+    if op.kind == 'pad':
+        left, right, top, bottom = op.options['amounts']
+        sides = [sides[0] + top + bottom, sides[1] + left + right]
+    else:
+        options, kernel = op.options, op.weight.shape[2:] if op.kind == 'conv' else op.options['kernel']
+        apart, up = options.get('dilation', (1, 1)), options.get('ceil', False)
+        spans = [side + 2 * options['padding'][i] - apart[i] * (kernel[i] - 1) - 1 for i, side in enumerate(sides)]
+        sides = [-(-span // options['stride'][i]) + 1 if up else span // options['stride'][i] + 1
+                 for i, span in enumerate(spans)]
+        left, right, top, bottom = options.get('crop', (0, 0, 0, 0))
+        sides = [sides[0] + top + bottom, sides[1] + left + right]
+        channels = len(op.weight) if op.kind == 'conv' else channels
+    if min(sides) < 1:
+        raise InputError(f'nothing is left of maps of shape {read[0]}')
+    return (channels, *sides)
+
+
+def _check_factor(name: str, value, channels: int) -> None:
+    if value is not None and not (value.dtype == np.float32 and value.shape in ((1,), (channels,))
+                                  and np.isfinite(value).all() and (value >= 0).all()):
+        raise InputError(f'its {name} is no float32 of at least 0 for each of {channels} channels')
+
+
+def _check_conv(op: Op, channels: int, largest: int) -> None:
+    """Types and shapes, and sum |q| A + |b| <= 2^24 for each output channel."""
+    groups = op.options['groups']
+    if op.weight.dtype != np.int8 or op.weight.ndim != 4 or op.weight.shape[1] * groups != channels \
+            or len(op.weight) % groups or op.bias.dtype != np.int32 or op.bias.shape != op.weight.shape[:1]:
+        raise InputError(f'weights or biases do not go with {channels} channels in {groups} groups')
+    bound = channel_bound(op.weight, op.bias, largest)
+    if bound.max() > EXACT:
+        raise InputError(f'a sum of channel {int(bound.argmax())} may reach {int(bound.max())}, more than the 2^24 = {EXACT} up '
+                         'to which float32 holds every integer')
+
+
+def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:
+    """sum |q| A + |b|, int64 (C,): what no partial sum of a convolution exceeds."""
+    return np.abs(weight.astype(np.int64)).sum(axis=(1, 2, 3)) * largest + np.abs(bias.astype(np.int64))

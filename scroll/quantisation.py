@@ -1,0 +1,356 @@
+"""A float network -> an `IntegerNetwork`: convolutions, batch norms, ReLU and its kin, sums and poolings, by torch's export.
+
+Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration images,
+weights by their largest magnitude in each output channel, or more where the bound of exact sums asks for it. All of this
+happens once; the result is plain numbers.
+"""
+import operator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from scroll.errors import InputError
+from scroll.images import Preprocessing
+from scroll.integer_network import BRANCH, EXACT, SUM_BITS, IntegerNetwork, Op, channel_bound
+
+QUANTILE = 0.9999
+_AT_ONCE = 32
+_SAMPLED = 1 << 20                  # values of a map that a quantile is taken of
+_IMAGE = 0.0                        # the unit of the image, whose channels have each their own
+_LINEAR = 127                       # range of values that no ReLU has cut: -127 to 127
+
+
+@dataclass
+class _Value:
+    """What a node of the float network is in the integer one: its position, and reals a unit."""
+    position: int
+    unit: float
+
+
+@dataclass
+class _Linear:
+    """A convolution whose output is not rounded yet: batch norm and activation may still follow."""
+    source: _Value
+    weight: np.ndarray              # float64
+    bias: np.ndarray
+    options: dict
+    crop: tuple = (0, 0, 0, 0)      # taken off the sums: left, right, top, bottom
+
+
+@dataclass
+class _Sum:
+    """A residual sum that is not rounded yet; its operands are values, or convolutions."""
+    operands: list
+
+
+@dataclass(frozen=True)
+class _Activation:
+    """What follows a sum: cut at `low` (ReLU: 0) and `cap` (ReLU6), `slope` below zero (LeakyReLU); else nothing."""
+    low: int = None
+    cap: float = np.inf
+    slope: float = 0.0
+
+
+def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> IntegerNetwork:
+    """The integer network of `net.features`, calibrated on these images.
+
+    Args:
+        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was trained on.
+
+    Raises:
+        InputError: a layer that integers cannot do, by name.
+    """
+    graph, constants = _exported(net, preprocessing)
+    quantiles = _calibrate(graph, preprocessing, images)
+    return _Builder(graph, constants, quantiles, preprocessing).build()
+
+
+class _Features(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net.features(x)
+
+
+def _exported(net, preprocessing) -> tuple:
+    """(graph module of torch operators, its parameters and buffers by the name that nodes have)."""
+    wrapped = _Features(net).eval()
+    example = torch.zeros(_AT_ONCE, 3, preprocessing.input_size, preprocessing.input_size)
+    program = torch.export.export(wrapped, (example,), strict=False).run_decompositions({})
+    module = program.module()
+    constants = {node.name: module.get_parameter(node.target) if node.target in dict(module.named_parameters())
+                 else module.get_buffer(node.target) for node in module.graph.nodes if node.op == 'get_attr'}
+    return module, {name: value.detach().double().numpy() for name, value in constants.items()}
+
+
+class _Watch(torch.fx.Interpreter):
+    """Runs a graph and keeps, of each map, a high quantile of the magnitude and of the value."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.quantiles = {}
+
+    def run_node(self, node):
+        value = super().run_node(node)
+        watched = value[0] if isinstance(value, (tuple, list)) else value
+        if isinstance(watched, torch.Tensor) and watched.is_floating_point() and node.op == 'call_function':
+            flat = watched.abs().reshape(-1)
+            step = -(-len(flat) // _SAMPLED)
+            flat = flat[::step]
+            rank = max(1, int(np.ceil(QUANTILE * len(flat))))
+            self.quantiles.setdefault(node.name, []).append(float(flat.kthvalue(rank).values))
+        return value
+
+
+@torch.no_grad()
+def _calibrate(module, preprocessing, images) -> dict:
+    """Node name -> quantile of the magnitude of its values, the mean over batches."""
+    watch = _Watch(module)
+    for start in range(0, len(images), _AT_ONCE):
+        at = np.arange(start, start + _AT_ONCE) % len(images)                   # the graph has one batch size
+        watch.run(preprocessing(torch.from_numpy(images[at])))
+    return {name: float(np.mean(values)) for name, values in watch.quantiles.items()}
+
+
+class _Builder:
+    """Walks the graph once; each node becomes a value, a sum that waits for what follows it, or nothing."""
+
+    def __init__(self, graph, constants, quantiles, preprocessing):
+        self.graph, self.constants, self.quantiles, self.preprocessing = graph, constants, quantiles, preprocessing
+        self.program, self.known = [], {}
+        self.mean = tuple(int(np.rint(255 * m)) for m in preprocessing.mean)
+
+    def build(self) -> IntegerNetwork:
+        for node in self.graph.graph.nodes:
+            if node.op == 'placeholder':
+                low, high = -max(self.mean), 255 - min(self.mean)
+                self.known[node] = self._emit(Op('input', low=low, high=high), _IMAGE)
+            elif node.op == 'call_function':
+                self._visit(node)
+            elif node.op == 'output':
+                last = self._value(node.args[0][0])
+                if last.position != len(self.program) - 1:
+                    raise InputError('the features of this network are not what it computes last')
+        return IntegerNetwork(self.program, self.preprocessing.input_size, self.mean)
+
+    def _emit(self, op: Op, unit: float) -> _Value:
+        self.program.append(op)
+        return _Value(len(self.program) - 1, unit)
+
+    def _visit(self, node) -> None:
+        if node.target is operator.getitem:                 # the first output of a batch norm stands for it
+            return
+        name = getattr(node.target, '__name__', str(node.target)).split('.')[0]
+        name = {'_native_batch_norm_legit_no_training': 'batch_norm'}.get(name, name)
+        method = getattr(self, f'_on_{name}', None)
+        if method is None:
+            raise InputError(f'{_place(node)}: its operation {name} cannot be done in integers (convolutions, batch norms, '
+                             'ReLU, ReLU6, LeakyReLU, sums and poolings can)')
+        self.known[node] = method(node, *node.args, **node.kwargs)
+
+    def _waiting(self, node, reader):
+        """The sum that waits at a node for what follows it, if `reader` alone reads it; else None."""
+        node = _base(node)
+        found = self.known.get(node)
+        return found if isinstance(found, (_Linear, _Sum)) and _readers(node) == [reader] else None
+
+    def _value(self, node) -> _Value:
+        """The value of a node; a sum that waits is rounded as it is, without an activation."""
+        node = _base(node)
+        if isinstance(self.known[node], (_Linear, _Sum)):
+            self.known[node] = self._finish(self.known[node], node, _Activation())
+        return self.known[node]
+
+    # What each operation becomes.
+
+    def _on_conv2d(self, node, x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+        weight = self._constant(weight)
+        bias = np.zeros(len(weight)) if bias is None else self._constant(bias)
+        options = dict(stride=list(_pair(stride)), padding=list(_pair(padding)), dilation=list(_pair(dilation)), groups=groups)
+        source = self._value(x)
+        if source.unit == _IMAGE:           # real = (integer + rint(255 mean) - 255 mean) / (255 std)
+            mean, std = (np.asarray(v, np.float64) for v in (self.preprocessing.mean, self.preprocessing.std))
+            weight = weight / (255 * std)[:, None, None]
+            bias = bias + (weight * (np.asarray(self.mean) - 255 * mean)[:, None, None]).sum(axis=(1, 2, 3))
+            source = replace(source, unit=1.0)
+        return _Linear(source, weight, bias, options)
+
+    def _on_batch_norm(self, node, x, weight, bias, mean, var, momentum, eps):
+        gain = (1 if weight is None else self._constant(weight)) / np.sqrt(self._constant(var) + eps)
+        shift = (0 if bias is None else self._constant(bias)) - self._constant(mean) * gain
+        waiting = self._waiting(x, node)
+        if isinstance(waiting, _Linear):
+            return replace(waiting, weight=waiting.weight * gain[:, None, None, None], bias=waiting.bias * gain + shift)
+        options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=len(gain))
+        return _Linear(self._value(x), gain[:, None, None, None], shift, options)
+
+    def _on_relu(self, node, x):
+        return self._activated(node, x, _Activation(low=0))
+
+    def _on_hardtanh(self, node, x, low=-1.0, high=1.0):
+        if low != 0:
+            raise InputError(f'{_place(node)}: a clamp from {low} cannot be done in integers; from 0 it can (ReLU6)')
+        return self._activated(node, x, _Activation(low=0, cap=float(high)))
+
+    _on_clamp = _on_hardtanh
+
+    def _on_leaky_relu(self, node, x, slope=0.01):
+        return self._activated(node, x, _Activation(slope=float(slope)))
+
+    def _on_add(self, node, one, other):
+        return _Sum([self._waiting(operand, node) or self._value(operand) for operand in (one, other)])
+
+    def _on_max_pool2d(self, node, x, kernel, stride=(), padding=(0, 0), dilation=(1, 1), ceil=False):
+        value = self._value(x)
+        op = self.program[value.position]
+        if _pair(padding) != (0, 0) and op.low < 0:
+            raise InputError(f'{_place(node)}: max-pool with padding of values below zero cannot be done in integers')
+        options = dict(kernel=list(_pair(kernel)), stride=list(_pair(stride or kernel)), padding=list(_pair(padding)),
+                       dilation=list(_pair(dilation)), ceil=bool(ceil))
+        return self._emit(Op('max', (value.position,), op.low, op.high, options), value.unit)
+
+    def _on_pad(self, node, x, amounts, mode='constant', fill=0.0):
+        if mode != 'constant' or fill not in (0, None) or len(amounts) != 4:
+            raise InputError(f'{_place(node)}: only padding with zeros can be done in integers')
+        value = self._value(x)
+        op = self.program[value.position]
+        return self._emit(Op('pad', (value.position,), op.low, op.high, dict(amounts=list(amounts))), value.unit)
+
+    def _on_slice(self, node, x, dim=0, start=None, end=None, step=1):
+        size = _base(x).meta['val'].shape[dim] if _base(x) is x else _base(x).meta['val'][0].shape[dim]
+        start, end = slice(start, end).indices(size)[:2]
+        if step != 1 or (dim < 2 and (start, end) != (0, size)):
+            raise InputError(f'{_place(node)}: this part of a map cannot be taken in integers')
+        amounts = [0, 0, 0, 0]
+        if dim >= 2:
+            amounts[2 * (3 - dim)], amounts[2 * (3 - dim) + 1] = -start, end - size
+        waiting = self._waiting(x, node)
+        if isinstance(waiting, _Linear):
+            return replace(waiting, crop=tuple(a + b for a, b in zip(waiting.crop, amounts)))
+        return self._on_pad(node, x, amounts) if any(amounts) else self._value(x)
+
+    def _on_avg_pool2d(self, node, x, kernel, stride=(), padding=(0, 0), ceil=False, include_padding=True, divisor=None):
+        kernel, value = _pair(kernel), self._value(x)
+        if ceil or divisor or (_pair(padding) != (0, 0) and not include_padding):
+            raise InputError(f'{_place(node)}: this average-pooling cannot be done in integers')
+        if tuple(node.meta['val'].shape[2:]) == (1, 1) and _pair(padding) == (0, 0):
+            return self._pooled(value, node)
+        op = self.program[value.position]
+        options = dict(kernel=list(kernel), stride=list(_pair(stride or kernel)), padding=list(_pair(padding)))
+        factor = np.array([1 / (kernel[0] * kernel[1])], np.float32)
+        return self._emit(Op('average', (value.position,), op.low, op.high, options, factor), value.unit)
+
+    def _on_adaptive_avg_pool2d(self, node, x, size):
+        if _pair(size) != (1, 1):
+            raise InputError(f'{_place(node)}: adaptive average-pooling to {_pair(size)} cannot be done in integers; to 1 it can')
+        return self._pooled(self._value(x), node)
+
+    def _on_mean(self, node, x, dims, keepdim=False):
+        if sorted(d % 4 for d in dims) != [2, 3]:
+            raise InputError(f'{_place(node)}: a mean over {dims} cannot be done in integers; over a whole map it can')
+        return self._pooled(self._value(x), node)
+
+    def _pooled(self, value: _Value, node) -> _Value:
+        """The sum over the map: the mean but for a factor that unit length takes away."""
+        return self._emit(Op('pool', (value.position,)), value.unit)
+
+    def _on_view(self, node, x, *shape):
+        value = self._value(x)
+        if self.program[value.position].kind in ('pool', 'flatten'):
+            return value
+        if len(node.meta['val'].shape) != 2:
+            raise InputError(f'{_place(node)}: maps that change their shape cannot be done in integers')
+        op = self.program[value.position]
+        return self._emit(Op('flatten', (value.position,), op.low, op.high), value.unit)
+
+    _on_flatten = _on_reshape = _on__unsafe_view = _on_view
+
+    def _same(self, node, x, *rest, **options):
+        return self.known[_base(x)]
+
+    _on_dropout = _on_clone = _on_alias = _on_contiguous = _on_detach = _same
+
+    # Rounding.
+
+    def _activated(self, node, x, activation: '_Activation'):
+        waiting = self._waiting(x, node)
+        if waiting is not None:
+            return self._finish(waiting, node, activation)
+        value = self._value(x)
+        op = self.program[value.position]
+        if activation.slope:
+            factor, negative = np.ones(1, np.float32), np.full(1, activation.slope, np.float32)
+            low = -int(np.ceil(-op.low * activation.slope))
+            return self._emit(Op('scale', (value.position,), low, op.high, {}, factor, negative), value.unit)
+        high = int(min(op.high, np.rint(activation.cap / value.unit)))
+        return self._emit(Op('clamp', (value.position,), 0, high), value.unit)
+
+    def _finish(self, waiting, node, activation: '_Activation') -> _Value:
+        """Round a sum to the eight bits, and the sign, of its value."""
+        magnitude = max(self.quantiles[node.name], 1e-12)
+        unit = magnitude / (_LINEAR if activation.low != 0 and not activation.slope else 255)
+        low = 0 if activation.low == 0 else -255 if activation.slope else -_LINEAR
+        high = _LINEAR if low == -_LINEAR else int(min(255, np.rint(activation.cap / unit)))
+        if isinstance(waiting, _Linear):
+            return self._emit_linear(waiting, unit, low, high, activation.slope)
+        fine = unit / (1 << SUM_BITS)
+        reads = []
+        for operand in waiting.operands:
+            if isinstance(operand, _Linear):
+                operand = self._emit_linear(operand, fine, -BRANCH, BRANCH, 0.0)
+            else:
+                factor = np.array([operand.unit / fine], np.float32)
+                operand = self._emit(Op('scale', (operand.position,), -BRANCH, BRANCH, {}, factor), fine)
+            reads.append(operand.position)
+        factor = np.array([1 / (1 << SUM_BITS)], np.float32)
+        negative = np.array([activation.slope / (1 << SUM_BITS)], np.float32) if activation.slope else None
+        return self._emit(Op('add', tuple(reads), low, high, {}, factor, negative), unit)
+
+    def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, slope: float) -> _Value:
+        """A convolution with integer weights, one scale for each output channel, within the bound of exact sums."""
+        largest, source = self.program[linear.source.position].largest, linear.source
+        channels = len(linear.weight)
+        if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
+            raise InputError('a convolution has weights that are not finite, or reads what is no map of numbers')
+        scale = np.abs(linear.weight).reshape(channels, -1).max(axis=1) / 127
+        scale = np.maximum(scale, np.abs(linear.bias) / source.unit / (EXACT // 4))      # also where all weights are zero
+        scale = np.where(scale > 0, scale, 1.0)
+        while True:
+            weight = np.rint(linear.weight / scale[:, None, None, None]).astype(np.int8)
+            bias = np.rint(linear.bias / (source.unit * scale)).astype(np.int32)
+            over = channel_bound(weight, bias, largest) > EXACT
+            if not over.any():
+                break
+            scale = np.where(over, scale * 1.02, scale)
+        factor = (source.unit * scale / unit).astype(np.float32)
+        negative = factor * np.float32(slope) if slope else None
+        return self._emit(Op('conv', (source.position,), low, high, linear.options | dict(crop=list(linear.crop)), factor,
+                             negative, weight, bias), unit)
+
+    def _constant(self, node) -> np.ndarray:
+        return self.constants[node.name]
+
+
+def _base(node):
+    """The node whose first output this is, or itself."""
+    return node.args[0] if node.target is operator.getitem else node
+
+
+def _readers(node) -> list:
+    """The nodes that read a value, also its first output."""
+    return [reader for user in node.users for reader in (_readers(user) if user.target is operator.getitem else [user])]
+
+
+def _pair(value) -> tuple:
+    value = list(value) if isinstance(value, (list, tuple)) else [value]
+    return tuple(value * 2 if len(value) == 1 else value)
+
+
+def _place(node) -> str:
+    """The module of the network that a node belongs to."""
+    stack = list((node.meta.get('nn_module_stack') or {}).values())
+    return (stack[-1][0] if stack else '').removeprefix('net.') or 'the network'

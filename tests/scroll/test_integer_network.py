@@ -1,0 +1,300 @@
+"""The integer network: every value an exact integer, whatever computes it; near the float network that it was made from."""
+import copy
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from backbone import get_backbone_class
+from scroll import Adaptation, Scroll
+from scroll.embedding import Embedder, quantise
+from scroll.images import Preprocessing
+from scroll.integer_network import IntegerNetwork, Op, golden_images
+from scroll.quantisation import quantise_network
+from tests.scroll.conftest import refused, threads, tiny_net, toy_images
+
+IMAGES = np.concatenate([golden_images(), toy_images(8, 32)[0]])
+PREPROCESSING = Preprocessing(32, (0.48, 0.45, 0.4), (0.25, 0.24, 0.27))
+
+
+class Mobile(nn.Module):
+    """An inverted residual: ReLU6, depthwise convolution, linear bottleneck, average-pooling; a batch norm by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU6())
+        self.block = nn.Sequential(nn.Conv2d(8, 24, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU6(),
+                                   nn.Conv2d(24, 24, 3, 1, 1, groups=24), nn.BatchNorm2d(24), nn.ReLU6(),
+                                   nn.Conv2d(24, 8, 1), nn.BatchNorm2d(8))
+        self.norm, self.last = nn.BatchNorm2d(8), nn.Conv2d(8, 16, 1)
+
+    def features(self, x):
+        x = self.stem(x)
+        x = x + self.block(x)
+        x = F.avg_pool2d(F.relu(self.norm(F.avg_pool2d(x, 2))), 2)
+        return F.adaptive_avg_pool2d(F.relu(self.last(x)), 1).flatten(1)
+
+
+def settled(net) -> nn.Module:
+    """In eval mode, with batch norms as after training."""
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        for module in net.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.weight.uniform_(0.2, 0.5)           # branches that add little, as trained ones do
+                module.bias.normal_(0, 0.2)
+        net.train()
+        for module in net.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = None                      # the mean over batches
+        for _ in range(3):
+            net.features(PREPROCESSING(torch.from_numpy(IMAGES)))
+    return net.eval()
+
+
+NETWORKS = {                            # torchvision's ResNets are made of the same operations
+    'resnet18-md': lambda: tiny_net(width=8), 'resnet12': lambda: get_backbone_class('resnet12')(3, width=4),
+    'resnet18': lambda: get_backbone_class('resnet18')(3, num_filters=4),
+    'resnet50-byol': lambda: get_backbone_class('resnet50-byol')(3, width=2),
+    'mobile': Mobile}
+
+
+@pytest.fixture(scope='module')
+def made():
+    """name -> (float network, integer network), made once."""
+    known = {}
+
+    def make(name):
+        if name not in known:
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                net = settled(NETWORKS[name]())
+            known[name] = net, quantise_network(net, PREPROCESSING, IMAGES)
+        return known[name]
+    return make
+
+
+def run(network, images=IMAGES, layout=torch.channels_last) -> np.ndarray:
+    with torch.inference_mode():
+        return network.features(network.prepare(torch.from_numpy(images)).contiguous(memory_format=layout)).numpy()
+
+
+def rint_times(x, factor) -> np.ndarray:
+    """rint(x * factor) of integers and float32: the product rounded once, to float32."""
+    assert np.abs(x).max() <= 1 << 24
+    return np.rint(x.astype(np.float32) * factor[:, None, None]).astype(np.int64)
+
+
+def reference(network, images) -> np.ndarray:
+    """The same features by NumPy, an image at a time, with integers that nothing rounds."""
+    out = []
+    for image in network.prepare(torch.from_numpy(images)).numpy().astype(np.int64):
+        values = []
+        for op in network.program:
+            x, o = (values[op.reads[0]] if op.reads else image), op.options
+            if op.kind in ('conv', 'max', 'average'):
+                down, right = o['padding']
+                fill = np.iinfo(np.int32).min if op.kind == 'max' else 0
+                x = np.pad(x, ((0, 0), (down, down), (right, right)), constant_values=fill)
+                size = op.weight.shape[2:] if op.kind == 'conv' else o['kernel']
+                windows = np.lib.stride_tricks.sliding_window_view(x, size, (1, 2))[:, ::o['stride'][0], ::o['stride'][1]]
+                if op.kind == 'max':
+                    x = windows.max(axis=(3, 4))
+                elif op.kind == 'average':
+                    x = windows.sum(axis=(3, 4))
+                else:
+                    per, each = op.weight.shape[1], len(op.weight) // o['groups']
+                    x = np.concatenate([np.tensordot(                       # in float64, which holds these sums as well
+                        op.weight[g * each:(g + 1) * each].astype(np.float64),
+                        windows[g * per:(g + 1) * per].astype(np.float64), ((1, 2, 3), (0, 3, 4)))
+                        for g in range(o['groups'])]).astype(np.int64) + op.bias[:, None, None]
+                    left, right, top, bottom = o['crop']
+                    x = x[:, -top or None:bottom or None, -left or None:right or None]
+            elif op.kind == 'add':
+                x = x + values[op.reads[1]]
+            elif op.kind == 'pad':
+                left, right, top, bottom = o['amounts']
+                x = np.pad(x, ((0, 0), (max(top, 0), max(bottom, 0)), (max(left, 0), max(right, 0))))
+                x = x[:, max(-top, 0):min(bottom, 0) or None, max(-left, 0):min(right, 0) or None]
+            elif op.kind == 'pool':
+                x = x.sum(axis=(1, 2))
+            if op.multiplier is not None:
+                low = x if op.negative is None else rint_times(x, op.negative)
+                x = np.where((x < 0) & (op.negative is not None), low, rint_times(x, op.multiplier))
+            values.append(x if op.kind in ('pool', 'input') else np.clip(x, op.low, op.high))
+        out.append(values[-1].ravel())
+    return np.array(out)
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_every_value_is_what_int64_arithmetic_gives(made, name):
+    network = made(name)[1]
+    np.testing.assert_array_equal(run(network, IMAGES[:5]), reference(network, IMAGES[:5]))
+
+
+@pytest.mark.parametrize('name', [name for name in NETWORKS if name != 'resnet50-byol'])     # 50 layers amplify all, untrained
+def test_features_are_near_those_of_the_float_network(made, name):
+    net, network = made(name)
+    with torch.no_grad():
+        expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES))).numpy()
+    ours, theirs = (f / np.linalg.norm(f, axis=1, keepdims=True) for f in (run(network), expected))
+    assert (ours * theirs).sum(axis=1).min() > 0.98
+
+
+@pytest.mark.parametrize('name', ['resnet18-md', 'mobile'])
+def test_batch_layout_and_threads_do_not_matter(made, name):
+    network = made(name)[1]
+    expected = run(network)
+    for count in (1, 2):
+        with threads(count):
+            for size in (1, 7, 32):
+                for layout in (torch.channels_last, torch.contiguous_format):
+                    parts = [run(network, IMAGES[i:i + size], layout) for i in range(0, len(IMAGES), size)]
+                    np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+OTHER_MACHINE = '''
+import sys
+import torch
+torch.backends.mkldnn.enabled = sys.argv[2] == '1'
+from scroll.integer_network import IntegerNetwork
+print(IntegerNetwork.load(sys.argv[1])[0].check(16))
+'''
+
+
+def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
+    network = copy.deepcopy(made('resnet18-md')[1])
+    network.golden = network.check(16)
+    network.save(tmp_path / 'net.npz', {})
+    for env, onednn in ((dict(ONEDNN_MAX_CPU_ISA='SSE41'), '1'), (dict(ONEDNN_MAX_CPU_ISA='AVX2'), '1'),
+                        (dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'), '0')):
+        ended = subprocess.run([sys.executable, '-c', OTHER_MACHINE, tmp_path / 'net.npz', onednn], env=os.environ | env,
+                               capture_output=True, text=True, timeout=300)
+        assert (ended.returncode, ended.stdout) == (0, network.golden + '\n'), (env, ended.stderr[-1000:])
+
+
+def test_an_algorithm_that_transforms_is_caught(made, monkeypatch):
+    """As Winograd's does, in float32: sums that are right but for their last bits."""
+    network, plain = made('resnet18-md')[1], F.conv2d
+
+    def winograd(x, weight, bias, stride, *rest):
+        if weight.shape[2:] != (3, 3):
+            return plain(x, weight, bias, stride, *rest)
+        thirds = weight / 3
+        return plain(x, thirds, bias, stride, *rest) + plain(x, thirds, None, stride, *rest) * 2
+    network.check(16)
+    monkeypatch.setattr(F, 'conv2d', winograd)
+    with refused('layer .* gives .* where the sum of integers is'):
+        network.check(16)
+
+
+def test_other_features_of_the_built_in_images_are_refused(made):
+    network = copy.deepcopy(made('mobile')[1])
+    network.golden = 'f' * 64
+    with refused('other features of the built-in images'):
+        network.check(16)
+
+
+def plain(weight=1, bias=0, channels=8, high=255, **more) -> list:
+    """An input and a 1x1 convolution."""
+    options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=1, crop=[0, 0, 0, 0])
+    conv = Op('conv', (0,), 0, high, options, np.ones(1, np.float32), None, np.full((channels, 3, 1, 1), weight, np.int8),
+              np.full(channels, bias, np.int32))
+    return [Op('input', low=-128, high=255), replace(conv, **more), Op('pool', (1,))]
+
+
+def test_a_sum_is_bounded_by_what_float32_holds():
+    """3 * 1 * 255 + |bias| <= 2^24."""
+    IntegerNetwork(plain(bias=(1 << 24) - 765), 4, (0, 0, 0))
+    IntegerNetwork(plain(bias=765 - (1 << 24)), 4, (0, 0, 0))
+    with refused(r'layer 1 .*channel 0 may reach 16777217, more than the 2\^24'):
+        IntegerNetwork(plain(bias=(1 << 24) - 764), 4, (0, 0, 0))
+    with refused('layer 2 .*windows'):
+        IntegerNetwork(plain(high=(1 << 20)), 8, (0, 0, 0))             # 64 pixels of 2^20
+
+
+@pytest.mark.parametrize('program, words', [
+    ([], 'begins with its one input'), ([*plain(), Op('input')], 'begins with its one input'),
+    (plain(reads=(1,)), 'reads'), (plain(reads=()), 'reads'), (plain(kind='swish'), 'reads'),
+    (plain(weight=0, channels=8)[:1] + [Op('conv', (0,), 0, 1, plain()[1].options, np.ones(1, np.float32), None,
+                                           np.ones((8, 4, 1, 1), np.int8), np.zeros(8, np.int32))], '3 channels'),
+    (plain(multiplier=np.ones(1)), 'multiplier'), (plain(multiplier=np.full(8, np.nan, np.float32)), 'multiplier'),
+    (plain(multiplier=np.ones(5, np.float32)), 'multiplier'), (plain(low=1), 'values go from'),
+    (plain(bias=0)[:2] + [Op('add', (0, 1), 0, 255, {}, np.ones(1, np.float32))], 'shapes')])
+def test_a_program_that_cannot_be_run_exactly_is_refused(program, words):
+    with refused(words):
+        IntegerNetwork(program, 4, (0, 0, 0))
+
+
+class Other(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 8, 3), last
+
+    def features(self, x):
+        return self.last(self.conv(x)).mean(dim=(2, 3))
+
+
+@pytest.mark.parametrize('layer, words', [(nn.SiLU(), 'last: its operation silu'), (nn.Sigmoid(), 'last: its operation sigmoid'),
+                                          (nn.LayerNorm(30), 'last: its operation layer_norm'),
+                                          (nn.Hardtanh(), 'last: a clamp from -1'),
+                                          (nn.MaxPool2d(3, 1, 1), 'last: max-pool with padding')])
+def test_a_layer_that_integers_cannot_do_is_named(layer, words):
+    with refused(words):
+        quantise_network(Other(layer).eval(), PREPROCESSING, IMAGES)
+
+
+def test_a_file_gives_the_same_network(made, tmp_path):
+    for name in ('resnet12', 'resnet50-byol'):
+        network = made(name)[1]
+        network.save(tmp_path / 'a.npz', dict(source=name))
+        loaded, about = IntegerNetwork.load(tmp_path / 'a.npz')
+        assert about == dict(source=name) and loaded.digest() == network.digest()
+        np.testing.assert_array_equal(run(loaded), run(network))
+
+
+def test_a_damaged_file_is_refused(made, tmp_path):
+    made('mobile')[1].save(tmp_path / 'a.npz', {})
+    content = bytearray((tmp_path / 'a.npz').read_bytes())
+    for at in range(100, len(content), len(content) // 37):
+        changed = content.copy()
+        changed[at] ^= 255
+        (tmp_path / 'b.npz').write_bytes(changed)
+        try:
+            loaded, _ = IntegerNetwork.load(tmp_path / 'b.npz')
+        except Exception as error:
+            assert 'b.npz' in str(error) and len(str(error).splitlines()) == 1
+        else:
+            assert loaded.digest() == made('mobile')[1].digest()        # a byte of the archive that says nothing
+
+
+def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):
+    """Its digest is that of the integers, its features do not depend on the batch, and what is adapted is the float network."""
+    net, network = made('resnet18-md')
+    embedder = Embedder(net, PREPROCESSING, 'integer', chunk=7, integers=network, cache=tmp_path)
+    assert embedder.digest == network.digest() == Embedder(net, PREPROCESSING, 'integer', chunk=64, integers=network).digest
+    u, keys = embedder(IMAGES)
+    np.testing.assert_array_equal(u, quantise(run(network)))
+    np.testing.assert_array_equal(Embedder(net, PREPROCESSING, 'integer', integers=network)(IMAGES[::-1])[0], u[::-1])
+    np.testing.assert_array_equal(embedder(IMAGES)[0], u)                                            # from the cache
+    ready = PREPROCESSING(torch.from_numpy(IMAGES))
+    np.testing.assert_array_equal(embedder.features(ready), run(network))
+    learner = Scroll(embedder, buffer_size=6, adaptation=Adaptation(iterations=2, minibatch=6))
+    learner.partial_fit(IMAGES, np.arange(len(IMAGES)) % 3).adapt()
+    assert learner.predict(IMAGES).shape == (len(IMAGES),)
+    for wrong in (dict(dtype='integer'), dict(dtype='float32', integers=network), dict(dtype='integer', integers=net)):
+        with refused('IntegerNetwork'):
+            Embedder(net, PREPROCESSING, **wrong)
+
+
+def test_unit_length_and_grid_follow_ieee_alone(made):
+    """Integers have exact squares, so square root, quotient and rint are the only roundings."""
+    v = run(made('resnet18-md')[1]).astype(np.int64)
+    norms = np.array([float(np.sqrt(np.float64(sum(int(x) ** 2 for x in row)))) for row in v])
+    np.testing.assert_array_equal(quantise(v), np.rint(v / norms[:, None] * 2 ** 18))

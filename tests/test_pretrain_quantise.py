@@ -1,0 +1,53 @@
+"""`pretrain.py quantise`, and runs with what it makes."""
+import shutil
+
+import pytest
+
+import pretrain
+from main import initialize
+from scroll.integer_network import IntegerNetwork
+from tests.conftest import refused
+from tests.test_pretrain import base, learn  # noqa: F401
+from utils.training import train
+
+RUN = ['--buffer_size', '20', '--iterations', '2', '--model_config', 'base', '--embedding_dtype', 'integer']
+
+
+@pytest.fixture
+def quantised(learn, base, capsys):  # noqa: F811
+    """(weights file, what quantise said)."""
+    path = learn(base)
+    capsys.readouterr()
+    assert pretrain.main(['quantise', str(path), '--base_path', str(base), '--images', '40']) == 0
+    return path, capsys.readouterr().out
+
+
+def test_a_run_in_integers(quantised, parse, tmp_path):
+    path, said = quantised
+    network, about = IntegerNetwork.load(path.with_suffix('.integer.npz'))
+    assert 'nearest centroid on unseen classes' in said and network.digest()[:16] in said and about['images'] == 40
+    rows = [train(*initialize(parse('scroll', *RUN, '--weights', path, '--embed_chunk', chunk, base_path=tmp_path / chunk)))
+            for chunk in ('5', '64')]
+    for name in ('embedding_digest', 'statistics_digest', 'online_digest', 'buffer_digest'):
+        assert rows[0][name] == rows[1][name]
+    assert rows[0]['embedding_digest'] == network.digest() and rows[0]['embed_dtype'] == 'integer'
+
+
+def test_integers_of_other_weights_are_refused(quantised, learn, base, parse, tmp_path):  # noqa: F811
+    path, _ = quantised
+    other = learn(base, 'other.safetensors', seed=5)
+    with refused('other.integer.npz is not there', 'pretrain.py quantise'):
+        initialize(parse('scroll', *RUN, '--weights', other))
+    shutil.copy(path.with_suffix('.integer.npz'), other.with_suffix('.integer.npz'))
+    with refused('made from other weights', 'pretrain.py quantise'):
+        initialize(parse('scroll', *RUN, '--weights', other))
+    with refused('--input_size 20', '16 pixels'):
+        initialize(parse('scroll', *RUN, '--weights', path, '--input_size', '20'))
+    with refused('--weights none'):
+        initialize(parse('scroll', *RUN, '--weights', 'none'))
+
+
+def test_the_shipped_integers_compute_what_their_file_says(parse):
+    """Also under AVX2 (`make test-avx2` runs this file)."""
+    embedder = initialize(parse('scroll', *RUN, '--weights', 'compact'))[0].embedder
+    assert embedder.digest.startswith('8358894b0251426e') and embedder.net.golden == embedder.net.check(5)
