@@ -21,8 +21,8 @@ METHODS = models.get_model_names()
 TASK_FREE = [name for name in METHODS if 'general-continual' in models.get_model_class(name).COMPATIBILITY]
 BUFFER = 25
 QUICK = {'scroll': ['--iterations', '3', '--model_config', 'base'], 'gdumb': ['--fitting_epochs', '2'], 'bic': ['--bic_epochs', '5'],
-         'ens': ['--n_classifiers', '8', '--top_k', '2'],
-         'ewc-on': ['--e_lambda', '0.001']}       # stiff penalties diverge in these few large steps, or not, by rounding
+         'ens': ['--n_classifiers', '8', '--top_k', '2']}
+WITHOUT_BN = ('scroll', 'ens')           # psi is frozen
 OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]
 
 
@@ -115,7 +115,9 @@ STREAMS = ['split:3', 'split:10', 'split:4,order=random', 'split:3,batch=5', 'ii
 @pytest.mark.parametrize('method', METHODS)
 def test_each_method_runs_on_class_splits(start, method, stream):
     """Unequal tasks, one class a task, any order of classes, classes in pieces, all at once; renamed classes in all of them."""
-    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '12')
+    tiny = 'batch=' in stream           # the norm of two samples that are nearly equal has any gradient, on some machines
+    bn = ['--bn', 'frozen'] if tiny and method not in WITHOUT_BN else []
+    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '12', *bn)
     assert model.current_task == dataset.N_TASKS and kept(model) <= BUFFER
     logits = predictions(model, dataset)
     assert logits.shape == (40, 10) and not torch.isnan(logits).any()
@@ -134,7 +136,7 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
     random numbers are spent on one label after the other have other ones then, and just have to run.
     """
     memory = ['--buffer_size', '20'] if '--buffer_size' in known_flags(method) else []
-    calm = [] if method in ('gdumb', 'scroll', 'ens') else ['--lr', '1e-3', '--bn', 'frozen']       # rounding stays small
+    calm = [] if method in ('gdumb', *WITHOUT_BN) else ['--lr', '1e-3', '--bn', 'frozen']           # rounding stays small
 
     def logits(*flags, turn=False):
         model, dataset, args = start(method, '--batch_size', '12', *memory, *calm, *flags)
