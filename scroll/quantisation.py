@@ -68,6 +68,8 @@ def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.nd
 
 
 class _Features(nn.Module):
+    """A network whose `forward` is another's `features`."""
+
     def __init__(self, net):
         super().__init__()
         self.net = net
@@ -95,6 +97,7 @@ class _Watch(torch.fx.Interpreter):
         self.quantiles = {}
 
     def run_node(self, node):
+        """What the node gives; of its first output the quantile is kept."""
         value = super().run_node(node)
         watched = value[0] if isinstance(value, (tuple, list)) else value
         if isinstance(watched, torch.Tensor) and watched.is_floating_point() and node.op == 'call_function':
@@ -125,6 +128,7 @@ class _Builder:
         self.mean = tuple(int(np.rint(255 * m)) for m in preprocessing.mean)
 
     def build(self) -> IntegerNetwork:
+        """The network; InputError, with the module's name, for what integers cannot do."""
         for node in self.graph.graph.nodes:
             if node.op == 'placeholder':
                 low, high = -max(self.mean), 255 - min(self.mean)
