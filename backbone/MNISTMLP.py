@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbone import MammothBackbone, ReturnTypes, num_flat_features, register_backbone, xavier
-from utils.errors import UserError
+from bench.core.errors import UserError
 
 
 class BaseMNISTMLP(MammothBackbone):

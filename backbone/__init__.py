@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 from torch import nn
 
-from utils.conf import check_memory
-from utils.errors import UserError
-from utils.plugins import PluginFolder, keyword_flags
+from bench.core.environment import check_memory
+from bench.core.errors import UserError
+from bench.core.plugins import PluginFolder, keyword_flags
 
 PLUGINS = PluginFolder('backbone', 'backbone')
 register_backbone = PLUGINS.register

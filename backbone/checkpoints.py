@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from utils import safe_pickle
-from utils.errors import UserError
-from utils.torch_files import IGNORED, load_torch
+from bench.core import safe_pickle
+from bench.core.errors import UserError
+from bench.core.torch_files import IGNORED, load_torch
 
 HALF = ((0.5,) * 3, (0.5,) * 3)                                                                     # [0, 1] -> [-1, 1]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbone import MammothBackbone, kaiming, register_backbone
-from utils.errors import UserError
+from bench.core.errors import UserError
 
 
 class DropBlock(nn.Module):

@@ -2,7 +2,7 @@
 import torch
 
 from backbone import MammothBackbone, ReturnTypes, register_backbone
-from utils.errors import UserError
+from bench.core.errors import UserError
 
 
 class TimmBackbone(MammothBackbone):

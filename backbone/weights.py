@@ -21,10 +21,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
 from backbone import checkpoints, get_backbone_class, get_backbone_names
+from bench.core.errors import UserError
+from bench.core.plugins import backbone_name
 from scroll.embedding import state_digest
 from scroll.integer_network import IntegerNetwork
-from utils.errors import UserError
-from utils.plugins import backbone_name
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 DEFAULT = 'compact'

@@ -7,7 +7,7 @@
     print(row['final_accuracy'], row['weights'], model.net)
 
 Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is wrong is a
-`utils.errors.UserError` of one line. Classes of a notebook are found once they are registered:
+`bench.core.errors.UserError` of one line. Classes of a notebook are found once they are registered:
 
     from bench import ContinualModel, register_model
 
@@ -22,16 +22,13 @@ Importing this imports no torch: what is named in `_FROM` is imported when it is
 """
 import importlib
 
-from main import initialize, parse_args
-from utils.errors import UserError
-
 _FROM = {           # name -> where it is; those that Mammoth has at the top of its package
     name: module for module, names in {
         'models': 'register_model get_model_names get_model_class ContinualModel',
         'datasets': 'register_dataset get_dataset_names get_dataset_class get_dataset_config_names '
                     'ContinualDataset',
         'backbone': 'register_backbone get_backbone_names MammothBackbone ReturnTypes',
-        'utils.conf': 'base_path get_device', 'utils.buffer': 'Buffer', 'utils.args': 'add_rehearsal_args',
+        'bench.core.environment': 'base_path get_device', 'utils.buffer': 'Buffer', 'bench.core.arguments': 'add_rehearsal_args',
         'datasets.utils': 'set_default_from_args', 'datasets.utils.continual_dataset': 'store_masked_loaders',
     }.items() for name in names.split()}
 __all__ = ('load_runner', 'train', 'get_avail_args', *_FROM)       # noqa: PLE0604  a tuple of names
@@ -53,6 +50,8 @@ def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
     Raises:
         UserError: what `main.py` would refuse.
     """
+    from bench.cli.parsing import parse_args
+    from bench.run.building import initialize
     flags = dict(model=model, dataset=dataset, **(args or {}), **flags)
     method, data, _ = initialize(parse_args(_words(flags)))
     return method, data
@@ -64,7 +63,8 @@ def train(model, dataset, args=None) -> dict:
     Args:
         args: of the run; by default those of `load_runner`.
     """
-    from utils.training import train as run
+    from bench.core.errors import UserError
+    from bench.run.training import train as run
     if dataset.c_task >= 0:
         raise UserError('this stream has begun already: make a new one with load_runner')
     return run(model, dataset, dataset.args if args is None else args)
@@ -72,6 +72,7 @@ def train(model, dataset, args=None) -> dict:
 
 def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     """(required, optional) flags of such a run: name -> dict of `default`, `choices`, `help`."""
+    from bench.cli.parsing import parse_args
     parser = parse_args(_words(dict(model=model, dataset=dataset, **flags)), return_parser_only=True)
     required, optional = {}, {}
     for action in parser._actions:

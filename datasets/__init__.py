@@ -1,6 +1,6 @@
-"""Data sets as streams, one per file, found by name: see `utils.plugins`."""
-from utils.plugins import PluginFolder
-from utils.progress import Progress
+"""Data sets as streams, one per file, found by name: see `bench.core.plugins`."""
+from bench.core.plugins import PluginFolder
+from bench.core.progress import Progress
 
 PLUGINS = PluginFolder('datasets', 'dataset')
 register_dataset = PLUGINS.register
@@ -18,7 +18,7 @@ def __getattr__(name: str):
 
 def get_dataset_config_names(dataset: str) -> list:
     """What `--dataset_config` may be for a data set, sorted: its files in `datasets/configs/<dataset>/`."""
-    from utils.args import dataset_config_files
+    from bench.core.configs import dataset_config_files
     return sorted(dataset_config_files(dataset))
 
 

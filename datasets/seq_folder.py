@@ -1,7 +1,7 @@
 """A user's own images as a stream: `--data_dir` with `{train,test}/<class>/`; five tasks by default."""
+from bench.core.errors import UserError
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
-from utils.errors import UserError
 
 
 class SequentialFolder(ScheduledDataset):

@@ -1,5 +1,5 @@
-"""Continual-learning methods, one per file, found by name: see `utils.plugins`."""
-from utils.plugins import PluginFolder
+"""Continual-learning methods, one per file, found by name: see `bench.core.plugins`."""
+from bench.core.plugins import PluginFolder
 
 PLUGINS = PluginFolder('models', 'model')
 register_model = PLUGINS.register

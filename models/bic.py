@@ -6,13 +6,12 @@ import numpy as np
 import torch
 from torch.autograd.functional import hessian, jacobian
 
+from bench.core.arguments import binary_to_boolean_type, real, whole
+from bench.core.errors import UserError
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from models.utils.replay_model import ReplayModel
 from scroll.randomness import torch_stream
-from utils import binary_to_boolean_type
-from utils.args import real, whole
 from utils.buffer import fill_buffer, icarl_replay, logits_of
-from utils.errors import UserError
 
 _PENALTY = 1e-6         # of stage 2: moves a beta of -12 by less than .01
 

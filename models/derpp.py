@@ -4,8 +4,8 @@
 """
 import torch.nn.functional as F
 
+from bench.core.arguments import real
 from models.utils.replay_model import ReplayModel
-from utils.args import real
 
 
 class Derpp(ReplayModel):

@@ -5,13 +5,13 @@
 import torch
 import torch.nn.functional as F
 
+from bench.core.arguments import real, whole
+from bench.core.environment import check_memory
+from bench.core.errors import UserError
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID
-from utils.args import real, whole
-from utils.conf import check_memory
-from utils.errors import UserError
 
 _AT_ONCE = 512          # samples whose answers are held together when predicting
 

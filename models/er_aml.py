@@ -4,11 +4,10 @@
 """
 import torch
 
+from bench.core.arguments import binary_to_boolean_type, real
 from models.utils.cosine_classifier import CosineClassifier, normalise
 from models.utils.replay_model import ReplayModel
 from scroll.randomness import torch_stream
-from utils import binary_to_boolean_type
-from utils.args import real
 
 _BASE_TEMPERATURE = 0.07
 

@@ -7,16 +7,16 @@ import math
 import numpy as np
 import torch
 
+from bench.core.arguments import binary_to_boolean_type, real, whole
+from bench.core.errors import UserError
+from bench.core.loss_watch import LossWatch
+from bench.core.progress import Progress
 from models.utils.replay_model import ReplayModel
 from scroll.embedding import sample_keys
 from scroll.randomness import stream_seed, torch_stream
-from utils import binary_to_boolean_type
-from utils.args import real, whole
 from utils.augmentations import cutmix_data
+from utils.batch_norm import training_mode
 from utils.buffer import Buffer
-from utils.errors import UserError
-from utils.progress import Progress
-from utils.training import LossWatch, training_mode
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, TensorDataset
 
+from bench.core.environment import create_seeded_dataloader
+from bench.core.loss_watch import LossWatch
+from bench.core.progress import Progress
 from models.utils.continual_model import ContinualModel
 from utils.augmentations import apply_transform
-from utils.conf import create_seeded_dataloader
+from utils.batch_norm import training_mode
 from utils.evaluate import serve
-from utils.progress import Progress
 from utils.schedulers import get_scheduler
-from utils.training import LossWatch, training_mode
 
 
 class Joint(ContinualModel):

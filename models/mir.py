@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
+from bench.core.arguments import binary_to_boolean_type, whole
 from models.utils.replay_model import ReplayModel
-from utils import binary_to_boolean_type
-from utils.args import whole
 
 
 @torch.no_grad()

@@ -13,6 +13,10 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from bench.core.arguments import add_rehearsal_args, binary_to_boolean_type, real, whole
+from bench.core.distributed import agree_on_arguments, world
+from bench.core.errors import UserError
+from bench.core.progress import Progress
 from models.utils import learned_files, shared_work
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
@@ -23,12 +27,7 @@ from scroll.images import Augmentation
 from scroll.learner import Scroll
 from scroll.ridge_lambda import AUTO
 from scroll.states import CLASSIFIERS
-from utils import binary_to_boolean_type
-from utils.args import add_rehearsal_args, real, whole
-from utils.distributed import agree_on_arguments, world
-from utils.errors import UserError
 from utils.evaluate import evaluate
-from utils.progress import Progress
 
 _EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on chunks, the learner on segments
 

@@ -4,9 +4,9 @@
 """
 import torch
 
+from bench.core.arguments import real
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_kl
 from models.utils.replay_model import ReplayModel
-from utils.args import real
 
 _TEMPERATURE = 2.0
 

@@ -1,92 +1,11 @@
 #!/usr/bin/env python3
-"""What a schedule does to a data set: as text, as a picture, or whether it is sound.
-
-    python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
-    python scripts/schedule.py plot split:50 --dataset seq-cifar100 --out schedule.png
-    python scripts/schedule.py check file:stream.txt --dataset seq-digits
-"""
-import argparse
+"""What a schedule does to a data set: as text, as a picture, or whether it is sound."""
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import _root  # noqa: F401
 
-import numpy as np  # noqa: E402
-
-import main as cli  # noqa: E402
-from datasets import get_dataset  # noqa: E402
-from scroll.schedules import GRAMMAR  # noqa: E402
-from utils import plots  # noqa: E402
-from utils.commands import run_command  # noqa: E402
-
-_PIXELS = 300                   # columns of a picture
-
-
-def arrivals(schedule, labels: np.ndarray, bins: int) -> np.ndarray:
-    """int64 (K, bins): how many samples of each class come in each of equally long parts of the stream."""
-    part = np.arange(len(schedule.order)) * bins // len(schedule.order)
-    counts = np.zeros((int(labels.max()) + 1, bins), np.int64)
-    np.add.at(counts, (labels[schedule.order], part), 1)
-    return counts
-
-
-def facts(schedule, labels: np.ndarray) -> dict:
-    """What can be said of a schedule in a word each."""
-    sizes = np.diff(schedule.cuts)
-    segment_of = np.repeat(np.arange(len(sizes)), sizes)
-    arrived = labels[schedule.order]
-    whole = all(len(np.unique(segment_of[arrived == c])) == 1 for c in np.unique(arrived))
-    covers = dict(all='each sample once', part=f'{len(schedule.order)} of {len(labels)} samples, each once',
-                  repeats=f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again')[schedule.covers]
-    return {'samples': f'{len(schedule.order)} ({covers})',
-            'permutation': 'yes' if schedule.covers == 'all' else 'no: no method can be exactly invariant to it',
-            'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
-            'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
-            'each class in one segment': 'yes: a herded buffer is the same as under any such schedule' if whole else 'no',
-            'digest': schedule.digest()}
-
-
-def show(schedule, labels, names, most: int) -> None:
-    """Facts, then a line for each of the first `most` segments."""
-    check(schedule, labels)
-    print(f"\n{'segment':>8} {'samples':>8}  classes (samples)")
-    for t, segment in enumerate(schedule.segments()):
-        if t == most:
-            print(f'     ... {len(schedule.cuts) - 1 - most} more (--most)')
-            break
-        classes, counts = np.unique(labels[segment], return_counts=True)
-        some = [f'{names[c]} ({n})' for c, n in zip(classes[:6], counts)]
-        print(f"{t + 1:>8} {len(segment):>8}  {', '.join(some)}{f' and {len(classes) - 6} more' if len(classes) > 6 else ''}")
-
-
-def check(schedule, labels) -> None:
-    """Facts. (A schedule that is not sound does not come this far: it ends in one line and exit code 2.)"""
-    for name, text in facts(schedule, labels).items():
-        print(f'{name:<26} {text}')
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR, allow_abbrev=False)
-    parser.add_argument('command', choices=('show', 'plot', 'check'))
-    parser.add_argument('schedule', help='see below')
-    parser.add_argument('--dataset', default='seq-digits')
-    parser.add_argument('--seed', default='0')
-    parser.add_argument('--base_path', default='./data/')
-    parser.add_argument('--most', type=int, default=20, help='segments that show lists')
-    parser.add_argument('--out', type=Path, default=Path('schedule.png'), help='picture that plot draws')
-    options, others = parser.parse_known_args()
-    args = cli.parse_args(['--model', 'scroll', '--dataset', options.dataset, '--schedule', options.schedule,
-                           '--seed', options.seed, '--base_path', options.base_path, *others])
-    dataset = get_dataset(args)
-    schedule, labels = dataset.schedule, dataset.train_labels
-    if options.command == 'plot':
-        counts = arrivals(schedule, labels, min(_PIXELS, len(schedule.order)))
-        print(plots.schedule_picture(options.out, counts, f'{options.schedule} on {options.dataset}'))
-    elif options.command == 'show':
-        show(schedule, labels, dataset.get_class_names(), options.most)
-    else:
-        check(schedule, labels)
-
+from bench.cli.schedule import main
+from bench.core.commands import run_command
 
 if __name__ == '__main__':
     sys.exit(run_command(main))

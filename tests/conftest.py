@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, settings
 
 import main
 from backbone import weights
+from bench.cli.parsing import parse_args
+from bench.core import progress
+from bench.core.errors import UserError
 from tests.scroll.conftest import tiny_net
-from utils import progress
-from utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))       # the machine may be busy
@@ -72,7 +73,7 @@ def parse(tiny_weights, tmp_path_factory):
         fixed = dict(model=model, dataset=dataset, weights=tiny_weights, base_path=base_path, non_verbose=1, disable_log=1, **more)
         given = {flag[2:] for flag in map(str, flags) if flag.startswith('--')}
         fixed = [word for name, value in fixed.items() if name not in given for word in (f'--{name}', str(value))]
-        return main.parse_args([*fixed, *map(str, flags)])
+        return parse_args([*fixed, *map(str, flags)])
     return arguments
 
 

@@ -5,7 +5,8 @@ from types import ModuleType
 
 import pytest
 
-import main
+from bench.cli import command
+from bench.run.building import initialize
 from tests.conftest import ROOT, files_below, python
 
 QUICK = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--non_verbose', '--n_splits', '1']
@@ -23,36 +24,25 @@ def test_both_paths_run_from_anywhere_and_write_nothing_if_told_so(tiny_weights,
     assert 'Accuracy for 1 task(s)' in result.stdout and not files_below(tmp_path)
 
 
-def test_the_folder_of_the_link_is_not_searched_for_modules(tmp_path):
-    """Else `import conf` or `import errors` of other packages would find ours."""
-    code = (f'import sys; sys.path.insert(0, {str(ROOT / "utils")!r}); sys.path.append({str(ROOT)!r}); import main\n'
-            f'import os; assert sys.path[0] == {str(ROOT)!r}, sys.path\n'
-            'assert not any(os.path.basename(p) == "utils" for p in sys.path), sys.path')
-    result = python('-c', code.replace('import main\n', 'import importlib.util as u; s = u.spec_from_file_location("main", '
-                                                        f'{str(ROOT / "utils" / "main.py")!r}); s.loader.exec_module(u.module_from_spec(s))\n'),
-                    cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-
-
 @pytest.mark.parametrize('words, heavy', [
     ('--help', ('torch', 'numpy', 'scipy')),
     pytest.param('--model er --dataset seq-digits --weights WEIGHTS --buffer_size 9 --lr 0.1 --device cpu --disable_log 1',
                  ('torchvision',), marks=pytest.mark.slow)])
 def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path, words, heavy):
     """torch takes seconds to import, and torchvision one more."""
-    code = ('import main, sys\n'
+    code = ('import sys\nfrom bench.cli.command import main\nfrom bench.run.building import initialize\n'
             f'def end():\n    print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr); raise SystemExit\n'
             'try:\n'
-            '    if "--help" not in sys.argv:\n        main.initialize(); end()\n'
-            '    main.main()\n'
+            '    if "--help" not in sys.argv:\n        initialize(); end()\n'
+            '    main()\n'
             'except SystemExit:\n    end()')
     result = python('-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n' + code, *words.replace('WEIGHTS', tiny_weights).split(),
                     cwd=tmp_path)
     assert result.stderr.splitlines()[-1] == '[]', result.stderr
 
 
-@pytest.mark.parametrize('module, light', [('utils.args', True), ('main', True), ('models', True), ('datasets', True),
-                                           ('models.utils.continual_model', False), ('utils.training', False)])
+@pytest.mark.parametrize('module, light', [('bench.core.arguments', True), ('main', True), ('models', True), ('datasets', True),
+                                           ('models.utils.continual_model', False), ('bench.run.training', False)])
 def test_importing_does_no_work(tmp_path, module, light):
     """It stays in the working directory, and what parses arguments leaves torch alone."""
     code = (f'import os, sys; sys.path.insert(0, {str(ROOT)!r}); before = os.getcwd(); import {module}\n'
@@ -69,9 +59,9 @@ def test_a_run_from_python_takes_the_command_line(command_line, tiny_weights, tm
 
 def test_initialising_without_arguments_takes_the_command_line(monkeypatch, tiny_weights, tmp_path):
     monkeypatch.setattr(sys, 'argv', ['mammoth', *QUICK, '--weights', tiny_weights, '--base_path', str(tmp_path), '--disable_log', '1'])
-    model, dataset, args = main.initialize(None)
+    model, dataset, args = initialize(None)
     assert (model.NAME, dataset.N_TASKS, args.lr) == ('sgd', 1, 0.1) and not files_below(tmp_path)
-    from utils.conf import base_path
+    from bench.core.environment import base_path
     assert base_path() == f'{tmp_path}/'
 
 
@@ -82,5 +72,5 @@ def test_variables_from_a_file(monkeypatch, testing):
     package.__spec__ = object()
     monkeypatch.setitem(sys.modules, 'dotenv', package)
     monkeypatch.setenv('MAMMOTH_TEST', '1') if testing else monkeypatch.delenv('MAMMOTH_TEST', raising=False)
-    main._environment()
+    command._environment()
     assert read == ([] if testing else [ROOT / '.env'])

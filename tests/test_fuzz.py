@@ -14,6 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from backbone import weights
+from bench.core.configs import read_yaml
+from bench.core.errors import UserError
+from bench.results.rows import append_row, read_rows
+from bench.resume import checkpoints, saved_models
 from datasets.utils import image_files, label_changes, readers
 from scroll import InputError, Scroll
 from scroll.embedding import FeatureCache, quantise
@@ -22,10 +26,6 @@ from scroll.schedules import make_schedule
 from scroll.states import State
 from scroll.statistics import Statistics
 from tests.conftest import save_tiny
-from utils import checkpoints, saved_models
-from utils.args import read_yaml
-from utils.errors import UserError
-from utils.results import append_row, read_rows
 
 SECONDS = 10
 fuzz = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

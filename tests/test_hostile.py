@@ -16,9 +16,9 @@ import safetensors.torch
 import torch
 from PIL import Image
 
-import utils.args
+import bench.core.configs
+from bench.results.rows import FILE, append_row
 from tests.conftest import save_tiny
-from utils.results import FILE, append_row
 
 LONG = '9' * 30
 
@@ -134,7 +134,7 @@ def test_schedule_files(ends, tmp_path, content):
 
 def test_a_run_that_runs_out_of_memory(ends, monkeypatch):
     for error in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), RuntimeError('CUDA out of memory.')):
-        monkeypatch.setattr('utils.training.train', lambda *_, error=error: (_ for _ in ()).throw(error))
+        monkeypatch.setattr('bench.run.training.train', lambda *_, error=error: (_ for _ in ()).throw(error))
         assert 'not enough memory' in ends()
 
 
@@ -285,7 +285,7 @@ DATASET_CONFIGS = CONFIGS | {
 @pytest.fixture
 def config(tmp_path, monkeypatch, marker):
     """config(path, content): a file in a project of its own."""
-    monkeypatch.setattr(utils.args, 'ROOT', tmp_path)
+    monkeypatch.setattr(bench.core.configs, 'ROOT', tmp_path)
 
     def write(name, content):
         path = tmp_path / name
@@ -459,7 +459,8 @@ def archive(**arrays) -> bytes:
 @pytest.mark.parametrize('content', ARRAYS)
 def test_cached_labels(ends, tmp_path, payload, content, monkeypatch):
     monkeypatch.setattr('datasets.utils.label_changes._save', lambda path, _: path.parent.mkdir() or path.write_bytes(ARRAYS[content](payload)))
-    from main import initialize, parse_args
+    from bench.cli.parsing import parse_args
+    from bench.run.building import initialize
     flags = ['--noise_rate', '0.5', '--width', '2', '--weights', 'none', '--lr', '0.1', '--base_path', tmp_path / 'base']
     initialize(parse_args(['--model', 'sgd', '--dataset', 'seq-digits', *map(str, flags)]))
     assert 'noisy_labels' in ends('--noise_rate', '0.5')
@@ -483,7 +484,7 @@ RESULTS = {'binary': b'\x89PNG\xff\xfe\0', 'not UTF-8': b'task1\n\xff\n', 'cells
 
 @pytest.mark.parametrize('content', [*RESULTS, 'a folder'])
 def test_a_file_that_can_take_no_results_is_told_before_any_work(ends, tmp_path, content, monkeypatch):
-    monkeypatch.setattr('utils.training._learn_task', lambda *_: pytest.fail('it has begun to learn'))
+    monkeypatch.setattr('bench.run.training._learn_task', lambda *_: pytest.fail('it has begun to learn'))
     path = tmp_path / 'base' / 'results' / 'task-il' / 'seq-digits' / 'sgd' / FILE
     path.parent.mkdir(parents=True)
     path.mkdir() if content == 'a folder' else path.write_bytes(RESULTS[content])

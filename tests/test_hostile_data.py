@@ -5,13 +5,13 @@ import safetensors
 import safetensors.torch
 
 import models
+from bench.results.rows import FILE, read_rows
 from datasets.utils import readers, scheduled_dataset
 from datasets.utils.readers import Images
 from scroll import InputError, Scroll
 from tests.conftest import files_below
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.models.test_contract import QUICK, known_flags
-from utils.results import FILE, read_rows
 
 pytestmark = pytest.mark.usefixtures('few_digits')
 SMALL = '--dataset', 'seq-digits', '--weights', 'none', '--width', '2', '--batch_size', '16', '--n_splits', '2', '--non_verbose', '1'

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from bench.core.errors import UserError
+from bench.results import rows as results
+from bench.results.rows import read_rows
 from scroll import files, statistics_files
 from tests.conftest import files_below
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.test_hostile import marker, payload  # noqa: F401
-from utils import results
-from utils.errors import UserError
-from utils.results import read_rows
 
 QUICK = '--dataset', 'seq-digits', '--n_splits', '2', '--batch_size', '16', '--non_verbose', '1'
 ER = '--model', 'er', '--lr', '0.1', '--n_epochs', '1', '--weights', 'none', '--width', '2', '--buffer_size', '10', *QUICK

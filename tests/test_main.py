@@ -7,6 +7,7 @@ import safetensors.torch
 
 import main
 from backbone import weights
+from bench.cli.parsing import parse_args
 from datasets.utils import readers
 from tests.conftest import ROOT, files_below, python, refused, save_tiny
 
@@ -134,7 +135,7 @@ def test_interrupting_writes_no_row(command_line, tiny_weights, tmp_path, monkey
 def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, capsys, words):
     weights = ['--weights', tiny_weights] if '--model' in words else []
     with pytest.raises(SystemExit) as end:
-        main.parse_args([*words, *weights])
+        parse_args([*words, *weights])
     out = capsys.readouterr().out
     assert end.value.code in (0, None) and '--permute_classes' in out
     assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(weights)
@@ -142,23 +143,23 @@ def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, caps
 
 def test_help_names_every_published_checkpoint(capsys):
     with pytest.raises(SystemExit):
-        main.parse_args(['--help'])
+        parse_args(['--help'])
     out = capsys.readouterr().out
     assert not [name for name in weights.PUBLISHED if name not in out]
 
 
 def test_help_is_given_while_required_flags_are_missing(tiny_weights, capsys):
     with pytest.raises(SystemExit) as end:
-        main.parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--help'])
+        parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--help'])
     assert not end.value.code and '--lr' in capsys.readouterr().out
 
 
 def test_parsing_takes_the_command_line_by_default(monkeypatch, tiny_weights):
     monkeypatch.setattr(main.sys, 'argv', ['main.py', '--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights,
                                           '--model_config', 'base', '--lr', '3'])
-    assert main.parse_args().lr == 3
+    assert parse_args().lr == 3
     with refused('--lr'):
-        main.parse_args(main.sys.argv[1:-2])
+        parse_args(main.sys.argv[1:-2])
 
 
 @pytest.mark.slow

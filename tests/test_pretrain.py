@@ -14,13 +14,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pretrain
-from backbone import pretraining, weights
+from backbone import weights
 from backbone.resnet18 import ResNet18
-from pretrain import SHARED
+from bench.core.errors import UserError
+from bench.pretraining import command as pretrain
+from bench.pretraining import parts as pretraining
+from bench.pretraining.command import SHARED
+from tests.bench.test_safe_pickle import dump
 from tests.conftest import ROOT, files_below, python, quick, refused
-from tests.utils.test_safe_pickle import dump
-from utils.errors import UserError
 
 KEPT = ['n00000001', 'n99999999']
 LEFT_OUT = ['n02747177', 'n04389033']           # which CIFAR-100 has

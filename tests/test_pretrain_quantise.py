@@ -4,11 +4,11 @@ import shutil
 import pytest
 
 import pretrain
-from main import initialize
+from bench.run.building import initialize
+from bench.run.training import train
 from scroll.integer_network import IntegerNetwork
 from tests.conftest import refused
 from tests.test_pretrain import base, learn  # noqa: F401
-from utils.training import train
 
 RUN = ['--buffer_size', '20', '--iterations', '2', '--model_config', 'base', '--embedding_dtype', 'integer']
 

@@ -15,9 +15,16 @@ import pytest
 import safetensors.torch
 import torch
 
-import main
+import bench.resume.model_state
 import models
-import utils.model_state
+from bench.core.errors import Interrupted
+from bench.results import plots
+from bench.results import rows as results
+from bench.results.rows import read_rows
+from bench.resume import checkpoints, run_state
+from bench.resume.model_state import model_state
+from bench.run.building import initialize
+from bench.run.training import train
 from models.gdumb import Gdumb
 from models.joint import Joint
 from models.utils.continual_model import ContinualModel
@@ -26,11 +33,6 @@ from tests.conftest import ROOT, files_below, refused
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.models.test_contract import METHODS, OFFLINE, QUICK, known_flags
-from utils import checkpoints, plots, results, run_state
-from utils.errors import Interrupted
-from utils.model_state import model_state
-from utils.results import read_rows
-from utils.training import train
 
 NOT_BITS = ('seconds', 'images_per_second', 'peak', 'run', 'finished', 'base_path')         # columns that differ from run to run
 
@@ -77,7 +79,7 @@ def start(parse, few_digits, monkeypatch):             # noqa: F811
     """start(folder, method, *flags): (model, data set, arguments), ready to train, with a checkpoint at every other opportunity."""
     monkeypatch.setattr(checkpoints, 'COST', 1e9)
     monkeypatch.setattr(checkpoints, '_code', dict)                 # a file may be edited while tests run
-    monkeypatch.setattr(utils.model_state, '_LARGE', 1000)          # these few images are worth referring to
+    monkeypatch.setattr(bench.resume.model_state, '_LARGE', 1000)          # these few images are worth referring to
     monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
     due, turns = checkpoints.Checkpoints.due, itertools.count()
     monkeypatch.setattr(checkpoints.Checkpoints, 'due', lambda self, **more: due(self, **more) and next(turns) % 2 == 0)
@@ -92,7 +94,7 @@ def start(parse, few_digits, monkeypatch):             # noqa: F811
         if '--schedule' in words:
             del given['--n_splits']
         words += [word for flag, value in given.items() if flag not in words for word in (flag, value)]
-        return main.initialize(parse(method, *words, '--disable_log', '0', base_path=folder))
+        return initialize(parse(method, *words, '--disable_log', '0', base_path=folder))
     return build
 
 
@@ -198,7 +200,7 @@ def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch,
 
     def start(folder):
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
-        return main.initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',
+        return initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',
                                          '--buffer_size', '20', model='er'))
     model, dataset, args = start(tmp_path / 'whole')
     whole, chance = the_end(model, train(model, dataset, args)), random.Random(data)

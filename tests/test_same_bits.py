@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train
 from tests.conftest import ROOT
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.test_resume import different, the_end
-from utils.training import train
 
 LEARN = '''
 import numpy as np, torch
@@ -47,7 +47,7 @@ def end_of(parse, few_digits, tmp_path):                # noqa: F811
     """end_of(folder, *flags): all that a run of SCROLL ends with."""
     def run(folder, *flags):
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
-        model, dataset, args = main.initialize(parse('scroll', '--iterations', '3', '--buffer_size', '25', '--batch_size', '7', *flags,
+        model, dataset, args = initialize(parse('scroll', '--iterations', '3', '--buffer_size', '25', '--batch_size', '7', *flags,
                                                      base_path=tmp_path / folder))
         end = the_end(model, train(model, dataset, args))
         for name in ('feature_cache', 'num_threads'):
@@ -74,7 +74,7 @@ def test_a_run_on_two_threads_counts_the_same(end_of):
 def test_loader_workers_change_nothing(arguments, tmp_path, data):      # noqa: F811
     ends = []
     for workers in '02':
-        model, dataset, args = main.initialize(arguments(data, '--num_workers', workers, '--buffer_size', '20', '--n_epochs', '1',
+        model, dataset, args = initialize(arguments(data, '--num_workers', workers, '--buffer_size', '20', '--n_epochs', '1',
                                                          '--base_path', str(tmp_path), '--disable_log', '1', model='er'))
         ends.append(the_end(model, train(model, dataset, args)))
         ends[-1]['row'].pop('num_workers')

@@ -1,15 +1,5 @@
-"""What methods share. Nothing here imports `models` or `datasets`."""
-
-
-def binary_to_boolean_type(value) -> bool:
-    """Command-line type of an on/off flag: true/1/t/y/yes or false/0/f/n/no, in any case."""
-    import argparse
-    text = str(value).lower()
-    if text in ('true', '1', 't', 'y', 'yes'):
-        return True
-    if text in ('false', '0', 'f', 'n', 'no'):
-        return False
-    raise argparse.ArgumentTypeError(f'{value!r}: expected 0 or 1')
+"""What files written for Mammoth import from `utils`, under Mammoth's names, and nothing else."""
+from bench.core.arguments import binary_to_boolean_type, custom_str_underscore, none_or_float  # noqa: F401
 
 
 def create_if_not_exists(path) -> None:
@@ -52,16 +42,6 @@ def field_with_aliases(aliases, **options):
     return dataclasses.field(metadata=metadata, **options)
 
 
-def none_or_float(value):
-    """Command-line type of a number that may be absent: `None` or a float."""
-    return None if str(value) == 'None' else float(value)
-
-
-def custom_str_underscore(value) -> str:
-    """Command-line type of a plug-in name: underscores are read as dashes."""
-    return str(value).replace('_', '-')
-
-
 def setup_logging() -> None:
     """Let `logging` write to the standard output, in lines `[LEVEL] time - message`, from the level that LOG_LEVEL names.
 
@@ -74,7 +54,7 @@ def setup_logging() -> None:
     import os
     import sys
 
-    from utils.errors import UserError
+    from bench.core.errors import UserError
     level = os.environ.get('LOG_LEVEL', 'INFO').upper()
     if not isinstance(logging.getLevelName(level), int):
         raise UserError(f'LOG_LEVEL {level}: expected DEBUG, INFO, WARNING, ERROR or CRITICAL')

@@ -19,3 +19,18 @@ def bn_track_stats(module: nn.Module, condition: bool = True):
     finally:
         for norm, tracked in zip(norms, before):
             norm.track_running_stats = tracked
+
+
+def training_mode(net, bn: str) -> None:
+    """Train mode; with `--bn frozen` batch norms keep to the statistics they came with."""
+    if net is None:
+        return
+    net.train()
+    if bn == 'frozen':
+        for module in batch_norms(net):
+            module.eval()
+
+
+def batch_norms(net) -> list:
+    """All batch norms of a network."""
+    return [module for module in net.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]

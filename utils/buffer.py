@@ -11,11 +11,11 @@ import copy
 import numpy as np
 import torch
 
+from bench.core.environment import check_memory
+from bench.core.errors import UserError
 from scroll.embedding import quantise
 from scroll.exemplars import herding_order, quotas
 from utils.augmentations import apply_transform
-from utils.conf import check_memory
-from utils.errors import UserError
 from utils.evaluate import eval_mode
 from utils.sample_selection import make_selection
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench.core.errors import UserError
 from utils.augmentations import BatchCompose, apply_transform, random_flip, random_grayscale
-from utils.errors import UserError
 from utils.image_ops import crop, random_jitter, random_resized_crop, sides, sometimes
 
 

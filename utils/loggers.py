@@ -1,13 +1,13 @@
-"""Mammoth's logger, in front of our results files (`utils.results`), for files that keep their own record of a run."""
+"""Mammoth's logger, in front of our results files (`bench.results.rows`), for files that keep their own record of a run."""
 import json
 from types import SimpleNamespace
 
 import numpy as np
 
-from utils import metrics
-from utils.conf import results_folder
-from utils.report import print_accuracies, settings
-from utils.results import append_row
+from bench.core.environment import results_folder
+from bench.results import metrics
+from bench.results.report import print_accuracies, settings
+from bench.results.rows import append_row
 
 
 class Logger:

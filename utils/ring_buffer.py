@@ -1,8 +1,8 @@
 """A buffer with equal room for each task, in which the newest samples of the task stay (Chaudhry et al. 2021, HAL)."""
 import numpy as np
 
+from bench.core.errors import UserError
 from utils.buffer import Buffer
-from utils.errors import UserError
 from utils.sample_selection import Selection
 
 

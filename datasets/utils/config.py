@@ -4,9 +4,9 @@ import inspect
 import math
 import reprlib
 
-from utils.args import dataset_config
-from utils.errors import UserError
-from utils.plugins import keyword_flags, nearest
+from bench.core.configs import dataset_config
+from bench.core.errors import UserError
+from bench.core.plugins import keyword_flags, nearest
 
 CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD', 'TRANSFORM',
              'TEST_TRANSFORM')

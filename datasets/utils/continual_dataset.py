@@ -9,11 +9,11 @@ import functools
 import numpy as np
 import torch.nn.functional as F
 
+from bench.core.errors import UserError
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
 from datasets.utils.config import build
 from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
-from utils.errors import UserError
 from utils.evaluate import evaluate
 from utils.prompt_templates import templates
 

@@ -1,7 +1,7 @@
 """Files of data sets from the Hugging Face hub, where `huggingface_hub` is installed and there is a network."""
 from pathlib import Path
 
-from utils.errors import UserError
+from bench.core.errors import UserError
 
 
 def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'dataset', **options) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.conf import warn_once
-from utils.errors import UserError
+from bench.core.environment import warn_once
+from bench.core.errors import UserError
 
 # Without EPS, for which Pillow would run a program.
 _FORMATS = 'PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO'

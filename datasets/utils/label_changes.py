@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.core.errors import UserError
 from scroll.randomness import numpy_stream
-from utils.errors import UserError
 
 
 def option(args, name: str, default=None):

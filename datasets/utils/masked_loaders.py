@@ -4,10 +4,10 @@ import copy
 import numpy as np
 import torch
 
+from bench.core.environment import create_seeded_dataloader
+from bench.core.errors import UserError
 from datasets.utils import label_changes
 from datasets.utils.validation import ValidationDataset, take
-from utils.conf import create_seeded_dataloader
-from utils.errors import UserError
 
 _PER_SAMPLE = ('data', 'targets', 'indexes', 'num_times_iterated', 'task_ids')
 _TEST_BATCH = 256

@@ -2,10 +2,10 @@
 import numpy as np
 import torch
 
+from bench.core.errors import UserError
 from datasets.utils.label_changes import option
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.schedules import Schedule
-from utils.errors import UserError
 
 _CUTTING = ('n_splits', 'schedule', 'joint', 'custom_task_order')
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.core import safe_pickle
+from bench.core.environment import warn_once
+from bench.core.errors import UserError
 from datasets.utils.image_files import image_files, read_images
-from utils import safe_pickle
-from utils.conf import warn_once
-from utils.errors import UserError
 
 Images = namedtuple('Images', 'train train_labels test test_labels class_names')
 

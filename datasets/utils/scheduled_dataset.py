@@ -7,6 +7,9 @@ import numpy as np
 import torch
 
 from backbone import weights
+from bench.core.arguments import whole
+from bench.core.environment import warn_once
+from bench.core.errors import UserError
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
 from datasets.utils.continual_dataset import ContinualDataset
@@ -17,10 +20,7 @@ from scroll.images import Preprocessing
 from scroll.randomness import stream_seed
 from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
-from utils.args import whole
 from utils.augmentations import BatchTransform, PlainTransform, apply_transform
-from utils.conf import warn_once
-from utils.errors import UserError
 
 _SMALLEST = 8                       # pixels that a network can be asked to take
 

@@ -1,6 +1,6 @@
 """The contract every method fulfils: Mammoth's `ContinualModel`.
 
-A method file defines a subclass with a `NAME` and an `observe`; the training loop (`utils.training`) calls, for each task,
+A method file defines a subclass with a `NAME` and an `observe`; the training loop (`bench.run.training`) calls, for each task,
 `begin_task`, then for each epoch `begin_epoch`, `observe` per batch, `end_epoch`, then `end_task`. The smallest method:
 
     class Sgd(ContinualModel):
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from utils.conf import get_device
-from utils.errors import UserError
+from bench.core.environment import get_device
+from bench.core.errors import UserError
 
 
 class ContinualModel(nn.Module):

@@ -5,11 +5,10 @@ import numpy as np
 import torch
 
 from backbone import weights
+from bench.core.arguments import binary_to_boolean_type, whole
+from bench.core.errors import UserError
 from scroll.embedding import DTYPES, Embedder, quantise
 from scroll.images import Preprocessing
-from utils import binary_to_boolean_type
-from utils.args import whole
-from utils.errors import UserError
 
 
 def add_embedding_args(parser) -> None:

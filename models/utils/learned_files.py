@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.core.errors import UserError
 from scroll import files
 from scroll.embedding import sample_keys
 from scroll.errors import InputError
@@ -20,7 +21,6 @@ from scroll.learner import Scroll
 from scroll.states import KIND, State
 from scroll.statistics import Statistics
 from utils import binary_to_boolean_type
-from utils.errors import UserError
 
 
 def shard(text: str) -> str:

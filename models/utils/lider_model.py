@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bench.core.arguments import real
 from models.utils.continual_model import ContinualModel
 from utils.evaluate import eval_mode
-from utils.flags import real
 
 _ITERATIONS = 10
 

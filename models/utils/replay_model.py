@@ -1,7 +1,7 @@
 """What methods with a replay buffer share."""
+from bench.core.arguments import add_rehearsal_args
 from models.utils.continual_model import ContinualModel
 from scroll.randomness import stream_seed
-from utils.args import add_rehearsal_args
 from utils.augmentations import apply_transform
 from utils.buffer import Buffer
 

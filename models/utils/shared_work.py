@@ -1,4 +1,4 @@
-"""psi and adaptation in a run of several processes (`utils.distributed`): shared out, with the same bits as in one.
+"""psi and adaptation in a run of several processes (`bench.core.distributed`): shared out, with the same bits as in one.
 
 An image's feature depends on its pixels and psi alone, so it does not matter which process computes it. Each embeds its share
 of what is waiting and gets all features: 4 d + 8 bytes travel for an image (1 kB for d = 256, a thousandth of what psi computes
@@ -12,10 +12,10 @@ import io
 import numpy as np
 import torch
 
+from bench.core.distributed import World
 from scroll.adaptation import AdaptedPredictor
 from scroll.embedding import Embedder
 from scroll.learner import Scroll
-from utils.distributed import World
 
 
 class SharedEmbedder:

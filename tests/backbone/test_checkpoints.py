@@ -15,8 +15,8 @@ from torchvision import models
 
 from backbone import checkpoints, weights
 from tests.backbone.conftest import build, pictures, settle, small
+from tests.bench.test_safe_pickle import Calls
 from tests.conftest import refused
-from tests.utils.test_safe_pickle import Calls
 
 # -- what the files hold, written out ----------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ import torch
 
 import backbone
 from backbone import get_backbone
-from main import initialize
+from bench.core import plugins
+from bench.core.plugins import PluginFolder
+from bench.run.building import initialize
+from bench.run.training import train
 from tests.conftest import refused
-from utils import plugins
-from utils.plugins import PluginFolder
-from utils.training import train
 
 STYLED = '''
 import torch

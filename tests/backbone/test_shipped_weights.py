@@ -2,8 +2,8 @@
 import pytest
 import torch
 
-import pretrain
 from backbone import get_backbone_class, weights
+from bench.pretraining.command import SHARED
 from tests.conftest import ROOT
 
 NAMES = 'compact', 'wide'
@@ -13,7 +13,7 @@ NAMES = 'compact', 'wide'
 def test_classes_of_streams_are_left_out_and_said(name):
     assert (ROOT / 'backbone' / 'weights' / f'{name}.safetensors').stat().st_size < 30e6
     info = weights.load(name, tensors=False).info
-    assert len(info['classes']) == 52 and info['left_out'] == pretrain.SHARED['cifar100']
+    assert len(info['classes']) == 52 and info['left_out'] == SHARED['cifar100']
     assert not set(info['classes']) & set(info['left_out'])
 
 

@@ -4,9 +4,10 @@ import sys
 import pytest
 
 import bench
+from bench.results.rows import read_rows
+from bench.run.building import initialize
 from tests.conftest import ROOT, python, refused
 from tests.models.conftest import few_digits  # noqa: F401
-from utils.results import read_rows
 
 pytestmark = pytest.mark.usefixtures('few_digits')
 FIXED = dict(non_verbose=True, disable_log=True, lr=0.05, n_epochs=1, device='cpu')
@@ -25,12 +26,11 @@ def test_a_run_from_keyword_arguments_gives_its_row(tmp_path, tiny_weights):
 
 
 def test_the_same_words_give_the_same_run_as_on_the_command_line(parse, tiny_weights):
-    import main
-    from utils.training import train
+    from bench.run.training import train
     flags = FIXED | dict(buffer_size=20, weights=tiny_weights, n_splits=2)
     row = bench.train(*bench.load_runner('er', 'seq-digits', flags))
     args = parse('er', *(word for name, value in flags.items() for word in (f'--{name}', str(int(value) if value is True else value))))
-    assert train(*main.initialize(args))['accuracy_per_task'] == row['accuracy_per_task']
+    assert train(*initialize(args))['accuracy_per_task'] == row['accuracy_per_task']
 
 
 def test_a_method_of_a_notebook(monkeypatch):

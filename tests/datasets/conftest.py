@@ -4,10 +4,10 @@ import sys
 import pytest
 
 import datasets
-from main import initialize
-from utils import plugins
-from utils.plugins import PluginFolder
-from utils.training import train
+from bench.core import plugins
+from bench.core.plugins import PluginFolder
+from bench.run.building import initialize
+from bench.run.training import train
 
 PARTS = '''
 import numpy as np

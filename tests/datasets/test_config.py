@@ -4,8 +4,8 @@ import torch
 import yaml
 from torchvision import transforms
 
-import main
-import utils.args
+import bench.core.configs
+from bench.cli.parsing import parse_args
 from datasets import get_dataset, get_dataset_class
 from datasets.utils.config import composed
 from tests.conftest import refused
@@ -15,7 +15,7 @@ from tests.datasets.conftest import run
 @pytest.fixture
 def config(foreign, monkeypatch, tmp_path):
     """config(dataset, **content): writes its `default.yaml`."""
-    monkeypatch.setattr(utils.args, 'ROOT', tmp_path)
+    monkeypatch.setattr(bench.core.configs, 'ROOT', tmp_path)
 
     def write(dataset, **content):
         folder = tmp_path / 'datasets' / 'configs' / dataset
@@ -66,12 +66,12 @@ def test_a_backbone_of_the_config(config, arguments):
     config('picture-digits', backbone='resnet19')
     flags = ['--model', 'sgd', '--dataset', 'picture-digits', '--lr', '0.1']
     with refused('--backbone resnet19', 'resnet18'):
-        main.parse_args(flags)
+        parse_args(flags)
     config('picture-digits', backbone='resnet32', num_filters=3)
-    args = main.parse_args(flags)
+    args = parse_args(flags)
     assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 3)
     config('seq-digits', backbone='resnet32', num_filters=3)                    # also where psi is the default
-    args = main.parse_args([*flags[:3], 'seq-digits', *flags[4:]])
+    args = parse_args([*flags[:3], 'seq-digits', *flags[4:]])
     assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 3)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import main
+from bench.cli.parsing import parse_args
 from datasets import get_dataset
 from datasets.utils.continual_dataset import MammothDatasetWrapper, fix_class_names_order
 from tests.conftest import refused
@@ -33,7 +33,7 @@ def test_runs_end_to_end(arguments, dataset, model):
 
 
 def test_defaults_of_the_file_reach_the_arguments_and_flags_win(arguments, foreign):
-    args = main.parse_args(['--model', 'er', '--dataset', 'picture_digits', '--lr', '0.1', '--buffer_size', '5', '--num_filters', '2'])
+    args = parse_args(['--model', 'er', '--dataset', 'picture_digits', '--lr', '0.1', '--buffer_size', '5', '--num_filters', '2'])
     assert (args.n_epochs, args.batch_size, args.backbone, args.transform_type) == (1, 16, 'resnet18', 'weak')
     assert args.weights == 'none' and args.minibatch_size == 16                 # such images are not what psi was made for
     assert arguments('picture-digits', '--batch_size', '7', '--n_epochs', '3').batch_size == 7

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bench.core.environment import warn_once
 from datasets.utils import readers
 from datasets.utils.image_files import image_files, read_image, read_images
 from tests.conftest import refused
-from utils.conf import warn_once
 
 
 @pytest.fixture(autouse=True)

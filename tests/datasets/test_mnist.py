@@ -6,12 +6,12 @@ import pytest
 import torch
 from torchvision.transforms.functional import rotate
 
+from bench.run.building import initialize
+from bench.run.training import train
 from datasets import get_dataset
 from datasets.mnist_360 import in_pairs, progress
 from datasets.utils import readers
-from main import initialize
 from tests.conftest import refused
-from utils.training import train
 
 
 def idx(array: np.ndarray) -> bytes:

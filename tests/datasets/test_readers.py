@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from datasets.utils import readers
+from tests.bench.test_safe_pickle import dump
 from tests.conftest import files_below, refused
-from tests.utils.test_safe_pickle import dump
 
 # -- CIFAR -------------------------------------------------------------------------------------------------------------
 

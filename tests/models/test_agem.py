@@ -6,11 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train
 from models import gem
 from models.agem import project
 from tests.conftest import quick
-from utils.training import train
 
 
 def vectors(seed, scale=0.0):
@@ -44,7 +44,7 @@ def test_it_is_gem_with_one_memory_and_no_margin(seed):
 
 
 def start(parse, *flags):
-    return main.initialize(parse('agem', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31))
+    return initialize(parse('agem', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31))
 
 
 def test_a_step_follows_the_projected_gradient(parse, monkeypatch):
@@ -88,7 +88,7 @@ def watched(model, monkeypatch) -> list:
 @pytest.mark.parametrize('order', ['label', '9-8-7-6-5-4-3-2-1-0'])
 def test_the_reference_gradient_is_of_past_tasks(parse, monkeypatch, order):
     """None in the first task, then as many samples as are asked for, none of them of the current task, whatever is kept of it."""
-    model, dataset, args = main.initialize(parse('agem', schedule=f'split:3,order={order}', n_epochs=2, batch_size=64,
+    model, dataset, args = initialize(parse('agem', schedule=f'split:3,order={order}', n_epochs=2, batch_size=64,
                                                  buffer_size=200, minibatch_size=20))
     seen = watched(model, monkeypatch)
     train(model, dataset, args)
@@ -107,14 +107,14 @@ def test_the_first_task_is_learned_as_by_sgd(parse):
     after = []
     for method in ('agem', 'sgd'):
         flags = dict(buffer_size=9) if method == 'agem' else {}
-        model, dataset, args = main.initialize(parse(method, '--n_splits', 1, '--n_epochs', 2, batch_size=64, **flags))
+        model, dataset, args = initialize(parse(method, '--n_splits', 1, '--n_epochs', 2, batch_size=64, **flags))
         train(model, dataset, args)
         after.append(model.net.get_params())
     assert torch.equal(*after)
 
 
 def test_without_tasks_it_is_of_all_that_came_before_the_batch(parse, monkeypatch):
-    model, dataset, args = main.initialize(parse('agem', '--schedule', 'gaussian:sigma=1,batch=64', batch_size=64,
+    model, dataset, args = initialize(parse('agem', '--schedule', 'gaussian:sigma=1,batch=64', batch_size=64,
                                                  buffer_size=2000, minibatch_size=2000))
     seen, coming = watched(model, monkeypatch), []
     observe = model.observe
@@ -128,6 +128,6 @@ def test_without_tasks_it_is_of_all_that_came_before_the_batch(parse, monkeypatc
 
 @pytest.mark.parametrize('stream', ['split:3', 'gaussian:sigma=1,batch=64'])
 def test_a_run_ends_with_a_full_reservoir(parse, stream):
-    model, dataset, args = main.initialize(parse('agem', '--schedule', stream, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31))
+    model, dataset, args = initialize(parse('agem', '--schedule', stream, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31))
     train(model, dataset, args)
     assert len(model.buffer) == 31 and model.buffer.num_seen_examples == len(dataset.train_labels)

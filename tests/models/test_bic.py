@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train
 from models.bic import corrected, fit_bias, some_of_each
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from tests.conftest import quick, refused
-from utils.training import train
 
 NEWEST = torch.tensor([False, True, False, True, False])
 SEEN = torch.tensor([True, True, True, True, False])
 
 
 def start(parse, *flags):
-    return main.initialize(parse('bic', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31, bic_epochs=5))
+    return initialize(parse('bic', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31, bic_epochs=5))
 
 
 def in_task(t, parse, *flags):

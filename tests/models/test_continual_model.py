@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from backbone import get_backbone
+from bench.run.building import initialize
+from bench.run.training import train
 from datasets import get_dataset
-from main import initialize
 from models.utils.continual_model import ContinualModel
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 from utils.buffer import Buffer
-from utils.training import train
 
 
 class Noting(ContinualModel):

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-import main
 import models
 from backbone import get_backbone, weights
+from bench.resume.model_state import load_model_state, model_state
+from bench.run.building import initialize
+from bench.run.training import train
 from datasets.utils import readers
 from scroll.embedding import state_digest
 from tests.conftest import refused
-from utils.model_state import load_model_state, model_state
-from utils.training import train
 
 pytestmark = pytest.mark.usefixtures('few_digits')
 METHODS = models.get_model_names()
@@ -57,12 +57,12 @@ def start(parse, tmp_path):
             words += ['--buffer_size', str(BUFFER)]
         if method in OFFLINE and '--n_epochs' not in words and 'gaussian' not in ' '.join(words):
             words += ['--n_epochs', '1']
-        return main.initialize(parse(method, *words, base_path=tmp_path))
+        return initialize(parse(method, *words, base_path=tmp_path))
     return build
 
 
 def known_flags(method) -> set:
-    from utils.args import base_parser
+    from bench.cli.parsing import base_parser
     parser = base_parser()
     models.get_model_class(method).get_parser(parser)
     return {option for action in parser._actions for option in action.option_strings}

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-import main
-from utils.training import train, training_mode
+from bench.run.building import initialize
+from bench.run.training import train, training_mode
 
 COMMON = dict(n_splits=3, permute_classes=1, n_epochs=1, batch_size=64)
 
 
 def start(parse, method, *flags):
     size = [] if method == 'sgd' else ['--buffer_size', '100']
-    return main.initialize(parse(method, *flags, *size, **COMMON))
+    return initialize(parse(method, *flags, *size, **COMMON))
 
 
 def first_batches(model, dataset, count, bn='train'):

@@ -3,11 +3,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from main import initialize
+from bench.run.building import initialize
+from bench.run.training import train
 from models.ens import shares
 from tests.conftest import refused
 from tests.datasets.conftest import arguments, foreign, run  # noqa: F401
-from utils.training import train
 
 pytestmark = pytest.mark.usefixtures('few_digits')
 

@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import main
-from utils.training import train, training_mode
+from bench.run.building import initialize
+from bench.run.training import train, training_mode
 
 COMMON = dict(n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=100)
 
 
 def start(parse, *flags, method='er'):
     given = COMMON if method != 'sgd' else {k: v for k, v in COMMON.items() if k != 'buffer_size'}
-    return main.initialize(parse(method, *flags, **given))
+    return initialize(parse(method, *flags, **given))
 
 
 def trained(parse, *flags, method='er'):

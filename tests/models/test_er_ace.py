@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train, training_mode
 from models import er_ace
 from models.er_ace import asymmetric_cross_entropy
 from models.utils.cosine_classifier import CosineClassifier
 from tests.conftest import quick
-from utils.training import train, training_mode
 
 
 def start(parse, *flags, method='er-ace', **more):
     more = dict(schedule='split:3,order=random', permute_classes=1, batch_size=64) | more
-    return main.initialize(parse(method, *flags, **({} if method == 'sgd' else dict(buffer_size=100)) | more))
+    return initialize(parse(method, *flags, **({} if method == 'sgd' else dict(buffer_size=100)) | more))
 
 
 def mask(*classes, count=3):
@@ -99,7 +99,7 @@ def test_masking_and_replay_begin_with_the_second_task(parse, monkeypatch):
 
 
 def test_a_stream_without_tasks_has_no_second_task_to_wait_for(parse, monkeypatch):
-    model, dataset, _ = main.initialize(parse('er-ace', '--task_free', '0', '--schedule', 'gaussian:batch=64', buffer_size=100))
+    model, dataset, _ = initialize(parse('er-ace', '--task_free', '0', '--schedule', 'gaussian:batch=64', buffer_size=100))
     assert [step[3] for step in watched_steps(model, dataset, monkeypatch, tasks=1)] == [False, True]
 
 

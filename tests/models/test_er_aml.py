@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-import main
+from bench.run.building import initialize
+from bench.run.training import training_mode
 from models import er_aml
 from models.er_aml import contrastive_loss, partners
 from models.utils.cosine_classifier import CosineClassifier, normalise
 from tests.conftest import quick
-from utils.training import training_mode
 
 
 def start(parse, *flags, **more):
-    return main.initialize(parse('er-aml', *flags, buffer_size=100, permute_classes=1, batch_size=64, **more))
+    return initialize(parse('er-aml', *flags, buffer_size=100, permute_classes=1, batch_size=64, **more))
 
 
 def batches(model, dataset, count):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train
 from models.ewc_on import EwcOn, fisher
-from utils.training import train
 
 
 class OneWeight(nn.Module):
@@ -26,7 +26,7 @@ class OneWeight(nn.Module):
 def start(parse, monkeypatch):
     """start(method, *flags): the model in its first task, of which every eighth image is left."""
     def build(method='ewc-on', *flags):
-        model, dataset, args = main.initialize(parse(method, *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=32))
+        model, dataset, args = initialize(parse(method, *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=32))
         whole = dataset.get_data_loaders
 
         def few():

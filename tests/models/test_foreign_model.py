@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-import main
 import models
+from bench.core import plugins
+from bench.core.plugins import PluginFolder
+from bench.results.rows import read_rows
+from bench.run.building import initialize
+from bench.run.training import train
 from tests.conftest import refused
-from utils import plugins
-from utils.plugins import PluginFolder
-from utils.results import read_rows
 from utils.schedulers import get_scheduler
-from utils.training import train
 
 HEAD = '''
 from copy import deepcopy
@@ -298,7 +298,7 @@ def run(parse):
     def start(name, *flags, lr='0.05'):
         fixed = {'--n_epochs': '1', '--n_splits': '2', '--batch_size': '16', **({'--lr': lr} if lr else {})}
         words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
-        model, dataset, args = main.initialize(parse(name, *words, *flags))
+        model, dataset, args = initialize(parse(name, *words, *flags))
         return model, dataset, train(model, dataset, args)
     return start
 

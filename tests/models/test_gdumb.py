@@ -2,12 +2,12 @@
 import pytest
 import torch
 
-from main import initialize
+from bench.run.building import initialize
+from bench.run.training import train
 from models.gdumb import learning_rates
 from tests.conftest import refused
 from tests.datasets.conftest import foreign  # noqa: F401
 from utils.augmentations import cutmix_data
-from utils.training import train
 
 pytestmark = pytest.mark.usefixtures('few_digits')
 FLAGS = ['--buffer_size', '30', '--fitting_epochs', '2', '--n_splits', '3']

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train
 from models import gem
 from models.utils.gradients import read_gradients
 from tests.conftest import quick
-from utils.training import train
 
 SOLVERS = [pytest.param(gem.solve_quadprog, marks=pytest.mark.skipif(gem.quadprog is None, reason='quadprog is not installed')),
            gem.solve_active_set]
@@ -19,7 +19,7 @@ SOLVERS_HERE = [solve for solve in (gem.solve_quadprog, gem.solve_active_set) if
 
 
 def start(parse, *flags):
-    return main.initialize(parse('gem', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31))
+    return initialize(parse('gem', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31))
 
 
 @pytest.mark.parametrize('solve', SOLVERS)
@@ -141,7 +141,7 @@ def test_without_memory_it_is_sgd(parse):
     """Same batch, same network: the same weights, bit by bit."""
     after = []
     for method in ('gem', 'sgd'):
-        model, dataset, _ = main.initialize(parse(method, '--batch_size', '64', *['--buffer_size', '9'] * (method == 'gem')))
+        model, dataset, _ = initialize(parse(method, '--batch_size', '64', *['--buffer_size', '9'] * (method == 'gem')))
         loader, _ = dataset.get_data_loaders()
         model.meta_begin_task(dataset)
         for inputs, labels, plain in list(loader)[:2]:

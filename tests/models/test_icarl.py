@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import main
+from bench.resume.model_state import load_model_state, model_state
+from bench.run.building import initialize
+from bench.run.training import train
 from models.icarl import incremental_targets
 from models.utils.losses import frozen_copy
-from utils.model_state import load_model_state, model_state
-from utils.training import train
 
 
 class Pixels(nn.Module):
@@ -31,7 +31,7 @@ class Pixels(nn.Module):
 
 
 def start(parse, *flags):
-    return main.initialize(parse('icarl', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31))
+    return initialize(parse('icarl', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64, buffer_size=31))
 
 
 def after(tasks, parse, *flags, net=None):

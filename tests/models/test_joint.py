@@ -2,11 +2,11 @@
 import pytest
 import torch
 
-from main import initialize
+from bench.run.building import initialize
+from bench.run.training import train
 from tests.conftest import refused
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.datasets.conftest import run as row_of
-from utils.training import train
 
 pytestmark = pytest.mark.usefixtures('few_digits')
 

@@ -1,9 +1,9 @@
 """Every method learns: from real digits, all classes at once, with the shipped psi at 24 pixels."""
 import pytest
 
-import main
 import models
-from utils.training import train
+from bench.run.building import initialize
+from bench.run.training import train
 
 ONLINE = [name for name in models.get_model_names() if models.get_model_class(name).ONLINE]
 FLAGS = {'scroll': ['--iterations', '0', '--model_config', 'base'], 'gdumb': ['--fitting_epochs', '8', '--buffer_size', '400'],
@@ -18,5 +18,5 @@ def test_each_method_learns(parse, tmp_path, method):
     flags += ['--lr', '0.03'] if method not in ('scroll', 'gdumb', 'ens', 'icarl') else []
     if method not in ('sgd', 'joint', 'lwf', 'ewc-on', 'ens') and '--buffer_size' not in flags:
         flags += ['--buffer_size', '100']
-    model, dataset, args = main.initialize(parse(method, *flags, base_path=tmp_path))
+    model, dataset, args = initialize(parse(method, *flags, base_path=tmp_path))
     assert train(model, dataset, args)['final_accuracy'] > 40           # chance is 10

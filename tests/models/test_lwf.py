@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train, training_mode
 from models.utils.losses import softened_cross_entropy
 from tests.conftest import quick
-from utils.training import train, training_mode
 
 
 def start(parse, *flags):
-    return main.initialize(parse('lwf', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64))
+    return initialize(parse('lwf', *flags, n_splits=3, permute_classes=1, n_epochs=1, batch_size=64))
 
 
 def softmax(z):

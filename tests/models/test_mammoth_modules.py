@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import datasets
-import main
 import models
+from bench.core import plugins
+from bench.core.plugins import PluginFolder
+from bench.run.building import initialize
+from bench.run.training import train
 from datasets.utils.continual_dataset import ContinualDataset
 from tests.conftest import refused
-from utils import plugins
-from utils.plugins import PluginFolder
-from utils.training import train
 
 LIDER = '''
 import torch
@@ -328,7 +328,7 @@ def run(parse):
     def start(name, *flags, dataset='seq-digits', backbone=('--backbone', 'reduced-resnet18', '--num_filters', '4')):
         fixed = {'--n_splits': '2', '--n_epochs': '1'} if dataset == 'seq-digits' else {}
         words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
-        model, stream, args = main.initialize(parse(name, '--weights', 'none', '--lr', '0.05', '--batch_size', '16', *words, *backbone,
+        model, stream, args = initialize(parse(name, '--weights', 'none', '--lr', '0.05', '--batch_size', '16', *words, *backbone,
                                                     *flags, dataset=dataset))
         return model, stream, train(model, stream, args)
     return start

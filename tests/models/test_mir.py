@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train, training_mode
 from models import mir
 from models.mir import interference
 from tests.conftest import quick
-from utils.training import train, training_mode
 
 
 def start(parse, *flags, method='mir', **more):
     more = dict(permute_classes=1, batch_size=64, buffer_size=100) | more
-    return main.initialize(parse(method, *flags, **more))
+    return initialize(parse(method, *flags, **more))
 
 
 def batches(model, dataset, count, bn='train'):
@@ -158,7 +158,7 @@ def test_the_current_task_is_replayed_only_on_demand(parse, monkeypatch, task_fr
 def test_the_first_task_is_sgd(parse, few_digits):
     ends = []
     for method, more in (('mir', dict(buffer_size=20)), ('sgd', dict(n_epochs=1))):
-        model, dataset, args = main.initialize(parse(method, n_splits=1, batch_size=12, **more))
+        model, dataset, args = initialize(parse(method, n_splits=1, batch_size=12, **more))
         train(model, dataset, args)
         ends.append(model.net.get_params())
     assert torch.equal(*ends)

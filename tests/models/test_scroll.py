@@ -9,14 +9,14 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from main import initialize
+from bench.results.rows import read_rows
+from bench.run.building import initialize
+from bench.run.training import train
 from scroll.embedding import Embedder
 from scroll.learner import Scroll
 from scroll.predictors import exact_lambda
 from scroll.statistics import GRID
 from tests.conftest import files_below, refused
-from utils.results import read_rows
-from utils.training import train
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
 FEW = {'model_config': 'base', 'iterations': 3, 'minibatch_size': 20, 'buffer_size': 40}

@@ -11,7 +11,13 @@ import pytest
 import torch
 
 import models.scroll
-from main import initialize
+from bench.core import distributed
+from bench.core.distributed import World
+from bench.core.errors import UserError
+from bench.results.rows import read_rows
+from bench.resume.model_state import load_model_state, model_state
+from bench.run.building import initialize
+from bench.run.training import train
 from models.utils.learned_files import in_shard, shard
 from scroll import InputError, Scroll, unlearn
 from scroll.states import State
@@ -19,12 +25,6 @@ from scroll.statistics import Statistics
 from scroll.statistics_files import main as statistics
 from tests.conftest import ROOT, files_below, refused
 from tests.scroll.conftest import refused as refused_input
-from utils import distributed
-from utils.distributed import World
-from utils.errors import UserError
-from utils.model_state import load_model_state, model_state
-from utils.results import read_rows
-from utils.training import train
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
 SAME = (*DIGESTS, 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'accuracy_per_task', 'task1', 'buffered', 'final_scale')

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-import main
+from bench.run.building import initialize
+from bench.run.training import train, training_mode
 from models.ssil import separated_cross_entropy, task_wise_distillation
 from tests.conftest import quick
-from utils.training import train, training_mode
 
 
 def start(parse, *flags, **more):
     more = dict(schedule='split:3,order=random', permute_classes=1, batch_size=64, buffer_size=100) | more
-    return main.initialize(parse('ssil', *flags, **more))
+    return initialize(parse('ssil', *flags, **more))
 
 
 def batches(model, dataset, count):

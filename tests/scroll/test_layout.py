@@ -17,11 +17,11 @@ CHECKED = '/lib/x86_64-linux-gnu/libc_malloc_debug.so.0'
 TRAIN = '''
 import copy, sys
 import torch
-from backbone.pretraining import make_net, training_flops
+from bench.pretraining.parts import make_net, training_flops
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
 from scroll.layout import layout_for
 from tests.scroll.conftest import tiny_net, toy_images
-from utils.speed import arrange
+from bench.run.devices import arrange
 from types import SimpleNamespace
 
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from main import initialize
+from bench.run.building import initialize
 from utils.evaluate import evaluate, mask_classes
 
 

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
+from bench.results.rows import read_rows
 from utils.loggers import Logger, log_accs
-from utils.results import read_rows
 
 CLASS_IL = [[80.0, 5.0], [60.0, 90.0, 10.0], [50.0, 70.0, 95.0]]        # rows end with the task to come, as Mammoth's do
 TASK_IL = [[90.0, 50.0], [85.0, 95.0, 55.0], [92.0, 80.0, 99.0]]

@@ -4,9 +4,11 @@ import shlex
 
 import pytest
 
-import main
+from bench.cli import parsing
+from bench.cli.parsing import parse_args
+from bench.core.errors import UserError
+from bench.core.plugins import normalise
 from tests.conftest import ROOT
-from utils.errors import UserError
 
 REGISTERED = ['model', 'dataset', 'backbone', 'load_best_args', 'loadcheck', 'dataset_config', 'model_config', 'lr', 'batch_size', 'label_perc', 'label_perc_by_task', 'lpt', 'label_perc_by_class', 'lpc', 'joint', 'eval_future', 'custom_task_order', 'custom_class_order', 'validation', 'validation_mode', 'fitting_mode', 'n_epochs', 'n_iters', 'early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq', 'early_stopping_epsilon', 'optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'drop_last', 'lr_scheduler', 'scheduler_mode', 'lr_milestones', 'sched_multistep_lr_gamma', 'noise_type', 'noise_rate', 'disable_noisy_labels_cache', 'cache_path_noisy_labels', 'seed', 'permute_classes', 'base_path', 'results_path', 'checkpoint_path', 'device', 'notes', 'eval_epochs', 'non_verbose', 'disable_log', 'num_workers', 'enable_other_metrics', 'debug_mode', 'inference_only', 'code_optimization', 'distributed', 'savecheck', 'save_checkpoint_mode', 'ckpt_name', 'start_from', 'stop_after', 'save_after_interrupt', 'wandb_name', 'wandb_entity', 'wandb_project', 'buffer_size', 'minibatch_size', 'num_classes', 'num_filters', 'mlp_hidden_size', 'transform_type', 'csv_log', 'tensorboard', 'nowand', 'ignore_other_metrics', 'force_compat', 'alpha', 'beta', 'task_free', 'use_custom_classifier', 'maxlr', 'minlr', 'fitting_epochs', 'cutmix_alpha', 'bic_epochs', 'temp', 'valset_split', 'wd_reg', 'distill_after_bic', 'compute_theoretical_best', 'use_original_icarl_transform', 'opt_wd', 'gamma', 'softmax_temp', 'e_lambda']
 ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$', (ROOT / 'docs' / 'mammoth-flags.md').read_text(), re.M)
@@ -22,7 +24,7 @@ def parser_and_arguments(words: list):
     if given.get('--model') == 'gdumb':
         fixed.pop('--lr')
     words = [*(word for flag, value in fixed.items() if flag not in words for word in (flag, value)), *words]
-    return main.parse_args(words, return_parser_only=True), main.parse_args(words)
+    return parse_args(words, return_parser_only=True), parse_args(words)
 
 
 def test_the_page_has_every_flag_once():
@@ -35,7 +37,7 @@ def test_the_page_has_every_flag_once():
 @pytest.mark.parametrize('flag, words, state', [row[:3] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_a_flag_is_what_the_page_says(flag, words, state, monkeypatch):
     """It has the value that it was given, or one line that names it; packages for trackers need not be there."""
-    monkeypatch.setattr(main, 'check_tracking', lambda args: None)
+    monkeypatch.setattr(parsing, 'check_tracking', lambda args: None)
     words = shlex.split(words)
     if state == 'refused':
         with pytest.raises(UserError) as caught:
@@ -47,5 +49,5 @@ def test_a_flag_is_what_the_page_says(flag, words, state, monkeypatch):
     values = [word for word in after[:next((i for i, word in enumerate(after) if word.startswith('--')), None)]]
     expected = [action.type(value) if action.type else value for value in values] or [action.const]
     if action.dest in ('model', 'dataset', 'backbone'):
-        expected = [main.normalise(expected[0])]
+        expected = [normalise(expected[0])]
     assert getattr(args, action.dest) == (expected if action.nargs == '+' else expected[0])

@@ -13,9 +13,10 @@ from torch import nn
 from torchvision import transforms
 from torchvision.transforms import functional
 
+from bench.core import environment as conf
 from datasets.utils import hf_download
 from tests.conftest import ROOT, refused
-from utils import conf, custom_str_underscore, prompt_templates
+from utils import custom_str_underscore, prompt_templates
 from utils.augmentations import CustomRandomCrop, CustomRandomHorizontalFlip, DoubleCompose, DoubleTransform
 from utils.autoaugment import CIFAR10Policy, ImageNetPolicy, SVHNPolicy
 from utils.conditional_bn import ConditionalBatchNorm1d, ConditionalBatchNorm2d

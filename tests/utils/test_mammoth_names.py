@@ -6,16 +6,17 @@ import pytest
 import yaml
 
 import backbone
+import bench.core.configs
 import datasets
-import main
 import models
-import utils.args
 from backbone import get_backbone, weights
+from bench.cli.parsing import parse_args
+from bench.core import environment as conf
+from bench.core import plugins
+from bench.core.plugins import PluginFolder, backbone_name
 from tests.conftest import ROOT, python, refused, save_tiny
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.scroll.conftest import tiny_net
-from utils import conf, plugins
-from utils.plugins import PluginFolder, backbone_name
 
 DERPP = '''
 default: {optim_wd: 0.125}
@@ -111,7 +112,7 @@ def plugged(tmp_path, monkeypatch):
 def config(tmp_path, monkeypatch):
     """config(path, text): a file below models/config or datasets/configs."""
     conf.warn_once.cache_clear()
-    monkeypatch.setattr(utils.args, 'ROOT', tmp_path)
+    monkeypatch.setattr(bench.core.configs, 'ROOT', tmp_path)
 
     def write(path, text):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +121,7 @@ def config(tmp_path, monkeypatch):
 
 
 def arguments(*flags, model='sgd', dataset='seq-digits'):
-    return main.parse_args(['--model', model, '--dataset', dataset, *map(str, flags)])
+    return parse_args(['--model', model, '--dataset', dataset, *map(str, flags)])
 
 
 def derpp(*flags, dataset='seq-cifar100'):
@@ -161,7 +162,7 @@ def test_summary_and_row_say_which_it_was(command_line, tiny_weights, tmp_path):
 
 
 def utils_rows(base) -> list:
-    from utils.results import read_rows
+    from bench.results.rows import read_rows
     return read_rows(base / 'results' / 'class-il' / 'seq-digits' / 'sgd' / 'mean_accs.csv')
 
 

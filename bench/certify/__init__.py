@@ -1,0 +1,1 @@
+"""Many schedules of one data set, one digest: certificates."""

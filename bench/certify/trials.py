@@ -1,0 +1,241 @@
+"""One schedule, one outcome: what `scripts/certify.py` runs, for SCROLL and for any other method."""
+import contextlib
+import hashlib
+import io
+import json
+import multiprocessing
+import platform
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import torch
+
+from bench.cli import parsing as cli
+from bench.core.errors import UserError
+from bench.resume.model_state import model_state
+from bench.run.building import initialize
+from bench.run.training import train
+from scroll.learner import Scroll
+from scroll.prefix_sums import (
+    Samples,
+    SummedStream,
+    TestSet,
+    class_segments,
+    class_statistics,
+    curve_points,
+    first_segments,
+    learn_stream,
+)
+from scroll.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
+from utils.evaluate import eval_mode, is_told, serve
+
+
+def about_machine() -> dict:
+    """What bits may depend on besides data and arguments."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return dict(processor=f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}', gpu=gpu, torch=torch.__version__,
+                numpy=np.__version__, python=platform.python_version(), threads=torch.get_num_threads())
+
+
+class ScrollTrials:
+    """SCROLL under a schedule: its predictor f_T and its curve, on features that are computed once.
+
+    Attributes:
+        labels: (N,), of the test samples in the order of predictions.
+    """
+
+    def __init__(self, options, model, dataset, specs):
+        self.options, self.learner = options, model.learner
+        images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
+        features, keys = model.embedder(images)
+        self.samples = Samples(features, keys, model.to_file[dataset.train_labels], images)
+        self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels])
+        if model.embedder.cache is not None:
+            model.embedder.cache.flush()
+        classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
+        if not np.array_equal(classes, self.test.classes):
+            raise UserError(f'--dataset {dataset.NAME}: training and test samples are not of the same classes')
+        self.summed = SummedStream(self.learner, class_statistics(features, self.samples.labels))
+        self.labels, self.test_images = self.test.labels, test_images[self.test.order]
+        self.checked = set(np.linspace(len(specs) - 1, 0, min(options.stream_check, len(specs)), dtype=int).tolist())
+
+    def asks(self, number: int) -> dict:
+        """What is done for the schedule of this number, beyond what the arguments say."""
+        buffer = number < self.options.buffers and self.learner.buffer_size > 0
+        return dict(curve_points=self.options.curve_points, buffer=buffer, adapt=bool(buffer and self.options.adapt),
+                    stream=buffer or number in self.checked)
+
+    def run(self, number: int, spec: str, schedule) -> tuple:
+        """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
+        asked, segments = self.asks(number), class_segments(schedule, self.ranks)
+        points, streamed = curve_points(schedule.cuts, self.options.curve_points), None
+        whole = segments is not None
+        if asked['stream'] or not whole:
+            size = self.learner.buffer_size if asked['buffer'] else 0
+            streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
+            visits = learn_stream(streamed, self.samples, schedule, points)
+        learner, predictors = followed(self.summed(segments, points) if whole else visits)
+        f_T, row = predictors[-1], dict(whole_classes=whole, statistics_digest=learner.digest(), streamed_digest=None)
+        if streamed is not None:
+            if whole:
+                followed(visits)
+            row['streamed_digest'] = streamed.digest()
+        predictions = self.test.predictions(f_T)
+        segments = segments if whole else first_segments(schedule, self.ranks)
+        row |= dict(net_digest=f_T.digest(), **self._measured(predictors, predictions, segments, points, schedule, whole),
+                    **self._kept(streamed, asked))
+        return row, np.append(f_T.weight.ravel(), f_T.bias), predictions
+
+    def _measured(self, predictors, predictions, segments, points, schedule, whole) -> dict:
+        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not, there are none, and the
+        average incremental accuracy is that of the curve."""
+        sizes, seen = self.test.sizes, segments <= points[:, None]
+        last = self.test.class_hits(predictions)
+        hits = np.concatenate([self.test.hits_in_order(predictors[:-1], segments, points[:-1]), last[None]])
+        samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, seen)
+        average = average_incremental_accuracy(hits, sizes, segments, points) if whole else float(anytime.mean())
+        return dict(final_accuracy=round(100 * float(last.sum() / sizes.sum()), 4),
+                    average_incremental_accuracy=round(average, 4), anytime_area=round(anytime_area(samples, anytime), 4),
+                    curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
+
+    def _kept(self, learner, asked: dict) -> dict:
+        """Digests of buffer and f*, and the accuracy of f*, where they are asked for."""
+        row = dict(buffer_digest=learner.buffer_.content().digest() if asked['buffer'] else None, adapted_digest=None,
+                   adapted_accuracy=None)
+        if asked['adapt'] and learner.adapt().adapted_ is not None:
+            right = learner.predict(self.test_images) == self.labels
+            row |= dict(adapted_digest=learner.adapted_.digest(), adapted_accuracy=round(100 * float(right.mean()), 4))
+        return row
+
+    def claims(self, rows: list) -> tuple:
+        """(name -> digests, name -> whether each is claimed to equal the others)."""
+        strategy = self.learner.strategy
+        whole = [strategy == 'hash' or (strategy != 'random' and row['whole_classes']) for row in rows]
+        digests = {'statistics': [row[name] for name in ('statistics_digest', 'streamed_digest') for row in rows],
+                   'f_T': [row['net_digest'] for row in rows], 'weights and predictions': [row['outcome'] for row in rows],
+                   'buffer': [row['buffer_digest'] for row in rows], 'f*': [row['adapted_digest'] for row in rows]}
+        everywhere = {name: [True] * len(digests[name]) for name in list(digests)[:3]}
+        return digests, everywhere | {'buffer': whole, 'f*': whole}
+
+    def remarks(self, rows: list) -> list:
+        """What the reader of the verdict should know."""
+        summed = [row for row in rows if row['whole_classes']]
+        checked = sum(row['streamed_digest'] is not None for row in summed)
+        lines = [f'statistics: {len(summed)} schedules from class sums ({checked} of them also streamed, and compared), '
+                 f'{len(rows) - len(summed)} streamed']
+        kept = [row for row in rows if row['buffer_digest'] is not None]
+        if kept:
+            exact = dict(hash='under every schedule', random='nowhere').get(self.learner.strategy, 'where classes arrive whole')
+            whole = sum(row['whole_classes'] for row in kept)
+            lines.append(f'buffers: {len(kept)} filled, {whole} of them by classes that arrive whole; claimed to be the same '
+                         f'{exact}')
+        return lines
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def followed(visits) -> tuple:
+    """The learner at the end of a stream, and its predictors at all points."""
+    predictors = []
+    for learner in visits:
+        predictors.append(learner.predictor())
+    return learner, predictors
+
+
+class MethodTrials:
+    """Any method, trained from scratch on each schedule; with several jobs, in processes of their own.
+
+    Attributes:
+        labels: (N,), of the test samples in the order of predictions.
+    """
+
+    def __init__(self, options, words, model, dataset, specs):
+        if is_told(model):
+            raise UserError(f'--model {model.NAME} has to be told the task of a sample: it has no predictor to compare')
+        for spec in specs:
+            if not spec.startswith('split:'):                                   # may be refused: better now than after hours
+                cli.parse_args([*words, '--schedule', spec])
+        self.words, self.labels = words, np.sort(dataset.test_labels, kind='stable')
+        self._pool = ProcessPoolExecutor(options.jobs, multiprocessing.get_context('spawn')) if options.jobs > 1 else None
+
+    def asks(self, number: int) -> dict:
+        """Nothing that depends on the number of the schedule."""
+        return {}
+
+    def run(self, number: int, spec: str, schedule) -> tuple:
+        """(row, weights float32 (P,), predictions (N,)) after training on the whole stream."""
+        words = [*self.words, '--schedule', spec]
+        return self._pool.submit(run_method, words).result() if self._pool else run_method(words)
+
+    def claims(self, rows: list) -> tuple:
+        """(name -> digests, name -> whether each is claimed to equal the others)."""
+        digests = {'net': [row['net_digest'] for row in rows], 'weights and predictions': [row['outcome'] for row in rows]}
+        return digests, {name: [True] * len(rows) for name in digests}
+
+    def remarks(self, rows: list) -> list:
+        """What the reader of the verdict should know."""
+        return ['trained from scratch on each schedule, with the same seed']
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def run_method(words: list) -> tuple:
+    """One run of main.py with these words: (row, weights float32 (P,), predictions (N,))."""
+    curve = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        model, dataset, args = initialize(cli.parse_args(words))
+        after = model.meta_end_eval
+
+        def end_eval(dataset, accuracies):
+            sizes = [len(loader.dataset) for loader in dataset.test_loaders]
+            curve[int(dataset.schedule.tasks[dataset.c_task + 1])] = round(float(np.average(accuracies[0], weights=sizes)), 4)
+            after(dataset, accuracies)
+        model.meta_end_eval = end_eval
+        measured = train(model, dataset, args)
+    labels, predictions = test_predictions(model, dataset)
+    own = measured.get('anytime_curve')                                         # of --eval_every
+    points = [list(point) for point in (json.loads(own) if own else curve.items())]
+    area = anytime_area(*np.array(points).T)
+    row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None, net_digest=net_digest(model),
+               final_accuracy=round(100 * float((predictions == labels).mean()), 4),
+               average_incremental_accuracy=measured['average_incremental_accuracy'], anytime_area=round(area, 4), curve=points)
+    return row, weights_of(model), predictions
+
+
+@torch.no_grad()
+def test_predictions(model, dataset) -> tuple:
+    """Labels and predictions int64 (N,) of all test samples, by class and, within, in the order of the files."""
+    seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
+    with eval_mode(model.net):
+        for loader in dataset.test_loaders:
+            serve(loader, model)
+            for inputs, labels, *_ in loader:
+                pairs.append((labels.cpu(), seen[model(inputs.to(model.device))[:, seen].argmax(1)].cpu()))
+    labels, predictions = (torch.cat(part).numpy() for part in zip(*pairs))
+    order = np.argsort(labels, kind='stable')
+    return labels[order], predictions[order]
+
+
+def _tensors(model) -> dict:
+    """name -> tensor: of the network, and those that the method has beside it."""
+    own = {name: packed['tensor'] for name, packed in model_state(model).items() if 'tensor' in packed}
+    return {**{f'net.{name}': tensor.detach().cpu() for name, tensor in model.net.state_dict().items()}, **own}
+
+
+def weights_of(model) -> np.ndarray:
+    """float32 (P,): all that is not whole numbers."""
+    parts = [tensor.float().numpy().ravel() for _, tensor in sorted(_tensors(model).items()) if tensor.is_floating_point()]
+    return np.concatenate(parts)
+
+
+def net_digest(model) -> str:
+    """SHA-256 of names and values."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(_tensors(model).items()):
+        sha.update(name.encode())
+        sha.update(np.ascontiguousarray(tensor.numpy()))
+    return sha.hexdigest()

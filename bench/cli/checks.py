@@ -1,0 +1,86 @@
+"""What follows from a run's arguments, and what is refused because it cannot be or would have no effect."""
+import importlib.util
+import os
+
+from bench.core.distributed import check_processes
+from bench.core.errors import UserError
+
+_STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq', 'early_stopping_epsilon')
+_HAS_EFFECT = (         # flags; whether they have an effect in a run with these arguments; what they need
+    (('n_epochs',), lambda a, _: a.fitting_mode in ('epochs', 'early_stopping') or a.lr_scheduler == 'cosine',
+     '--fitting_mode epochs'),
+    (('n_iters',), lambda a, _: a.fitting_mode == 'iters', '--fitting_mode iters'),
+    (('fitting_minutes',), lambda a, _: a.fitting_mode == 'time', '--fitting_mode time'),
+    (_STOPPING, lambda a, _: a.fitting_mode == 'early_stopping', '--fitting_mode early_stopping'),
+    (('validation_mode',), lambda a, given: a.validation or 'validation' in given, '--validation'),
+    (('noise_type', 'disable_noisy_labels_cache', 'cache_path_noisy_labels'),
+     lambda a, given: a.noise_rate or 'noise_rate' in given, '--noise_rate'),        # a sweep of rates may begin with 0
+    (('ckpt_name', 'save_checkpoint_mode'), lambda a, _: a.savecheck, '--savecheck'),
+    (('checkpoint_path',), lambda a, _: a.savecheck or '://' in (a.loadcheck or ''), '--savecheck'),
+    (('checkpoint_every', 'resume', 'save_after_interrupt'), lambda a, _: not a.disable_log, '--disable_log 0'),
+    (('wandb_name',), lambda a, _: a.wandb_entity, '--wandb_entity and --wandb_project'),
+)
+
+
+def settle(args) -> None:
+    """Fill in what is not said: what foreign methods expect to be there, and the environment's word on Weights & Biases."""
+    if getattr(args, 'minibatch_size', None) is None:
+        args.minibatch_size = args.batch_size
+    if not hasattr(args, 'buffer_size'):
+        args.buffer_size = 0
+    for name in ('wandb_entity', 'wandb_project'):
+        if getattr(args, name) is None and importlib.util.find_spec('wandb'):
+            setattr(args, name, os.environ.get(name.upper()))
+    args.nowand = int(bool(args.nowand or args.debug_mode or not (args.wandb_entity and args.wandb_project)))
+
+
+def check_flags(args, given: set) -> None:
+    """UserError for what no method and no stream can do; `given`: the flags of the command line."""
+    for flags, has_effect, needed in _HAS_EFFECT:
+        for flag in given.intersection(flags):
+            if not has_effect(args, given):
+                raise UserError(f'--{flag} has no effect in this run: it needs {needed}')
+    for mode, flag in (('iters', 'n_iters'), ('time', 'fitting_minutes')):
+        if args.fitting_mode == mode and getattr(args, flag) is None:
+            raise UserError(f'--fitting_mode {mode} needs --{flag}')
+    if bool(args.wandb_entity) != bool(args.wandb_project):
+        raise UserError('--wandb_entity and --wandb_project belong together: give both of them')
+    if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
+        raise UserError(f'--start_from {args.start_from} --stop_after {args.stop_after}: nothing is left to train')
+    if args.start_from and args.enable_other_metrics:
+        raise UserError('--enable_other_metrics needs the accuracies of all tasks: leave out --start_from')
+    for flag in ('start_from', 'stop_after', 'enable_other_metrics', 'eval_future'):
+        if args.joint and getattr(args, flag):
+            raise UserError(f'--{flag} has no effect with --joint 1: there is one task only')
+    if args.save_checkpoint_mode != 'safe':
+        raise UserError(f'--save_checkpoint_mode {args.save_checkpoint_mode}: such files hold code, and are '
+                        'not written here; leave the flag out (safe files hold the same)')
+    if args.ckpt_name and os.path.basename(args.ckpt_name) != args.ckpt_name:
+        raise UserError(f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is --checkpoint_path')
+    if args.tensorboard and args.disable_log:
+        raise UserError('--tensorboard writes into the results folder, and --disable_log 1 wants no files: give one of them')
+
+
+def check_method(model, dataset, args, given: set) -> None:
+    """UserError if the method cannot run on this stream, or was given a flag that it has no use for."""
+    for flag, why in model.REFUSED_FLAGS.items():
+        if flag in given:
+            raise UserError(f'--{flag} has no effect on --model {args.model}: {why}')
+    check_processes(model, args, given)
+    if hasattr(model, 'check_args'):
+        model.check_args(args)
+    if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
+        raise UserError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, or --eval_epochs')
+    if args.eval_future and not hasattr(model, 'future_forward'):
+        raise UserError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no FutureModel)')
+    task_free = dataset.is_task_free(args)
+    compatible = 'general-continual' in getattr(model, 'COMPATIBILITY', ['general-continual'])
+    if task_free and not compatible and not args.force_compat:
+        raise UserError(f'--model {args.model} needs to be told where tasks begin and end, and this stream has no tasks: use '
+                        '--n_splits, or a method for streams without tasks (er, der, er-ace, mir, scroll, ...)')
+    if task_free or model.ONLINE:
+        what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
+        if args.fitting_mode != 'epochs':
+            raise UserError(f'--fitting_mode {args.fitting_mode}: {what}; leave the flag out')
+        if args.n_epochs != 1:
+            raise UserError(f'--n_epochs {args.n_epochs}: {what}; use 1 or leave the flag out')

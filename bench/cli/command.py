@@ -1,0 +1,30 @@
+"""`python main.py`: one run, from arguments to results."""
+import importlib.util
+import os
+
+from bench.core import distributed
+from bench.core.commands import run_command
+from bench.core.plugins import ROOT
+from bench.run.building import initialize
+
+
+def _environment() -> None:
+    """Variables from a file `.env` beside this one (keys of Weights & Biases), where python-dotenv is there to read it."""
+    if os.environ.get('MAMMOTH_TEST') != '1' and importlib.util.find_spec('dotenv'):
+        from dotenv import load_dotenv
+        load_dotenv(ROOT / '.env')
+
+
+def run(args=None) -> None:
+    """One run, from arguments to results."""
+    _environment()
+    distributed.mute_others()
+    model, dataset, args = initialize(args)             # first: `--help` ends here, and needs no torch
+    from bench.run.training import train
+    train(model, dataset, args)
+    distributed.leave()
+
+
+def main(args=None) -> int:
+    """`run`, as an exit code: 0, or 2 after one line on what the user can mend."""
+    return run_command(lambda: run(args))

@@ -1,0 +1,293 @@
+"""How a run's arguments are put together.
+
+Strongest first: command line, model config (`models/config/<model>.yaml`), the model's `get_parser` -> `set_defaults`,
+data-set config (`datasets/configs/<dataset>/<name>.yaml`), the data set's own defaults, the defaults of `bench.cli.flags`.
+Nothing here imports torch before a model or a data set is known: `--help` answers at once.
+"""
+import argparse
+import inspect
+import sys
+import typing
+
+from bench.cli import flags
+from bench.cli.checks import check_flags, check_method, settle
+from bench.core.arguments import ArgumentParser, binary_to_boolean_type, whole
+from bench.core.configs import dataset_config, model_config
+from bench.core.environment import warn_once
+from bench.core.errors import UserError
+from bench.core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
+from bench.core.progress import Progress
+from bench.results.tracking import check_tracking
+
+HELP = ('-h', '--help')
+
+
+def parse_args(cmd=None, return_parser_only: bool = False):
+    """The run's arguments, or the parser that knows all their flags; see `bench.core.arguments` for the order of precedence.
+
+    Raises:
+        UserError: anything wrong with the command line or a config file, in one line.
+    """
+    cmd = sys.argv[1:] if cmd is None else list(cmd)
+    check_repeated(cmd)
+    chosen = _peek(cmd)
+    parser = base_parser()
+    parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
+    if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
+        parser.epilog = _names()
+        parser.parse_args(cmd)                                      # prints and exits
+    import datasets
+    import models
+    models.PLUGINS.check(chosen.model)
+    datasets.PLUGINS.check(chosen.dataset)
+    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch takes seconds
+        import backbone
+        from datasets.utils.config import split_config
+        from datasets.utils.continual_dataset import ContinualDataset
+        from datasets.utils.defaults import dataset_defaults
+        model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+    dataset = build if isinstance(build, type) else ContinualDataset
+    dataset.get_parser(parser)
+    _flags_of(parser, build, 'data set')
+    from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
+    asked = _model_config(_known(parser, cmd, dataset, own | from_model))[0]
+    _take_dataset_config(chosen, asked)
+    values, source = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
+    constants, from_data = split_config(values)
+    configured = type(dataset.__name__, (dataset,), constants)
+    asked = from_data | from_model
+    asked |= _model_config(_known(parser, cmd, configured, own | asked))[0]
+    about, name = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
+    _flags_of(parser, backbone.get_backbone_class(name), f'backbone {name}')
+    flags, net = {action.dest for action in parser._actions}, dict(backbone=name, weights=chosen.weights)
+    own = {flag: value for flag, value in own.items() if flag in flags}     # a model has what it may not know
+    apply_defaults(parser, own | net, 'defaults of the data set')
+    if about is not None:
+        apply_defaults(parser, about.options, f'--weights {chosen.weights}')
+    apply_defaults(parser, from_data | net, source)
+    from_model = {flag: value for flag, value in from_model.items() if flag in flags}
+    online = dict(n_epochs=1) if model.ONLINE else {}
+    apply_defaults(parser, online | from_model | net, f'defaults of {chosen.model}')
+    known = _known(parser, cmd, configured, {}, all_flags=True)
+    from_config, source = _model_config(known)
+    apply_defaults(parser, {k: v for k, v in from_config.items() if k != 'dataset_config'} | net, source)
+    apply_defaults(parser, {k: v for k, v in chosen.saved.items() if k in flags}, f'--loadcheck {chosen.loadcheck}')
+    parser.set_defaults(dataset_config=chosen.dataset_config, **net)
+    relax_required(parser)
+    if dataset.is_task_free(argparse.Namespace(**known)):
+        parser.set_defaults(n_epochs=1)
+    if return_parser_only:
+        return parser
+    given, args = given_flags(parser, cmd), parser.parse_args(cmd)
+    args.model, args.dataset = normalise(args.model), normalise(args.dataset)
+    args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
+    settle(args)
+    check_flags(args, given)
+    check_tracking(args)
+    check_method(model, dataset, args, given)
+    return args
+
+
+def _known(parser, cmd, dataset, defaults: dict, all_flags: bool = False) -> dict:
+    """Arguments as far as they can be known, for the conditions of a model's config file."""
+    given = given_flags(parser, cmd)
+    known = parse_known(parser, cmd, all_flags)
+    known |= {flag: value for flag, value in defaults.items() if flag not in given}
+    known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
+    return known | dict(n_splits=dataset.get_n_splits(argparse.Namespace(**known)))
+
+
+def _model_config(known: dict) -> tuple:
+    """(values, source) of the method's config file for such arguments."""
+    return model_config(known['model'], known['model_config'] or 'default', known)
+
+
+def _take_dataset_config(chosen, asked: dict) -> None:
+    """The data-set config that the model's names goes before the one on the command line, as in Mammoth."""
+    name = asked.get('dataset_config')
+    if name and chosen.dataset_config not in (None, name):
+        warn_once(f'the config file of {chosen.model} wants --dataset_config {name}: {chosen.dataset_config} '
+                  'is not taken')
+    chosen.dataset_config = name or chosen.dataset_config
+
+
+def _peek(cmd):
+    """What decides which other flags there are."""
+    parser = base_parser(add_help=False)
+    parser.add_argument('--buffer_size', type=whole(0, 10 ** 9))
+    for action in parser._actions:
+        action.required = False
+    chosen = parser.parse_known_args([item for item in cmd if item not in HELP])[0]
+    chosen.saved = _of_checkpoint(chosen)
+    if not set(HELP) & set(cmd):
+        for flag in ('model', 'dataset'):
+            if not getattr(chosen, flag):
+                raise UserError(f'--{flag} is missing; {_names().splitlines()[flag == "dataset"]}')
+    return chosen
+
+
+def _of_checkpoint(chosen) -> dict:
+    """Defaults: arguments of the run whose model `--loadcheck` names, where that is the same method on the same data."""
+    if not chosen.loadcheck:
+        return {}
+    from bench.resume.saved_models import saved_args
+    saved = saved_args(chosen.loadcheck, chosen.checkpoint_path)
+    for name in ('model', 'dataset'):
+        given = getattr(chosen, name)
+        if given and normalise(given) != normalise(saved.get(name, given)):
+            return {}
+    for name in ('model', 'dataset', 'dataset_config', 'weights', 'backbone'):
+        setattr(chosen, name, getattr(chosen, name) or saved.get(name))
+    return {name: value for name, value in saved.items() if name not in ('backbone', 'weights')}
+
+
+def _backbone(chosen, dataset, asked: dict, default: str):
+    """(what the weights say about themselves or None, backbone name); fills in `chosen.weights`.
+
+    Args:
+        asked: what config files and the method say. default: the data set's own backbone.
+    """
+    from backbone import weights
+    wanted = chosen.backbone or asked.get('backbone')
+    start = 'none' if wanted else dataset.DEFAULT_WEIGHTS or weights.DEFAULT    # a name: from scratch
+    chosen.weights = str(chosen.weights or asked.get('weights') or start)
+    if chosen.weights == 'none':
+        return None, backbone_name(wanted or default)
+    about = weights.load(chosen.weights, tensors=False)
+    if wanted and backbone_name(wanted) != about.backbone:
+        if chosen.backbone:
+            raise UserError(f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
+                            f'{about.backbone}; leave --weights out to start from scratch, or give others')
+        warn_once(f'--weights {chosen.weights} are for {about.backbone}, which goes before backbone {wanted} '
+                  'of a config file')
+    return about, about.backbone
+
+
+def _flags_of(parser, build, title: str) -> None:
+    """A flag for each keyword parameter of a signature (data set, backbone); one that is there serves it."""
+    taken = {action.dest for action in parser._actions}
+    new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
+    if shared := [name for name in keyword_flags(build) if name in taken]:
+        warn_once(f"{title}: {', '.join(shared)} of its signature: a flag of that name serves both")
+    group = parser.add_argument_group(title) if new else None
+    for name, parameter in new.items():
+        default = None if parameter.default is parameter.empty else parameter.default
+        choices = typing.get_args(parameter.annotation) if typing.get_origin(parameter.annotation) is typing.Literal else None
+        kind = parameter.annotation if parameter.annotation in (int, float, str, bool) else type(default)
+        kind = type(choices[0]) if choices else kind
+        kind = binary_to_boolean_type if kind is bool else str if kind is type(None) else kind
+        group.add_argument(f'--{name}', type=kind, default=default, required=parameter.default is parameter.empty,
+                           choices=choices, help=f'of the {title}')
+
+
+def _names() -> str:
+    """What --model, --dataset and --weights accept, read from file names and sources: no import."""
+    shipped = ' '.join(sorted(p.stem for p in (ROOT / 'backbone' / 'weights').glob('*.safetensors')))
+    lines = [f"{kind}s: {' '.join(PluginFolder(folder, kind).names())}"
+             for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))]
+    return '\n'.join([*lines, f'weights: {shipped or "none"}', 'Add --model and --dataset to see their flags.'])
+
+
+def base_parser(**kwargs) -> ArgumentParser:
+    """The flags that every run has."""
+    parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.', **kwargs)
+    flags.add_selection_args(parser)
+    flags.add_stream_args(parser)
+    flags.add_experiment_args(parser)
+    flags.add_fitting_args(parser)
+    flags.add_management_args(parser)
+    flags.add_checkpoint_args(parser)
+    flags.add_tracking_args(parser)
+    return parser
+
+
+def check_repeated(argv) -> None:
+    """Refuse a flag given twice: which of the values was meant?"""
+    flags = [item.split('=')[0] for item in argv if item.startswith('--')]
+    for flag in flags:
+        if flags.count(flag) > 1:
+            raise UserError(f'{flag} is given {flags.count(flag)} times: give it once')
+
+
+def given_flags(parser: ArgumentParser, argv) -> set:
+    """Names (`dest`) of the flags on the command line. UserError where one thing is said twice, by any of its names."""
+    found = {}
+    for item in argv:
+        option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
+        action = parser._option_string_actions.get(option)
+        if action is not None:
+            if action.dest in found:
+                first = found[action.dest]
+                twice = f'{option} is given 2 times' if first == option else f'{first} and {option} say the same'
+                raise UserError(f'{twice}: give one of them')
+            found[action.dest] = option
+    return set(found)
+
+
+def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
+    """Make `values` the defaults of flags that exist, passed through each flag's type.
+
+    Raises:
+        UserError: no such flag, or a value that its type or choices refuse; `source` is named.
+    """
+    actions = {action.dest: action for action in reversed(parser._actions)}     # of several names of a flag, the first is its own
+    for name, value in values.items():
+        if name not in actions:
+            raise UserError(f'{source}: {name} is not a flag of this run; {nearest(name, actions)}')
+        action = actions[name]
+        value, many = None if value == 'None' else value, action.nargs not in (None, 0, '?')
+        if value is not None and isinstance(value, list) != many:
+            raise UserError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
+        try:
+            if action.type is not None and value is not None:
+                items = [action.type(int(v) if isinstance(v, bool) else v) for v in (value if many else [value])]
+                value = items if many else items[0]
+        except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
+            raise UserError(f'{source}: {name}: {error}') from error
+        if action.choices and value is not None and value not in action.choices:
+            raise UserError(f'{source}: {name} {value!r}: expected one of {", ".join(map(str, action.choices))}')
+        parser.set_defaults(**{name: value})
+
+
+def add_model_args(parser: ArgumentParser, model) -> dict:
+    """Let a method add its flags; returns the defaults it sets.
+
+    `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in files written for earlier
+    versions of Mammoth `get_parser()` returns a parser of its own. Some of these flags may still be to come.
+    """
+    before, get_parser = dict(parser._defaults), model.get_parser
+    own = any('get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__)
+    if not own:                                     # the oldest files have a function in the place of a method
+        get_parser = getattr(sys.modules.get(model.__module__), 'get_parser', get_parser)
+    try:
+        added = get_parser(parser) if inspect.signature(get_parser).parameters else get_parser()
+    except argparse.ArgumentError as error:
+        raise UserError(f'--model {model.NAME}: its flags clash with those of this run ({error})') from error
+    if added is not None and added is not parser:
+        for action in added._actions:
+            if action.option_strings and not set(action.option_strings) & set(parser._option_string_actions):
+                parser._add_action(action)
+        parser._defaults.update(added._defaults)
+    return {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v}
+
+
+def parse_known(parser: ArgumentParser, cmd, all_flags: bool = True) -> dict:
+    """What the command line and the defaults so far say; required flags may be missing.
+
+    all_flags: refuse those that the parser does not have.
+    """
+    required = [action for action in parser._actions if action.required]
+    for action in required:
+        action.required = False
+    parse = parser.parse_args if all_flags else lambda words: parser.parse_known_args(words)[0]
+    known = vars(parse([item for item in cmd if item not in HELP]))
+    for action in required:
+        action.required = True
+    return known
+
+
+def relax_required(parser: ArgumentParser) -> None:
+    """A required flag that has got a default is no longer required."""
+    for action in parser._actions:
+        if action.required and parser.get_default(action.dest) is not None:
+            action.required = False

@@ -1,0 +1,211 @@
+"""Several processes that share the work of one run: `torchrun --nproc_per_node 2 main.py --model scroll --dataset ...`.
+
+Every process goes through the same stream. What takes time is cut into shares, and each process gets the results of all
+(`World.gather`), so that each stands where one process alone would. Only the first speaks and writes. What they exchange are
+arrays in host memory: gloo carries them, or nccl where each process has a GPU of its own. A process that cannot go on ends
+the run; one line says why, whichever process was the first to know.
+
+Nothing here imports torch before there is a second process.
+"""
+import os
+import sys
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cache
+
+from bench.core.errors import UserError
+
+_LAUNCHED = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')        # what torchrun tells each process
+_PATIENCE = timedelta(days=1)           # the others wait while the first adapts; a process that ends is noticed at once
+_OWN = {'device', 'base_path', 'results_path', 'checkpoint_path', 'num_threads', 'non_verbose', 'disable_log', 'nowand',
+        'tensorboard', 'savecheck', 'class_order', 'notes'}            # arguments in which processes may differ
+_running = None
+
+
+class World:
+    """The processes of this run, and which of them this is. As it stands: one process alone."""
+    rank, size = 0, 1
+
+    def exchange(self, content: bytes) -> list:
+        """What each process gives, in the order of their ranks."""
+        return [content]
+
+    def from_first(self, content: bytes) -> bytes:
+        """What the first process gives; what others give is not looked at."""
+        return content
+
+    def share(self, count: int) -> slice:
+        """This process's part of `count` items: consecutive, as large as the others' or one larger, maybe empty."""
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    def gather(self, part):
+        """All parts of an array, one after the other: (n, ...) of each process -> (sum of n, ...)."""
+        import numpy as np
+        parts = self.exchange(np.ascontiguousarray(part).tobytes())
+        return np.frombuffer(b''.join(parts), part.dtype).reshape(-1, *part.shape[1:])
+
+    def agree(self, text: str, otherwise: str) -> None:
+        """UserError with the words of `otherwise` unless all processes give the same text."""
+        if len(set(self.exchange(text.encode()))) > 1:
+            raise UserError(otherwise)
+
+    def first_then_others(self, function):
+        """Its result; the first process calls it before the others do, so that what it downloads is there for them."""
+        result = function() if self.rank == 0 else None
+        self.exchange(b'')
+        return result if self.rank == 0 else function()
+
+    def leave(self) -> None:
+        """Take no further part."""
+
+
+class _TorchWorld(World):
+    """Processes that `torch.distributed` connects."""
+
+    def __init__(self, own_gpu: bool):
+        import torch.distributed as dist
+        self.rank, self.size = _rank(), processes()
+        with _others_may_end():
+            _store().set(f'gpu {self.rank}', str(own_gpu))
+            nccl = all(_store().get(f'gpu {rank}') == b'True' for rank in range(self.size))
+            self._device = f"cuda:{os.environ['LOCAL_RANK']}" if nccl else 'cpu'
+            dist.init_process_group('nccl' if nccl else 'gloo', store=dist.PrefixStore('run', _store()), rank=self.rank,
+                                    world_size=self.size, timeout=_PATIENCE)
+
+    def exchange(self, content: bytes) -> list:
+        import torch
+        with _others_may_end():
+            sizes = [int(n) for n in self._all(torch.tensor([len(content)]))]
+            padded = torch.zeros(max(sizes), dtype=torch.uint8)
+            padded[:len(content)] = _tensor(content)
+            parts = self._all(padded) if max(sizes) else [padded] * self.size
+            return [part[:n].numpy().tobytes() for part, n in zip(parts, sizes)]
+
+    def _all(self, tensor) -> list:
+        import torch.distributed as dist
+        parts = [tensor.to(self._device, copy=True) for _ in range(self.size)]
+        dist.all_gather(parts, tensor.to(self._device))
+        return [part.cpu() for part in parts]
+
+    def from_first(self, content: bytes) -> bytes:
+        import torch
+        import torch.distributed as dist
+        with _others_may_end():
+            size = torch.tensor([len(content)]).to(self._device)
+            dist.broadcast(size, 0)
+            data = (_tensor(content) if self.rank == 0 else torch.zeros(int(size), dtype=torch.uint8)).to(self._device)
+            dist.broadcast(data, 0)
+            return data.cpu().numpy().tobytes()
+
+    def leave(self) -> None:
+        import torch.distributed as dist
+        dist.destroy_process_group()
+
+
+def _tensor(content: bytes):
+    import torch
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.zeros(0, dtype=torch.uint8)
+
+
+@contextmanager
+def _others_may_end():
+    """A connection that breaks is no fault of this process."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise UserError('another process of this run has ended, see what it says') from error
+
+
+def processes() -> int:
+    """How many processes this run has; 1 unless a launcher says otherwise."""
+    return int(os.environ['WORLD_SIZE']) if all(os.environ.get(name) for name in _LAUNCHED) else 1
+
+
+def _rank() -> int:
+    return int(os.environ['RANK']) if processes() > 1 else 0
+
+
+@cache
+def _store():
+    """What all processes can read and write before they are connected."""
+    from torch.distributed import rendezvous
+    return next(rendezvous('env://', timeout=_PATIENCE))[0]
+
+
+def world() -> World:
+    """The processes of this run; one alone before `join`."""
+    return _running or World()
+
+
+def join(args) -> World:
+    """Connect the processes of this run. Each takes a GPU of its own where there are as many; all but the first write nothing."""
+    global _running
+    if processes() == 1 or _running:
+        return world()
+    import torch
+    own_gpu = args.device in (None, 'cuda') and torch.cuda.device_count() >= int(os.environ.get('LOCAL_WORLD_SIZE', processes()))
+    if own_gpu:
+        args.device = os.environ['LOCAL_RANK']
+        torch.cuda.set_device(int(args.device))
+    args.distributed, args.checkpoint_every = 'ddp', 0          # to continue, all would have to stand at one and the same step
+    _running = _TorchWorld(own_gpu)
+    if _running.rank:
+        args.disable_log = args.non_verbose = args.nowand = True
+        args.tensorboard, args.savecheck = False, None
+    return _running
+
+
+def agree_on_arguments(args, schedule) -> None:
+    """UserError unless all processes run the same: on several machines, each has a command line and data of its own."""
+    plain = {name: repr(value) for name, value in sorted(vars(args).items()) if name not in _OWN}
+    world().agree(repr((schedule and schedule.digest(), plain)),
+                  'the processes were given different arguments, or different data: start all of them with the same command')
+
+
+def leave() -> None:
+    """The run has ended well."""
+    global _running
+    world().leave()
+    _running = None
+
+
+def mute_others() -> None:
+    """Only the first process prints."""
+    if _rank():
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # libraries print there, too
+
+
+def say_once(line: str) -> None:
+    """Print an error, from whichever process comes first; the others wait for it, since the end of one may be that of all."""
+    if processes() > 1:
+        try:
+            if _store().add('errors', 1) > 1:
+                _store().wait(['said'], timedelta(seconds=30))
+                return
+        except RuntimeError:                # the store is gone: better twice than never
+            pass
+    print(line, file=sys.stderr, flush=True)
+    if processes() > 1:
+        with suppress(RuntimeError):
+            _store().set('said', '1')
+
+
+def check_processes(model, args, given: set) -> None:
+    """UserError if the method cannot be run by the processes that there are. `SHARED`: its work can be cut into shares.
+
+    Args:
+        given: the flags of the command line.
+    """
+    count, shared = processes(), getattr(model, 'SHARED', False)
+    if shared and args.distributed == 'dp':
+        raise UserError(f'--distributed dp has no effect on --model {args.model}: it trains no network; start several processes '
+                        'instead, torchrun --nproc_per_node 2 main.py ...')
+    if not shared and (count > 1 or args.distributed == 'ddp'):
+        what = f'{count} processes were started' if count > 1 else '--distributed ddp'
+        raise UserError(f'{what}: --model {args.model} learns in one process; to split its batches among GPUs, start that one '
+                        'with --distributed dp')
+    for flag in ('checkpoint_every', 'resume', 'save_after_interrupt'):
+        if count > 1 and flag in given:
+            raise UserError(f'--{flag}: a run of {count} processes writes no checkpoints from which it could continue')
+    if args.distributed == 'ddp' and not all(os.environ.get(name) for name in _LAUNCHED):
+        raise UserError('--distributed ddp: start the processes with torchrun --nproc_per_node 2 main.py ...')

@@ -1,0 +1,39 @@
+"""Files from the network, fetched once."""
+import hashlib
+import http.client
+import os
+import urllib.request
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from bench.core.errors import UserError
+
+
+def fetch(url: str, folder) -> Path:
+    """The file at `url`, below `folder`; it is fetched where it is not there yet, whole or not at all.
+
+    The page of a file on the Hugging Face hub (`.../blob/...`) stands for the file.
+
+    Raises:
+        UserError: it cannot be had; what to do instead.
+    """
+    parts = urlsplit(url)
+    source = url.replace('/blob/', '/resolve/', 1) if parts.netloc == 'huggingface.co' else url
+    name = Path(unquote(parts.path)).name or 'file'
+    path = Path(folder) / f'{hashlib.sha256(url.encode()).hexdigest()[:12]}-{name}'
+    side = path.with_name(f'{path.name}.{os.getpid()}.part')
+    if path.is_file():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with urllib.request.urlopen(source, timeout=30) as answer, open(side, 'wb') as target:
+            while block := answer.read(1 << 20):
+                target.write(block)
+        os.replace(side, path)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = ' '.join(str(error).split())
+        raise UserError(f'{url} cannot be fetched ({reason}): fetch it by other means, and give the path '
+                        'of the file') from error
+    finally:
+        side.unlink(missing_ok=True)
+    return path

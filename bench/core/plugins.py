@@ -1,0 +1,222 @@
+"""Find models, data sets and backbones by name without importing any but the chosen one.
+
+Each `*.py` file of a plug-in folder is parsed, not imported, for what it offers:
+
+- a class with a constant `NAME = 'some-name'` (any public class of the file);
+- a class or function under a decorator `@register_<kind>('some-name')`.
+
+So `--help` lists every name in milliseconds, and a file that cannot be imported (a missing optional dependency) is an
+error only for the run that chose it. Names are compared lower-case with `_` read as `-`. A file of the user's
+goes before one of `SHIPPED` that declares the same name, and a line says so.
+"""
+import ast
+import difflib
+import importlib
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.core.environment import warn_once
+from bench.core.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = {         # package -> its files that declare names and come with this project; others are a user's
+    'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
+               'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
+    'datasets': {'mnist_360', 'perm_mnist', 'rot_mnist', 'seq_cifar10', 'seq_cifar100', 'seq_digits', 'seq_folder',
+                 'seq_miniimg', 'seq_mnist', 'seq_tinyimg'},
+    'backbone': {'MNISTMLP', 'MNISTMLP_PNN', 'ResNet18_PNN', 'ResNetBottleneck', 'resnet12', 'resnet18', 'resnet50_byol',
+                 'resnet_cifar', 'torchvision_resnets', 'vit'},
+}
+
+
+def normalise(name: str) -> str:
+    """Canonical form of a plug-in name: `ER_ACE` -> `er-ace`."""
+    return str(name).strip().lower().replace('_', '-')
+
+
+def backbone_name(name: str, options=()) -> str:
+    """Canonical name of a backbone, as a run, a file or a row calls it whose options these are.
+
+    Before Mammoth's `resnet18` had its name here, it was `resnet18-cifar`, and `resnet18` was what is now
+    `resnet18-md`: what says `resnet18` with a `width` or a `stem_padding` means that one.
+    """
+    name, options = normalise(name), set(options)
+    if name == 'resnet18' and options & {'width', 'stem_padding'} and 'num_filters' not in options:
+        return 'resnet18-md'
+    return 'resnet18' if name == 'resnet18-cifar' else name
+
+
+def nearest(name: str, known) -> str:
+    """`': did you mean ...?'` for the known names closest to `name`, or the whole list where none is close."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+
+
+class PluginFolder:
+    """The plug-ins of one top-level package.
+
+    Args:
+        package: importable name and folder below the project root, for example `'models'`.
+        kind: word for messages and for the decorator `register_<kind>`, for example `'model'`.
+    """
+
+    def __init__(self, package: str, kind: str):
+        self.package, self.kind = package, kind
+        self.registered = {}        # name -> object, filled by register() when a file is imported
+        self._files, self._twice, self._replaced = None, {}, {}
+
+    def register(self, name: str):
+        """Decorator: make a class or function available under `name`; a user's stays where ours has the same.
+
+        Raises:
+            ValueError: two files of the user's, or two of ours, take one name.
+        """
+        key = normalise(name)
+
+        def add(obj):
+            known = self.registered.get(key)
+            if known is not None and known.__module__ != obj.__module__:
+                if self._is_shipped(known.__module__) == self._is_shipped(obj.__module__):
+                    both = f'{known.__module__} and {obj.__module__}'
+                    raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
+                if self._is_shipped(obj.__module__):
+                    return obj
+            offer = self.files().get(key)
+            if offer and self._is_shipped(offer[0]) and not self._is_shipped(obj.__module__):
+                self._tell(key, obj.__module__, _file(offer))
+            self.registered[key] = obj
+            if isinstance(obj, type) and 'NAME' not in obj.__dict__:
+                obj.NAME = key
+            return obj
+        return add
+
+    def _tell(self, name: str, first: str, others: str) -> None:
+        warn_once(f'--{self.kind} {name} is that of {first}, which goes before {others}')
+
+    def _is_shipped(self, module: str) -> bool:
+        package, _, stem = module.rpartition('.')
+        return package == self.package and stem in SHIPPED.get(package, ())
+
+    def files(self) -> dict:
+        """name -> (module name, attribute) as read from the source files."""
+        if self._files is None:
+            offers = {}
+            for path in sorted((ROOT / self.package).glob('*.py')):
+                if not path.stem.startswith('_'):
+                    for name, attribute in _offers(path, f'register_{self.kind}'):
+                        offer = f'{self.package}.{path.stem}', attribute
+                        offers.setdefault(normalise(name), {})[offer] = None        # a set in order
+            self._files = {name: self._choose(name, list(found)) for name, found in offers.items()}
+        return self._files
+
+    def _choose(self, name: str, offers: list) -> tuple:
+        """Of the offers of one name the user's, or else ours; notes what that replaces, and what is level."""
+        of_user = [offer for offer in offers if not self._is_shipped(offer[0])]
+        first, *others = of_user or offers
+        if others:
+            self._twice[name] = ' and '.join(map(_file, (first, others[-1])))
+        elif len(offers) > 1:
+            self._replaced[name] = ' and '.join(_file(offer) for offer in offers if offer != first)
+        return first
+
+    def names(self) -> list:
+        """All known names, sorted."""
+        return sorted(set(self.files()) | set(self.registered))
+
+    def mapping(self) -> Mapping:
+        """name -> class or function, sorted, imported when asked for; an error where that fails."""
+        return _Named(self)
+
+    def check(self, name: str) -> None:
+        """UserError, with the nearest known names, if nothing is called `name`. Imports nothing."""
+        if normalise(name) not in self.names():
+            raise UserError(f"--{self.kind} {name}: no such {self.kind}; {nearest(normalise(name), self.names())}")
+
+    def get(self, name):
+        """The class or function of a name, or of a run's arguments, which have it.
+
+        Raises:
+            UserError: the name is unknown (with the nearest known), or its file cannot be imported.
+        """
+        name = getattr(name, self.kind, name)
+        key = normalise(name)
+        found, offer = self.registered.get(key), self.files().get(key)
+        waits = offer and not self._is_shipped(offer[0])            # a file of the user's, to be imported
+        if found is not None and not (waits and self._is_shipped(found.__module__)):
+            return found
+        self.check(key)
+        if key in self._twice:
+            raise UserError(f'--{self.kind} {name}: declared in both {self._twice[key]}: rename one of them')
+        module, attribute = offer
+        if key in self._replaced:
+            self._tell(key, _file(offer), self._replaced[key])
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except UserError:
+            raise
+        except Exception as error:      # whatever the file does when it is imported
+            raise UserError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
+                            f"{type(error).__name__}: {error}") from error
+
+
+class _Named(Mapping):
+    """See `PluginFolder.mapping`."""
+
+    def __init__(self, folder: PluginFolder):
+        self.folder = folder
+
+    def __getitem__(self, name: str):
+        if normalise(name) not in self.folder.names():
+            raise KeyError(name)
+        try:
+            return self.folder.get(name)
+        except UserError as error:
+            return error
+
+    def __iter__(self):
+        return iter(self.folder.names())
+
+    def __len__(self):
+        return len(self.folder.names())
+
+    def __repr__(self):
+        return f'<{self.folder.kind}s: {", ".join(self)}>'
+
+
+def _file(offer: tuple) -> str:
+    return f"{offer[0].replace('.', '/')}.py"
+
+
+def _offers(path: Path, decorator: str):
+    """Yield (name, attribute) for each plug-in that a source file declares; nothing for a file that does not parse."""
+    try:
+        tree = ast.parse(path.read_text(encoding='utf-8'))
+    except (SyntaxError, UnicodeDecodeError):
+        yield path.stem, path.stem      # named after the file, so that choosing it shows what is wrong with it
+        return
+    for node in tree.body:
+        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            continue
+        for call in node.decorator_list:
+            if (isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant)
+                    and ast.unparse(call.func).split('.')[-1] == decorator):
+                yield call.args[0].value, node.name
+        if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
+            for statement in node.body:
+                target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, 'target', None)
+                value = getattr(statement, 'value', None)
+                if (isinstance(target, ast.Name) and target.id == 'NAME'
+                        and isinstance(value, ast.Constant) and isinstance(value.value, str)):
+                    yield value.value, node.name
+
+
+def keyword_flags(build) -> dict:
+    """name -> inspect.Parameter for the parameters of a class or function that become command-line flags.
+
+    `self`, `args`, `num_classes`, `*args` and `**kwargs` are not flags.
+    """
+    parameters = inspect.signature(build).parameters
+    return {name: p for name, p in parameters.items()
+            if name not in ('self', 'args', 'num_classes') and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

@@ -1,0 +1,1 @@
+"""The paper's tables and figures: experiments, sweeps, tuning, the report."""

@@ -1,0 +1,290 @@
+"""The tables and figures of the paper as data: what `experiments/*.yaml` say, and which rows of results belong to a cell.
+
+A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a row's `paper` holds what the
+paper reports for it, percent, in the order of the columns:
+
+    title: ...                      # heading
+    source: tab:main_comp           # label in the paper; an experiment of one's own has none, nor `paper`
+    seeds: 5
+    flags: {model_config: best}
+    columns:
+      'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}       # 'upper heading, lower heading'
+    rows:
+      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}                  # null or a missing list: no value
+      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}   # one value under an upper heading; null: no flag
+    cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells, where needed
+    claims: [...]                   # what the paper's text says, for scripts/claims.py
+
+In columns and rows `metric` is no flag, but the column of the results file to show, and `group` a heading beside rows. What
+other commands make has `commands` in the place of columns and rows. Nothing here imports torch until rows are compared.
+"""
+import functools
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.core.configs import read_yaml
+from bench.core.errors import UserError
+from bench.core.plugins import ROOT, backbone_name
+from bench.results.rows import FILE, read_rows
+
+FOLDER = ROOT / 'experiments'
+KINDS = ('table', 'figure')
+METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy')
+SETTINGS = ('class-il', 'general-continual')        # of tasks that bring classes, and of streams without tasks
+_KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims', 'commands', 'values', 'x'}
+_VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
+# What changes where, how fast or how wordily a run goes, but not its result; and where its values come from.
+FREE = {'seed', 'base_path', 'results_path', 'device', 'notes', 'non_verbose', 'raw_accuracies', 'disable_log', 'num_threads',
+        'num_workers', 'eval_epochs', 'enable_other_metrics', 'eval_future', 'wandb_entity', 'wandb_project', 'wandb_name',
+        'tensorboard', 'nowand', 'feature_cache', 'embed_chunk', 'channels_last', 'code_optimization', 'distributed',
+        'cache_path_noisy_labels', 'disable_noisy_labels_cache', 'adapt_every_task', 'fit_every_task', 'force_compat',
+        'data_dir', 'model_config', 'n_splits', 'schedule', 'eval_every', 'checkpoint_every', 'resume', 'save_after_interrupt',
+        'savecheck', 'save_checkpoint_mode', 'ckpt_name', 'checkpoint_path'}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table, or one point of a figure.
+
+    flags: name without dashes -> value. paper: (mean, deviation or None), percent, or None. metric: column of the results file.
+    """
+    row: str
+    column: str
+    flags: dict = field(hash=False)
+    paper: tuple
+    metric: str = 'final_accuracy'
+
+    def command(self, seed: int, extra: dict = {}) -> list:       # noqa: B006  never changed
+        """The words after `python`; `extra` flags are added, or replace those of the cell."""
+        flags = {**self.flags, **extra, 'seed': seed}
+        return ['main.py', *(word for name, value in flags.items() for word in (f'--{name}', _text(value)))]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a figure.
+
+    The rest is as in its file.
+    """
+    path: Path
+    title: str
+    kind: str
+    source: str
+    seeds: int
+    rows: list
+    columns: list
+    cells: list
+    claims: list
+    about: str = ''
+    groups: dict = field(default_factory=dict)
+    commands: list = field(default_factory=list)
+    values: dict = field(default_factory=dict)
+    x: str = ''
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def of_the_paper(self) -> bool:
+        """Whether the paper has it: values of cells or flags, or, where other commands make it, its label."""
+        return bool(any(cell.paper for cell in self.cells) or self.values or self.source and not self.cells)
+
+    def cell(self, row: str, column: str) -> Cell:
+        """The cell of a row and a column."""
+        return next(cell for cell in self.cells if (cell.row, cell.column) == (row, column))
+
+
+def experiment_files() -> list:
+    """All files, figures before tables, by their number in the paper."""
+    return sorted(FOLDER.glob('*.yaml'))
+
+
+def load(path) -> Experiment:
+    """Read an experiment; UserError, in one line, for anything that is wrong in its file."""
+    path = Path(path)
+    if not path.is_file():
+        have = ', '.join(p.stem for p in experiment_files())
+        raise UserError(f'{path}: no such experiment; experiments/ has: {have}')
+    content = read_yaml(path)
+    try:
+        return _experiment(path, content)
+    except UserError as error:
+        raise UserError(f'{path}: {error}') from error
+
+
+def _experiment(path: Path, content: dict) -> Experiment:
+    unknown = sorted(map(str, set(content) - _KEYS))
+    if unknown:
+        raise UserError(f'unknown key {unknown[0]!r}; expected some of: {", ".join(sorted(_KEYS))}')
+    kind, seeds = content.get('kind', 'table'), content.get('seeds', 1)
+    for key, default in (('title', None), ('source', '')):
+        if not isinstance(content.get(key, default), str):
+            raise UserError(f'{key}: expected a text, found {content.get(key)!r}')
+    if kind not in KINDS:
+        raise UserError(f'kind {kind!r}: expected one of {", ".join(KINDS)}')
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
+        raise UserError(f'seeds {seeds!r}: expected a whole number of at least 1')
+    columns, rows = (_mapping(content.get(key), key) for key in ('columns', 'rows'))
+    if not (columns and rows or content.get('commands')):
+        raise UserError('expected columns and rows, or commands')
+    lists = {key: content.get(key) or [] for key in ('claims', 'commands')}
+    for key, value in lists.items():
+        if not isinstance(value, list):
+            raise UserError(f'{key}: expected a list, found {value!r}')
+    experiment = Experiment(
+        path, content['title'], kind, content.get('source', ''), seeds, list(rows), list(columns),
+        _cells(content, columns, rows), lists['claims'], content.get('about', ''),
+        {row: spec.get('group', '') for row, spec in rows.items()}, lists['commands'],
+        _mapping(content.get('values'), 'values'), content.get('x', ''))
+    if experiment.of_the_paper and not experiment.source:
+        raise UserError('source: expected the label in the paper, since there are values of the paper')
+    return experiment
+
+
+def _mapping(value, what: str) -> dict:
+    """A mapping of mappings; nothing is an empty one."""
+    value = {} if value is None else value
+    if not isinstance(value, dict):
+        raise UserError(f'{what}: expected a mapping, found {value!r}')
+    for name, entry in value.items():
+        if not isinstance(name, str) or not isinstance(entry, dict):
+            raise UserError(f'{what}: {name!r}: expected a name with a mapping, found {entry!r}')
+    return value
+
+
+def _cells(content: dict, columns: dict, rows: dict) -> list:
+    special, cells = _mapping(content.get('cells'), 'cells'), []
+    for row, by_column in special.items():
+        for column, flags in by_column.items():
+            if row not in rows or column not in columns or not isinstance(flags, dict):
+                raise UserError(f'cells: {row!r}, {column!r}: expected a row, a column and flags')
+    for row, spec in rows.items():
+        paper = _paper(spec.get('paper'), list(columns), row)
+        for column, of_column in columns.items():
+            merged = {**(content.get('flags') or {}), **of_column, **spec, **special.get(row, {}).get(column, {})}
+            metric = merged.get('metric', METRICS[0])
+            if metric not in METRICS:
+                raise UserError(f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
+            cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
+    return cells
+
+
+def _flags(merged: dict, row: str) -> dict:
+    """The flags among a row's entries; one that is null is not given."""
+    flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric') and value is not None}
+    for name, value in flags.items():
+        if not isinstance(name, str) or not re.fullmatch(r'[a-z]\w*', name) or not isinstance(value, (str, int, float)):
+            raise UserError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
+    for name in ('model', 'dataset'):
+        if name not in flags:
+            raise UserError(f'{row!r}: no {name}')
+    return flags
+
+
+def _paper(given, columns: list, row: str) -> dict:
+    """column -> (mean, deviation or None), or None."""
+    if isinstance(given, dict):
+        unknown = [heading for heading in given if heading not in {upper(column) for column in columns}]
+        if unknown:
+            raise UserError(f'{row!r}: paper: no column is headed {unknown[0]!r}')
+        given = [given.get(upper(column)) for column in columns]
+    given = [None] * len(columns) if given is None else given
+    if not isinstance(given, list) or len(given) != len(columns):
+        raise UserError(f'{row!r}: paper: expected {len(columns)} values, one for each column, found {given!r}')
+    return {column: _value(value, row) for column, value in zip(columns, given)}
+
+
+def _value(text, row: str):
+    if text is None:
+        return None
+    found = _VALUE.fullmatch(str(text))
+    if not found:
+        raise UserError(f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
+    return float(found[1]), None if found[2] is None else float(found[2])
+
+
+def upper(column: str) -> str:
+    """'CIFAR-10 5-split, |M| = 200' -> 'CIFAR-10 5-split'."""
+    return column.split(', ')[0]
+
+
+def lower(column: str) -> str:
+    """'CIFAR-10 5-split, |M| = 200' -> '|M| = 200'; empty where there is one heading only."""
+    return ', '.join(column.split(', ')[1:])
+
+
+def results_rows(base_path, results_path='results/') -> list:
+    """All rows of all results files below it that have accuracies among all classes, text values."""
+    folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
+    return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
+
+
+def matching_rows(cell: Cell, rows: list) -> list:
+    """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest.
+
+    A row is a run of a cell if its arguments are those that the cell's command has today, flags and defaults alike, but for what
+    does not bear on results. Where the command cannot be understood here (its weights are not on this machine), flags decide.
+    """
+    found = [row for row in rows if all(_agrees(name, value, row) for name, value in cell.flags.items() if name not in FREE)
+             and _same_stream(cell, row)]
+    if found:
+        arguments = _arguments(tuple(cell.command(0)[1:]))
+        if arguments is None:
+            found = [row for row in found if _agrees('model_config', cell.flags.get('model_config'), row)]
+        else:
+            found = [row for row in found                       # a row of before there was some flag says nothing of it
+                     if all((said := _was(name, row)) == '' or same_value(value, said)
+                            for name, value in arguments.items())]
+    newest = {row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))}
+    return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
+
+
+@functools.cache
+def _arguments(words: tuple):
+    """What `main.py` makes of a command, without what does not bear on results; None if it refuses the command."""
+    from bench.cli.parsing import parse_args
+    try:
+        arguments = vars(parse_args(list(words)))
+    except UserError:
+        return None
+    return {name: value for name, value in arguments.items() if name not in FREE}
+
+
+def _same_stream(cell: Cell, row: dict) -> bool:
+    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any split into whole classes."""
+    named = [name for name in ('n_splits', 'schedule') if name in cell.flags]
+    return all(_agrees(name, cell.flags[name], row) for name in named) if named else \
+        bool(re.fullmatch(r'split:\d+', row.get('schedule', '')))
+
+
+def _was(name: str, row: dict) -> str:
+    """What a row says of a flag; a backbone under its name of today."""
+    said = row.get(name, '')
+    if name != 'backbone' or not said:
+        return said
+    return backbone_name(said, [option for option, value in row.items() if value != ''])
+
+
+def _agrees(name: str, value, row: dict) -> bool:
+    if name == 'n_splits':                          # a run that does not say it has the data set's own number
+        name, value = 'schedule', f'split:{value}'
+    return same_value(value, _was(name, row))
+
+
+def same_value(value, text: str) -> bool:
+    """Whether a flag's value is what a results file says: numbers as numbers, booleans as 0, 1, True or False, nothing as ''."""
+    return _plain(_text(value)) == _plain(text)
+
+
+def _plain(text: str):
+    text = {'True': '1', 'False': '0', 'None': ''}.get(text, text)
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _text(value) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)

@@ -1,0 +1,275 @@
+"""Tables and figures from our own rows: the paper's beside its values, with what our rows say of its claims.
+
+    python scripts/report.py                                        # all that have rows, from results/rows alone (`make tables`)
+    python scripts/report.py experiments/table_1_cifar.yaml --collect       # first take in new rows of data/results
+    python scripts/report.py ~/mine.yaml --collect --out mine               # an experiment of one's own
+
+`results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments, seconds, commit and
+versions; `--collect` adds those that fit a cell, the newest for each seed, and lets go of those that fit none any more. From
+these come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`; the table that the README above
+them repeats is brought up to date. Pages of an experiment that is not in experiments/ are made when its file
+is given, and stay as they are when not. With `--weights` the runs with another psi are collected, into
+`<experiment>.<weights>.csv`, tables of their own.
+"""
+import argparse
+import csv
+import dataclasses
+import functools
+import io
+import itertools
+import os
+import re
+import sys
+from pathlib import Path
+
+from bench.core.errors import UserError
+from bench.paper import (
+    claims,
+    tables,
+)
+from bench.paper.experiments import FREE, experiment_files, load, matching_rows, results_rows
+from bench.results.rows import read_rows
+
+_FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
+# Of this machine or of this one run; the rest is kept.
+_LEFT_OUT = FREE - {'seed', 'device', 'num_threads', 'schedule', 'n_splits', 'model_config', 'code_optimization', 'distributed'}
+_COPY = re.compile(r'(?<=<!-- copy of )(\S+)( -->\n\n).*?(?=\n\n<!-- end of copy -->)', re.S)
+_INDEXED = re.compile(r'\| \[(\S+)\]\(tables/.*')
+_NOTHING = re.compile(r'\|.*\| ours \|[ |]*')
+_LEFT_OUT_TOO = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
+
+
+def collect(experiment, pool: list, weights: str = None) -> list:
+    """The rows of `pool` that belong to an experiment's cells, as they are committed."""
+    found = []
+    for cell in experiment.cells:
+        if weights is not None:
+            cell = dataclasses.replace(cell, flags={'weights': weights, **cell.flags})
+        for row in (row for row in matching_rows(cell, pool) if row.get(cell.metric)):
+            kept = {name: value for name, value in row.items()
+                    if value not in ('', None) and name not in _LEFT_OUT and not _LEFT_OUT_TOO.fullmatch(name)}
+            if 'weights' in kept:
+                kept['weights'] = Path(kept['weights']).stem if os.sep in kept['weights'] else kept['weights']
+            found.append({**kept, 'row': cell.row, 'column': cell.column})
+    return found
+
+
+def write_rows(path: Path, rows: list) -> None:
+    """A CSV file with these rows; equal rows make equal files."""
+    have = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in _FIRST if name in have] + sorted(set(have) - set(_FIRST))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval='', lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(rows)
+    write(path, text.getvalue())
+
+
+def write(path: Path, text: str) -> None:
+    """A text file, whole or not at all."""
+    side = path.with_name(f'.{path.name}.{os.getpid()}')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        side.write_text(text, encoding='utf-8')
+        os.replace(side, path)
+    except OSError as error:
+        side.unlink(missing_ok=True)
+        raise UserError(f'{path} cannot be written ({error.strerror}): choose another --out') from error
+
+
+class Report:
+    """What is below one `--out`: committed rows, and the pages made from them.
+
+    Args:
+        asked: name -> file, of the experiments that this is about; those of experiments/ are renewed as well.
+    """
+
+    def __init__(self, out: Path, asked: dict):
+        self.out, self.asked = out, asked
+        self.files = files = {path.stem: path for path in experiment_files()} | asked
+        self.get = functools.cache(lambda name: load(files.get(name, f'experiments/{name}.yaml')))
+        self._rows = functools.cache(self._read)
+
+    def _read(self, label: str) -> dict:
+        """(row, column) -> committed rows of an experiment, or of one with another psi ('table_1_cifar.url-resnet18')."""
+        path, found = self.out / 'rows' / f'{label}.csv', {}
+        for row in read_rows(path) if path.is_file() else []:
+            found.setdefault((row['row'], row['column']), []).append(row)
+        return found
+
+    def collect(self, name: str, rows: list, weights: str = None) -> None:
+        """Add to committed rows those of results files."""
+        label = name if weights is None else f'{name}.{Path(weights).stem}'
+        full = {Path(w).stem: w for w in (weights, *(cell.flags.get('weights') for cell in self.get(name).cells)) if w}
+        committed = [{**row, 'weights': full.get(row['weights'], row['weights'])}       # they have no paths
+                     for cell in self._rows(label).values() for row in cell]
+        found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
+        kept = {_identity(row) for row in found}
+        gone = sum(_identity(row) not in kept for row in committed)
+        if gone:
+            print(f'{label}: {gone} of {len(committed)} rows left out: of runs with other arguments than its cells have today')
+        path = self.out / 'rows' / f'{label}.csv'
+        if found:
+            write_rows(path, found)
+        else:
+            path.unlink(missing_ok=True)
+        self._rows.cache_clear()
+
+    def labels(self, name: str) -> list:
+        """The experiment itself, if it has rows or needs none, and the same with other psi."""
+        own = [name] if self._rows(name) or not self.get(name).cells else []
+        return own + sorted(path.stem for path in (self.out / 'rows').glob(f'{name}.*.csv'))
+
+    def findings(self, label: str) -> list:
+        """What the rows say of each claim; other experiments are looked at with the same psi."""
+        name, _, psi = label.partition('.')
+
+        def runs(experiment, cell):
+            return self._rows(f'{experiment}.{psi}' if psi else experiment).get((cell.row, cell.column), [])
+        return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
+
+    def page(self, label: str) -> str:
+        """Write an experiment's files; returns its line of the index, empty where there is nothing to show."""
+        experiment, runs = self._experiment(label), self._rows(label)
+        folder, findings = self.out / 'tables', self.findings(label)
+        pictures = sorted(path for path in folder.glob(f'{label}*.png'))
+        listed = experiment.values and (experiment.name in self.asked or (folder / f'{label}.md').is_file())
+        if not (runs or pictures or listed):
+            return ''
+        if experiment.kind == 'figure' and experiment.cells:
+            pictures = [tables.figure(folder / f'{label}.png', experiment, runs)]
+        about = facts(experiment, [row for rows in runs.values() for row in rows])
+        text = tables.markdown(experiment, runs, findings, about)
+        text += ''.join(f'\n![{experiment.title}]({path.name})\n' for path in pictures)
+        write(folder / f'{label}.md', text)
+        if experiment.cells:
+            write(folder / f'{label}.tex', tables.latex(experiment, runs))
+        counts = [f'{n} {what}' for what in (claims.SUPPORTED, claims.CONTRADICTED, claims.UNDECIDED)
+                  if (n := sum(f.verdict == what for f in findings))]
+        filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
+        return tables.md_row([f'[{label}](tables/{label}.md)', experiment.title, filled, ', '.join(counts)])
+
+    def write(self) -> list:
+        """All pages and their index; returns the pages' labels."""
+        labels = [label for name in self.files for label in self.labels(name)]
+        lines = {label: line for label in labels if (line := self.page(label))}
+        unknown = self._not_given()
+        for path in (self.out / 'tables').glob('*'):
+            if path.suffix in ('.md', '.tex') and path.stem not in (*lines, *unknown):
+                path.unlink()                                   # of rows that are gone
+        of_the_paper = [line for label, line in lines.items() if self._experiment(label).of_the_paper]
+        own = [*unknown.values(), *(line for line in lines.values() if line not in of_the_paper)]
+        index = [] if own and not of_the_paper else [
+            '# Tables and figures of the paper, from our own runs', '',
+            'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in `experiments/`, and',
+            '`scripts/table_*.sh`, `scripts/figure_*.sh` run it all.', '',
+            '| | what | cells with rows | claims of the paper |', '|---|---|---|---|', *of_the_paper]
+        if own:
+            heading = ['', '## Other experiments'] if index else ['# Tables and figures, from our own runs']
+            index += [*heading, '', 'Made by `scripts/report.py` from `rows/` and the experiment files.', '',
+                      '| | what | cells with rows | claims |', '|---|---|---|---|', *own]
+        write(self.out / 'README.md', '\n'.join(index) + '\n')
+        update_copies(self.out.parent / 'README.md')
+        return list(lines)
+
+    def _experiment(self, label: str):
+        return self.get(label.partition('.')[0])
+
+    def _not_given(self) -> dict:
+        """label -> line of the index, of experiments with rows whose files are not given this time."""
+        index = self.out / 'README.md'
+        lines = index.read_text(encoding='utf-8').splitlines() if index.is_file() else []
+        found = map(_INDEXED.fullmatch, lines)
+        return {line[1]: line[0] for line in found if line and line[1].partition('.')[0] not in self.files
+                and (self.out / 'rows' / f'{line[1]}.csv').is_file()}
+
+
+def update_copies(path: Path) -> None:
+    """Renew each table that a Markdown file repeats of a page, between `<!-- copy of <page> -->` and `<!-- end of copy -->`.
+
+    Rows for which there is nothing of ours are left out of the copy.
+    """
+    def renewed(found):
+        page = path.parent / found[1]
+        lines = page.read_text(encoding='utf-8').splitlines() if page.is_file() else []
+        table = list(itertools.takewhile(_in_table, itertools.dropwhile(lambda line: not _in_table(line), lines)))
+        empty = {i + of for i, line in enumerate(table) if _NOTHING.fullmatch(line) for of in (0, 1)}
+        return found[1] + found[2] + '\n'.join(line for i, line in enumerate(table) if i not in empty) if table else found[0]
+
+    text = path.read_text(encoding='utf-8') if path.is_file() else ''
+    new = _COPY.sub(renewed, text)
+    if new != text:
+        write(path, new)
+
+
+def _in_table(line: str) -> bool:
+    return line.startswith('|')
+
+
+def facts(experiment, rows: list) -> list:
+    """Where it comes from: lines of Markdown."""
+    source = f'`{experiment.source}` of the paper; made by ' if experiment.of_the_paper else 'Made by '
+    script, file = f'{experiment.name}.sh', f'experiments/{experiment.path.name}'
+    if experiment.path not in experiment_files():
+        script, file = 'sweep.py', experiment.path.name
+    lines = [f'{source}`scripts/{script}`, which runs what `{file}` says.']
+    if not rows:
+        return lines
+    digests = {}
+    for row in rows:
+        digests.setdefault(row.get('weights', ''), set()).update({row['psi_digest'][:8]} if row.get('psi_digest') else ())
+    psi = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '') for name, found in sorted(digests.items()))
+    devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
+    versions, commits = (sorted({row[name][:most] for row in rows if row.get(name)})
+                         for name, most in (('torch', 20), ('git_commit', 8)))
+    return [*lines, '', f"psi: {psi}; hardware: {devices}; torch {', '.join(versions)}; commits {', '.join(commits)}; "
+                        f'seeds planned: {experiment.seeds}.']
+
+
+def _identity(row: dict) -> tuple:
+    return row['row'], row['column'], row['seed']
+
+
+def chosen(paths: list) -> dict:
+    """name -> file of the experiments that are given, else of all of experiments/.
+
+    Raises:
+        UserError: a file is no experiment, or its rows would be kept under the name of another.
+    """
+    ours, found = {path.stem: path for path in experiment_files()}, {}
+    for path in paths:
+        name = load(path).name
+        other = found.get(name, ours.get(name, path))
+        if not path.samefile(other):
+            raise UserError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
+        if '.' in name:
+            raise UserError(f'{path}: rows are kept by its name, where a dot sets off a psi: rename it')
+        found[name] = other
+    return found or ours
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument('experiments', nargs='*', type=Path, metavar='experiments/<name>.yaml',
+                        help='files, wherever they are (default: all of experiments/)')
+    parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
+    parser.add_argument('--base_path', default='./data/', help='of the runs')
+    parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
+    parser.add_argument('--weights', help='with --collect: the psi of the runs, where it is not the default one')
+    parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
+    options = parser.parse_args()
+    if options.weights and not options.collect:
+        raise UserError('--weights says which rows to take in: it needs --collect')
+    names = chosen(options.experiments)
+    report = Report(options.out, names)
+    if options.collect:
+        rows = results_rows(options.base_path, options.results)
+        for name in names:
+            report.collect(name, rows, options.weights)
+    made = {label: label.partition('.')[0] for label in report.write()}
+    for label, name in made.items():
+        if name in names:
+            print(options.out / 'tables' / f'{label}.md')
+    for path in options.experiments:
+        if path.stem not in made.values():
+            print(f'{path}: no rows: scripts/sweep.py makes them, --collect takes them in', file=sys.stderr)

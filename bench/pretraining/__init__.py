@@ -1,0 +1,1 @@
+"""Where a psi comes from: training, widening, its integer network."""

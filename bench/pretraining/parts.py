@@ -1,0 +1,289 @@
+"""What pretrain.py learns from and how it is watched: classes, augmented batches, the network, accuracy, speed, the curve.
+
+Random numbers come from a generator on the CPU and are applied wherever the images are: batches do not depend on the device.
+"""
+import ast
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from backbone import get_backbone_class, weights
+from bench.core.errors import UserError
+from bench.core.plugins import keyword_flags
+from bench.pretraining.widening import widened
+from scroll.images import colour_jitter, random_crop, random_flip, resize
+from scroll.layout import layout_for
+
+CENTROID, TEST = 150, 50        # images of a class that its centroid is the mean of, and images that test it
+
+
+class Data(NamedTuple):
+    """Images to learn from, and others to probe the features with.
+
+    Attributes:
+        images, labels: uint8 (N, 84, 84, 3) and int64 (N,), a label being a place in `classes`.
+        classes: sorted wnids.
+        probe: uint8 (C, F + T, 84, 84, 3): of each of C classes F images for its centroid, then T to test it.
+        tested: T.
+        unseen: whether those classes are no part of `classes`; else the T images are no part of `images`.
+        digest: SHA-256 of images and labels.
+    """
+    images: torch.Tensor
+    labels: torch.Tensor
+    classes: list
+    probe: torch.Tensor
+    tested: int
+    unseen: bool
+    digest: str
+
+
+def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Data:
+    """Of all images and labels (places in `wnids`): every class but `left_out` to learn from, those to probe with.
+
+    Where none is left out, the last twelfth of every class's images (at most 50) is held out in its place.
+    """
+    rows = {wnid: np.flatnonzero(labels == i) for i, wnid in enumerate(wnids)}
+    unseen = [rows[wnid] for wnid in wnids if wnid in left_out]
+    classes = [wnid for wnid in wnids if wnid not in left_out]
+    if not classes:
+        raise UserError(f'all {len(wnids)} classes of the data are left out: leave fewer out')
+    fewest = min(map(len, unseen or rows.values()))
+    if unseen:
+        count = min(fewest, CENTROID + TEST)
+        tested = max(1, count * TEST // (CENTROID + TEST))
+        probe = [ids[:count] for ids in unseen]
+    else:
+        tested = min(max(1, fewest // 12), TEST)
+        fit = min(fewest - tested, CENTROID)
+        probe = [np.concatenate([ids[:fit], ids[-tested:]]) for ids in rows.values()]
+        rows = {wnid: ids[:-tested] for wnid, ids in rows.items()}
+    x, y = (images[np.concatenate([rows[wnid] for wnid in classes])],
+            np.repeat(np.arange(len(classes)), [len(rows[wnid]) for wnid in classes]))
+    digest = hashlib.sha256(x)
+    digest.update(y)
+    return Data(torch.from_numpy(x), torch.from_numpy(y), classes, torch.from_numpy(images[np.stack(probe)]), tested,
+                bool(unseen), digest.hexdigest())
+
+
+def training_batch(images, size: int, coarse: float, jitter: float, generator) -> torch.Tensor:
+    """uint8 (B, 84, 84, 3) -> augmented float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter, flip.
+
+    A share `coarse` of the batches is shrunk to 32 px on the way.
+    """
+    full, device = images.shape[1], images.device
+    crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))       # one size a batch, a place an image
+    shift = torch.randint(0, full - crop + 1, (2, len(images), 1), generator=generator).to(device)
+    span, which = torch.arange(crop, device=device), torch.arange(len(images), device=device)[:, None, None]
+    x = images[which, (shift[0] + span)[:, :, None], (shift[1] + span)[:, None, :]]
+    x = x.permute(0, 3, 1, 2).float().div_(255)
+    if torch.rand(1, generator=generator) < coarse:
+        x = resize(x, 32).clamp_(0, 1)
+    return random_flip(colour_jitter(resize(x, size).clamp_(0, 1), jitter, generator), generator)
+
+
+def padded_batch(images, size: int, padding: int, jitter: float, generator) -> torch.Tensor:
+    """uint8 (B, 84, 84, 3) -> augmented float (B, 3, size, size) in [0, 1]: shift by up to `padding`, resize, jitter, flip.
+
+    What a shift uncovers is black. RFS: Tian et al. 2020, section 4.1; there the three jitters come in random order.
+    """
+    x = random_crop(images.permute(0, 3, 1, 2), padding, generator).float().div_(255)
+    return random_flip(colour_jitter(resize(x, size).clamp_(0, 1), jitter, generator), generator)
+
+
+def augment(images, size: int, args, generator) -> torch.Tensor:
+    """The recipe's batch."""
+    if args.recipe == 'rfs':
+        return padded_batch(images, size, args.padding, args.jitter, generator)
+    return training_batch(images, size, args.coarse, args.jitter, generator)
+
+
+def beside(make, device):
+    """On a GPU, `make` (a function that makes a tensor) in a stream of its own; elsewhere as it is.
+
+    Copying random numbers to the GPU waits for the stream's work: for the batch before, then, and not for the network.
+    """
+    if device.type != 'cuda':
+        return make
+    stream = torch.cuda.Stream(device)
+
+    def made(*args, **kwargs):
+        here = torch.cuda.current_stream(device)
+        with torch.cuda.stream(stream):
+            x = make(*args, **kwargs)
+        here.wait_stream(stream)
+        x.record_stream(here)           # its memory is not to be used again before `here` has read it
+        return x
+    return made
+
+
+def backbone_options(name: str, width, default_width: int, given: list) -> dict:
+    """Keyword arguments of a backbone, from `--width` (or the recipe's) and `--option name=value` flags."""
+    known, options = keyword_flags(get_backbone_class(name)), {}
+    if 'width' in known:
+        options['width'] = default_width if width is None else width
+    elif width is not None:
+        raise UserError(f"--width {width}: --backbone {name} has no width; its options: {', '.join(known) or 'none'}")
+    for text in given:
+        key, equals, value = text.partition('=')
+        if not equals or key not in known or key in options:
+            raise UserError(f"--option {text}: expected NAME=VALUE, once, for an option of --backbone {name}: "
+                            f"{', '.join(k for k in known if k != 'width') or 'it has none'}")
+        try:
+            options[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[key] = value
+    make_net(name, 1, options)          # finds fault before the data are read
+    return options
+
+
+def make_net(name: str, num_classes: int, options: dict) -> torch.nn.Module:
+    """A fresh network in the layout that it is trained in. UserError if it cannot be made with these options."""
+    try:
+        net = get_backbone_class(name)(num_classes=num_classes, **options)
+        return net.to(memory_format=layout_for(net))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f'--backbone {name} {options}: {error}') from error
+
+
+def grow(net, name: str, left_out, seed: int) -> None:
+    """Let `net` begin with the function of narrower weights (`bench.pretraining.widening`), its head apart.
+
+    Raises:
+        UserError: the weights do not fit, or have seen a class that is to be left out.
+    """
+    narrow = weights.load(name)
+    seen = sorted(set(left_out) & set(narrow.info.get('classes', ())))
+    if seen:
+        raise UserError(f'--grow_from {name}: it has seen {seen[0]} ({left_out[seen[0]]}), which --leave_out leaves out')
+    try:
+        tensors = widened(narrow.tensors, net, torch.Generator().manual_seed(seed))
+    except ValueError as error:
+        raise UserError(f'--grow_from {name}: {error}') from error
+    net.load_state_dict({**net.state_dict(), **tensors})
+
+
+def make_optimiser(net, args) -> torch.optim.SGD:
+    """compact: Nesterov momentum, and biases and batch norms do not decay; rfs: plain momentum, and all parameters decay."""
+    plain = args.recipe == 'rfs'
+    decay = [p for p in net.parameters() if plain or p.dim() > 1]
+    rest = [p for p in net.parameters() if not (plain or p.dim() > 1)]
+    groups = [dict(params=decay, weight_decay=args.wd), dict(params=rest, weight_decay=0)]
+    return torch.optim.SGD(groups[:1] if plain else groups, lr=args.lr, momentum=args.momentum,
+                           nesterov=not plain and args.momentum > 0)
+
+
+def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> float:
+    """Nearest-centroid accuracy (percent) on the last `tested` images of each class of `probe` (C, F + T, 84, 84, 3)."""
+    net.eval()
+    with torch.inference_mode():
+        u = torch.cat([net.features(preprocessing(x)) for x in probe.flatten(0, 1).split(256)])
+    u = torch.nn.functional.normalize(u).view(*probe.shape[:2], -1)                 # (C, F + T, d)
+    centroids = u[:, :-tested].mean(1)                                              # (C, d)
+    hits = torch.cdist(u[:, -tested:], centroids).argmin(-1) == torch.arange(len(u), device=u.device)[:, None]
+    return 100 * hits.float().mean().item()
+
+
+def compile_net(net) -> None:
+    """`--compile`, if this machine can."""
+    try:
+        torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
+    except Exception as error:          # whatever the compilers of this machine say
+        raise UserError(f'--compile does not work on this machine ({type(error).__name__}: {error}); leave it out') from error
+    net.compile()
+
+
+def training_flops(name: str, net, size: int, device) -> float:
+    """Multiplications and additions of one image's forward and backward pass; changes nothing in `net`.
+
+    Raises:
+        UserError: the network cannot take images of `size` pixels.
+    """
+    net.eval()
+    try:
+        with FlopCounterMode(display=False) as counter:
+            net(torch.zeros(2, 3, size, size, device=device)).sum().backward()
+    except RuntimeError as error:
+        raise UserError(f'--backbone {name} cannot take images of {size} pixels: {error}') from error
+    net.zero_grad()
+    return counter.get_total_flops() / 2
+
+
+def matmul_peak(device, dtype, seconds: float = 0.3) -> float:
+    """Operations a second of the fastest of the large matrix products that fit into `seconds`."""
+    side = 8192 if device.type == 'cuda' else 1024
+    a, best, end = torch.rand(side, side, device=device).to(dtype), float('inf'), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        torch.mm(a, a)
+        if device.type == 'cuda':
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - began)
+    return 2 * side ** 3 / best
+
+
+def save_checkpoint(path: Path, state: dict) -> None:
+    """Whole or not at all, and on the disk when this returns."""
+    side = Path(f'{path}.part')
+    with open(side, 'wb') as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(side, path)
+
+
+def load_checkpoint(path: Path, settings: dict) -> dict:
+    """What `save_checkpoint` wrote for the same `settings`.
+
+    Raises:
+        UserError: it was written for others, or is no such file.
+    """
+    try:
+        state = torch.load(path, map_location='cpu', weights_only=True)
+        there = state['settings']
+        differ = sorted(key for key in {*there, *settings} if there.get(key) != settings.get(key))
+    except Exception as error:          # whatever damage makes of the file
+        raise UserError(f'{path} cannot be read ({type(error).__name__}: {error}): delete it to start again') from error
+    if differ:
+        key = differ[0]
+        raise UserError(f'{path} belongs to other settings: delete it to start again, or go on with its own '
+                        f'({key} {there.get(key)}, not {settings.get(key)})')
+    return state
+
+
+def save_weights(path, net, backbone: str, options: dict, preprocessing, info: dict) -> None:
+    """The weights file, on the disk when this returns."""
+    try:
+        weights.save(path, net, backbone, options, preprocessing.input_size, preprocessing.mean, preprocessing.std, info)
+    except ValueError as error:
+        raise UserError(f'{path} is not written: {error}; give a smaller --lr') from error
+    with open(path, 'rb') as file:
+        os.fsync(file.fileno())
+
+
+def learning_curve(path: Path, curve: list, title: str) -> None:
+    """Accuracies (left axis) and loss (right axis) by epoch, into a PNG file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(6, 3.6), layout='constrained')
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    right, epochs = axes.twinx(), [point['epoch'] for point in curve]
+    for key, label in (('train', 'training batches'), ('unseen', 'classes left out, nearest centroid'),
+                       ('held_out', 'images held out, nearest centroid')):
+        if key in curve[0]:
+            axes.plot(epochs, [point[key] for point in curve], marker='o', markersize=4, label=label)
+    right.plot(epochs, [point['loss'] for point in curve], color='grey', linestyle='--', label='loss')
+    axes.set(xlabel='epoch', ylabel='accuracy (%)', title=title, ylim=(0, 100))
+    right.set(ylabel='loss', ylim=(0, None))
+    axes.grid(alpha=0.3)
+    lines = axes.lines[:] + right.lines[:]
+    axes.legend(lines, [line.get_label() for line in lines])
+    side = Path(f'{path}.part')
+    figure.savefig(side, dpi=120, format='png')
+    os.replace(side, path)

@@ -1,0 +1,1 @@
+"""Results rows, metrics, pictures, trackers."""

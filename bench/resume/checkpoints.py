@@ -1,0 +1,258 @@
+"""Never a lost run: checkpoints as it goes, and the same command continues where an interrupted run stood, bit for bit.
+
+A run with a results file keeps its newest checkpoint, and the one before, in `<base_path>/unfinished/`, under a name that
+follows from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. They are removed
+when its row is written, and the files that it was asked for. A file is written beside the old one, brought to the disk, and
+renamed: whenever the power goes, one of the two is whole. A run that learns what is killed in the
+middle (an adaptation, a fit) does so again.
+"""
+import hashlib
+import json
+import os
+import pickle
+import shlex
+import signal
+import sys
+import threading
+import time
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import filelock
+import numpy as np
+import torch
+
+from bench.core.commands import on_stop
+from bench.core.errors import Interrupted, UserError
+from bench.core.plugins import ROOT
+from bench.core.progress import span
+from bench.resume.model_state import checksum
+from bench.resume.run_state import Incomplete, Position, RunState
+from utils import to_parsable_obj
+
+COST = 0.01                             # share of a run's time that its checkpoints may take
+TASK_END = 60.0                         # seconds since the last checkpoint after which the end of a task is worth one
+_SAME_RESULT = {'resume', 'checkpoint_every', 'save_after_interrupt', 'non_verbose', 'num_workers', 'raw_accuracies',
+                'savecheck', 'checkpoint_path', 'ckpt_name', 'save_state', 'save_statistics',
+                'num_threads'}          # the last may change the last bits of training: it is said, and no reason to lose a run
+
+
+class Checkpoints:
+    """Of one run; a context, within which SIGINT and SIGTERM, unless they are ignored, ask for a checkpoint and an end.
+
+    Args:
+        state: of the run. arguments: name -> value, as the run began.
+    """
+
+    def __init__(self, state: RunState, args, arguments: dict):
+        self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
+        self.active = self.every > 0 and not args.disable_log
+        self.path = Path(args.base_path) / 'unfinished' / f'{args.model}-{args.dataset}-{_digest(arguments)}.pt'
+        self.before, self.lock = self.path.with_suffix('.before'), filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
+        self.about = _about(state) if self.active else None
+        self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
+
+    def __enter__(self):
+        if self.active and self.args.save_after_interrupt and threading.current_thread() is threading.main_thread():
+            self._handlers = on_stop(self._on_signal)
+            self._process = os.getpid()
+        return self
+
+    def __exit__(self, *error):
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self.lock.release(force=True)
+
+    def _on_signal(self, number: int, frame) -> None:
+        if os.getpid() != self._process:                            # a loader's worker: its run will end it
+            return
+        if self.stop is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.stop = self.stop or number
+        print('stopping after this step; Ctrl-C stops at once', file=sys.stderr, flush=True)
+
+    def restore(self):
+        """Continue the interrupted run with these arguments, and say so in a line: its `Position`; None if there is none."""
+        found = [path for path in (self.path, self.before) if self.active and path.exists()]
+        if found and not self._locked():
+            return None
+        if found and self.args.resume == 'never':
+            self._remove()
+            return None
+        for path in found:
+            try:
+                content = read(path)
+            except UserError as error:
+                print(f'{error}; the one before it is used' if path == found[0] != found[-1] else f'{error}; the run begins anew')
+                continue
+            if not _complete(content):
+                raise UserError(f'{path}: not a checkpoint of a run; --resume never begins anew')
+            self._check(content['about'])
+            try:
+                position = self.state.restore(content['state'])
+            except UserError as error:
+                raise UserError(f'{path}: {error}; --resume never begins anew') from error
+            ago, threads = time.time() - content['time'], content['about']['threads']
+            when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
+            where = str(position)
+            if threads != self.about['threads']:
+                where += f", with {self.about['threads']} CPU threads in place of {threads}"
+            print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)',
+                  flush=True)
+            return position
+        return None
+
+    def _check(self, about: dict) -> None:
+        """UserError if something other than the arguments has changed since."""
+        changed = [name for name, digest in about['code'].items() if self.about['code'].get(name, digest) != digest]
+        changed += [name for name in ('torch', 'numpy', 'device', 'weights', 'schedule') if about[name] != self.about[name]]
+        if changed and self.args.resume != 'always':
+            what = ', '.join(changed[:3]) + (f' and {len(changed) - 3} more' if changed[3:] else '')
+            raise UserError(f'a run with these arguments was interrupted ({self.path}), and since then this has changed: {what}; '
+                            '--resume always continues it all the same, --resume never begins anew')
+
+    def due(self, task_end: bool = False) -> bool:
+        """Whether it is time for a checkpoint, or for an end."""
+        since = time.monotonic() - self.last
+        wait = min(self.every, TASK_END) if task_end else self.every
+        return self.stop is not None or (self.active and since >= max(wait, self.cost / COST))
+
+    def save(self, position: Position) -> None:
+        """Write a checkpoint. Interrupted if a signal has asked for an end."""
+        saved = self.active and self._locked() and self._write(position)
+        if self.stop is not None:
+            told = f'to continue: {command_line()}' if saved else 'without a checkpoint'
+            raise Interrupted(f'stopped {position}; {told}', 128 + self.stop)
+
+    def _write(self, position: Position) -> bool:
+        began = time.monotonic()
+        self.state.parts['record'].tell_total()
+        try:
+            content = dict(about=self.about, time=time.time(), state=self.state.gather(position))
+            write(self.path, content, self.before)
+        except Incomplete as error:
+            self._give_up(f'{self.args.model} keeps what no checkpoint can hold ({error})')
+        except (OSError, RuntimeError, pickle.PicklingError) as error:
+            self._give_up(f'{self.path} cannot be written ({" ".join(str(error).split())})')
+        self.last, self.cost = time.monotonic(), time.monotonic() - began
+        return self.active
+
+    def _give_up(self, why: str) -> None:
+        self.active = False
+        kept = 'its last checkpoint' if self.path.exists() else 'the beginning'
+        print(f'warning: no more checkpoints: {why}; if this run is interrupted, it starts again from {kept}', file=sys.stderr)
+
+    def _locked(self) -> bool:
+        """Whether these checkpoints are this run's: of several at work with the same arguments, one has any."""
+        for again in (True, True, False):
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.lock.acquire()
+            except filelock.Timeout:
+                self._give_up('another run with these arguments is at work')
+            except OSError as error:
+                if again and isinstance(error, FileNotFoundError):  # another run has just ended, and taken the folder with it
+                    continue
+                self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
+            break
+        return self.active
+
+    def goes_on(self) -> str:
+        """How what is left of a run that has its row can be done."""
+        return f'go on from its last checkpoint: {command_line()}' if self.path.exists() else \
+            'make the run again: it has no checkpoint'
+
+    def finished(self) -> None:
+        """The row is written: the next run with these arguments is a new one."""
+        if self.lock.is_locked:
+            self._remove()
+            Path(self.lock.lock_file).unlink(missing_ok=True)
+            self.lock.release(force=True)
+            with suppress(OSError):                                 # others' checkpoints
+                self.path.parent.rmdir()
+
+    def _remove(self) -> None:
+        for path in (self.before, self.path, self.path.with_suffix('.part')):
+            path.unlink(missing_ok=True)
+
+
+def write(path: Path, content: dict, before: Path = None) -> None:
+    """Write plain data so that at any moment a whole file is on the disk; what was there is kept as `before`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    side = path.with_suffix('.part')
+    try:
+        with open(side, 'wb') as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if before is not None and path.exists():
+            os.replace(path, before)
+        os.replace(side, path)
+    finally:
+        side.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read(path: Path) -> dict:
+    """What `write` wrote. UserError if anything in it is not as it was written."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            large = sum(entry.file_size for entry in file.infolist()) > path.stat().st_size       # nothing in it is compressed
+            damaged = large or file.testzip() is not None
+        if damaged:
+            raise UserError(f'{path} is damaged')
+        return torch.load(path, map_location='cpu', weights_only=True)
+    except UserError:
+        raise
+    except Exception as error:          # damaged archives raise almost anything
+        raise UserError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
+
+
+def _complete(content) -> bool:
+    """Whether this is what `Checkpoints` writes: its parts, each of its kind."""
+    kinds = dict(about=dict, time=float, state=dict)
+    about = content.get('about') if isinstance(content, dict) else None
+    return (isinstance(about, dict) and all(isinstance(content.get(name), kind) for name, kind in kinds.items())
+            and isinstance(about.get('code'), dict)
+            and {'torch', 'numpy', 'device', 'threads', 'weights', 'schedule'} <= set(about))
+
+
+def command_line() -> str:
+    """The command that this process is, without `--resume`, which only says how it begins."""
+    words, out = iter(sys.argv), []
+    for word in words:
+        if word == '--resume':
+            next(words, None)
+        elif not word.startswith('--resume='):
+            out.append(word)
+    return shlex.join([sys.orig_argv[0], *out])
+
+
+def _digest(arguments: dict) -> str:
+    """12 hex digits of all that a run's results follow from."""
+    plain = to_parsable_obj({name: value for name, value in arguments.items() if name not in _SAME_RESULT})
+    plain['device'] = str(plain.get('device')).split(':')[0]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _about(state: RunState) -> dict:
+    """What a run's bits follow from beside its arguments."""
+    net, schedule = state.model.net, getattr(state.dataset, 'schedule', None)
+    tensors = [] if net is None else net.state_dict().values()
+    return dict(code=_code(), torch=str(torch.__version__), numpy=np.__version__, device=state.model.device.type,
+                threads=torch.get_num_threads(),
+                weights=[checksum(t) for t in tensors if isinstance(t, torch.Tensor)],
+                schedule=schedule.digest() if hasattr(schedule, 'digest') else None)
+
+
+def _code() -> dict:
+    """file -> digest, of the modules of this project that are in use."""
+    files = (getattr(module, '__file__', None) or '' for module in list(sys.modules.values()))
+    names = {os.path.relpath(file, ROOT) for file in files if file.startswith(str(ROOT)) and file.endswith('.py')}
+    ours = sorted(name for name in names if name.split(os.sep)[0] not in ('.venv', 'tests'))
+    return {name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest()[:16] for name in ours}

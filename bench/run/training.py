@@ -1,0 +1,230 @@
+"""The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
+import copy
+import sys
+from contextlib import contextmanager
+
+from bench.core.environment import results_folder
+from bench.core.errors import UserError
+from bench.core.loss_watch import LossWatch
+from bench.core.progress import Progress
+from bench.results import rows as results
+from bench.results.report import Record, Stopwatch, finish, print_accuracies, settings
+from bench.results.tracking import Tracker
+from bench.resume import saved_models
+from bench.resume.checkpoints import Checkpoints
+from bench.resume.run_state import Position, RunState
+from bench.run.anytime import Anytime
+from bench.run.fitting import make_fitting
+from scroll.errors import InputError
+from utils.batch_norm import batch_norms, training_mode
+from utils.evaluate import evaluate, serve
+from utils.schedulers import get_scheduler
+
+
+def train(model, dataset, args) -> dict:
+    """Run the whole stream, or with `--start_from` and `--stop_after` a part of it.
+
+    Returns:
+        The results row, which is also written unless `--disable_log 1`.
+
+    Raises:
+        UserError: something cannot be; if that is a file of the model, only when the row is written.
+    """
+    saved_models.check_writable(args, model)
+    arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
+    folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
+    if not args.disable_log:
+        for folder in folders.values():
+            results.check_writable(folder)
+    tasks, first = _part_of_the_stream(dataset, args)
+    record, anytime = Record(first), Anytime(model, dataset, args.eval_every)
+    later = _later_loaders(model, dataset) if args.eval_future else []
+    state = RunState(model, dataset, args, record=record, anytime=anytime)
+    with Checkpoints(state, args, arguments) as checkpoints:
+        restored = checkpoints.restore()
+        start = restored or saved_models.load(state, args)
+        record.began -= record.seconds['total']                 # of the run that is continued
+        tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
+        if args.enable_other_metrics and start == Position():
+            loaders = [(t, dataset.test_loader(t)) for t in range(tasks)]
+            record.untrained = tuple(accuracies[1:] for accuracies in evaluate(model, dataset, loaders=loaders))
+        if args.inference_only and start.task and not restored: # a run that is evaluated where it stood
+            tasks, first = start.task, record.first
+            del record.class_il[-1:], record.task_il[-1:]
+            _evaluate_task(model, dataset, record, tracker)
+        ended = restored and restored.task == tasks             # all but its row, or a file
+        file = saved_models.make(state, args, arguments, tasks - 1, last=True) if ended else None
+        for task in range(start.task, tasks):
+            if task > start.task or not start.begun:
+                _begin_task(state, model, dataset, args, record)
+            if task >= first and not args.inference_only:
+                _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints)
+            with Stopwatch(record.seconds, 'stream'), Progress(f'End of task {task + 1}', quiet=args.non_verbose):
+                model.meta_end_task(dataset)
+            if task >= first:
+                _evaluate_task(model, dataset, record, tracker)
+                if later[task + 1:]:
+                    _evaluate_later(model, dataset, later, record)
+            file = saved_models.make(state, args, arguments, task, last=task == tasks - 1)
+            if file and task < tasks - 1:                       # the last one comes after the row
+                record.unkept += _unwritten(saved_models.keep, *file)
+            if task == tasks - 1 or checkpoints.due(task_end=True):
+                checkpoints.save(Position(task + 1))
+        if args.validation and hasattr(dataset, 'without_validation'):
+            _evaluate_for_real(model, dataset, record)
+        record.tell_total()
+        record.anytime = anytime
+        row = finish(model, dataset, args, arguments, record, folders)
+        tracker.finish(row)
+        unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
+        if not unwritten:
+            checkpoints.finished()
+    if record.unkept or unwritten:
+        advice = f'; make room or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
+        raise UserError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
+                        + '; '.join([*record.unkept, *unwritten]) + advice)
+    return row
+
+
+def _unwritten(write, *given) -> list:
+    """Call what writes files that are no reason to lose a run; the line on what could not be written, if any."""
+    try:
+        write(*given)
+    except (UserError, InputError) as error:
+        print(f'warning: {error}', file=sys.stderr, flush=True)
+        return [str(error)]
+    return []
+
+
+def _begin_task(state, model, dataset, args, record) -> None:
+    """The next task's data, and what the method does before it learns them."""
+    training_mode(model.net, args.bn)
+    state.next_task()
+    record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=args.non_verbose):
+        model.meta_begin_task(dataset)
+    if args.enable_other_metrics and dataset.c_task > 0:
+        for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
+            row += accuracies
+
+
+def _part_of_the_stream(dataset, args) -> tuple:
+    """(number of tasks that are begun, first of them that is trained)."""
+    first, last = args.start_from or 0, args.stop_after or dataset.N_TASKS
+    for flag, value, most in (('start_from', first, dataset.N_TASKS - 1), ('stop_after', last, dataset.N_TASKS)):
+        if value > most:
+            raise UserError(f'--{flag} {value}: this stream has {dataset.N_TASKS} tasks; use at most {most}')
+    return last, first
+
+
+def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints) -> None:
+    loader, task = state.loader, dataset.c_task
+    serve(loader, model)
+    scheduler, fitting = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset)
+    few = model.get_debug_iters() if args.debug_mode else None
+    epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
+    total = few or (len(loader) if hasattr(loader, '__len__') else None)
+    while fitting.wants_epoch(epoch):
+        progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
+        with Stopwatch(record.seconds, 'stream') as watch:
+            if not batches:                             # else this pass was interrupted
+                training_mode(model.net, args.bn)
+                model.meta_begin_epoch(epoch, dataset)
+            losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
+            for batch in progress.over(state.batches(few)):
+                if not model.RAW_STREAM:
+                    batch = [x.to(model.device) for x in batch]
+                inputs, labels, not_aug_inputs, *extras = batch
+                names = getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ())
+                labels = labels.long()
+                with _enough_for_batch_norms(model.net, _count(model, labels)):
+                    loss = model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras)))
+                record.images, batches = record.images + len(labels), batches + 1
+                if losses.add(loss):
+                    told = dict(loss=losses.mean, lr=model.opt.param_groups[0]['lr']) if model.opt else dict(loss=losses.mean)
+                    progress.tell(**told)
+                    tracker.log(told, record.images)
+                if scheduler and args.scheduler_mode == 'iter':
+                    scheduler.step()
+                if anytime.add(labels):
+                    tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
+                if fitting.end_batch():
+                    break
+                if checkpoints.due():
+                    losses.check()
+                    watch.lap()
+                    checkpoints.save(Position(task, epoch, batches, begun=True))
+            if scheduler and args.scheduler_mode == 'epoch':
+                scheduler.step()
+            losses.check()
+            model.meta_end_epoch(epoch, dataset)
+            fitting.end_epoch(epoch, batches)
+        epoch, batches = epoch + 1, 0
+        if args.eval_epochs and epoch % args.eval_epochs == 0 and fitting.wants_epoch(epoch):
+            accuracies = dataset.evaluate(model, dataset)
+            print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
+            tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
+        if checkpoints.due():
+            checkpoints.save(Position(task, epoch, begun=True))
+    fitting.finish()
+
+
+def _count(model, labels) -> int:
+    """Samples of a batch that the method will learn from."""
+    return int((labels != -1).sum()) if model.drops_unlabelled else len(labels)
+
+
+@contextmanager
+def _enough_for_batch_norms(net, count: int):
+    """One sample has no batch statistics: it is learned with those the network has."""
+    spared = [module for module in batch_norms(net) if module.training] if count == 1 and net is not None else []
+    for module in spared:
+        module.eval()
+    try:
+        yield
+    except ValueError as error:
+        if 'more than 1 value per channel' not in str(error):
+            raise
+        raise UserError('batch norms cannot train on one sample at a time: give --minibatch_size above 1, a larger --input_size, '
+                        'or --bn frozen') from error
+    finally:
+        for module in spared:
+            module.train()
+
+
+def _evaluate_task(model, dataset, record, tracker) -> None:
+    with Stopwatch(record.seconds, 'evaluation'):
+        accuracies = dataset.evaluate(model, dataset)
+        record.class_il.append(accuracies[0])
+        record.task_il.append(accuracies[1])
+        print_accuracies(*accuracies, dataset)
+        tracker.log_accuracies(*accuracies, dataset)
+        model.meta_end_eval(dataset, accuracies)
+
+
+def _later_loaders(model, dataset) -> list:
+    """Test loaders of all tasks, with images as a method wants them that says something of tasks to come (`--eval_future`)."""
+    other = copy.copy(dataset)
+    other.test_loaders = []
+    model.change_transform(other)
+    for _ in range(dataset.N_TASKS):
+        other.get_data_loaders()
+    return other.test_loaders
+
+
+def _evaluate_later(model, dataset, loaders, record) -> None:
+    """On the tasks to come, among all classes."""
+    coming = list(enumerate(loaders))[dataset.c_task + 1:]
+    with Stopwatch(record.seconds, 'evaluation'):
+        accuracies = evaluate(model, dataset, loaders=coming, forward=model.future_forward, seen=range(dataset.N_CLASSES))
+    record.later.append(accuracies)
+    print_accuracies(*accuracies, dataset, what='Future Accuracy')
+
+
+def _evaluate_for_real(model, dataset, record) -> None:
+    """After a run on held-out samples (`--validation`): the real test set."""
+    with Stopwatch(record.seconds, 'evaluation'):
+        real = dataset.without_validation()
+        record.test = evaluate(model, real)
+        record.real_sizes = [len(loader.dataset) for loader in real.test_loaders]
+    print_accuracies(*record.test, dataset, when='final')

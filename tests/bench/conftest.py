@@ -1,0 +1,21 @@
+"""What tests of the scripts share."""
+import sys
+
+import pytest
+
+from bench.core.commands import run_command
+from tests.models.conftest import few_digits  # noqa: F401
+
+
+@pytest.fixture
+def on_digits(monkeypatch, capsys, tiny_weights, tmp_path):
+    """on_digits(script, *words): (exit code, stdout, stderr) of a script on the digits, with a tiny psi."""
+    def run(script, *words):
+        flags = '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path
+        monkeypatch.setattr(sys, 'argv', [f"{script.__name__.rpartition('.')[2]}.py", *map(str, (*flags, *words))])
+        try:
+            code = run_command(script.main)
+        except SystemExit as stop:                  # argparse's own
+            code = stop.code
+        return code, *capsys.readouterr()
+    return run

@@ -1,0 +1,83 @@
+"""Anytime accuracy: when it is taken, on which test samples, and that taking it changes nothing."""
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from bench.run.building import initialize
+from bench.run.training import train
+from scroll.statistics import GRID
+from tests.conftest import files_below, refused
+
+SCROLL = {'model_config': 'base', 'iterations': 2, 'minibatch_size': 20, 'buffer_size': 40}
+
+
+def trained(parse, model, *flags, **more):
+    """(model, data set, results row) of a whole run on the digits."""
+    fixed = SCROLL if model == 'scroll' else dict(lr=0.01) | (dict(buffer_size=20) if model == 'er' else {})
+    model, dataset, args = initialize(parse(model, *flags, **fixed, **more))
+    return model, dataset, train(model, dataset, args)
+
+
+def test_it_is_taken_at_the_end_of_the_batch_that_reaches_each_multiple(parse):
+    _, dataset, row = trained(parse, 'er', '--schedule', 'gaussian,batch=32', '--eval_every', '300')
+    total = len(dataset.schedule.order)
+    ends = np.append(np.arange(32, total, 32), total)
+    expected = [int(ends[ends >= n][0]) for n in range(300, total + 1, 300)]
+    curve = json.loads(row['anytime_curve'])
+    assert [n for n, _ in curve] == expected and len(expected) == total // 300
+    assert row['anytime_accuracy'] == pytest.approx(np.mean([a for _, a in curve]), abs=1e-3)
+
+
+@pytest.mark.parametrize('schedule', ['gaussian', 'blurry', 'split:5', 'iid'])
+def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
+    """With `split` and `iid` a point may lie inside a segment, of which the buffer has seen nothing yet."""
+    model, dataset, row = trained(parse, 'scroll', '--schedule', schedule, '--eval_every', '448', '--buffer_size', '0')
+    curve, checked = json.loads(row['anytime_curve']), 0
+    images, labels = dataset.images.train, dataset.images.train_labels
+    for n, accuracy in curve:
+        order = dataset.schedule.order[:n]
+        if n not in dataset.schedule.cuts:
+            continue            # the loader shuffles inside a segment: which of its samples came first is not the schedule's say
+        x, y, classes = model.embedder(images[order])[0] / GRID, labels[order], np.unique(labels[order])
+        x = np.concatenate([x, np.ones((n, 1))], axis=1)
+        reference = Ridge(alpha=0.1, fit_intercept=False).fit(x, 2.0 * (y[:, None] == classes) - 1)
+        test = np.isin(dataset.images.test_labels, classes)
+        z = np.concatenate([model.embedder(dataset.images.test[test])[0] / GRID, np.ones((test.sum(), 1))], axis=1)
+        hits = classes[reference.predict(z).argmax(1)] == dataset.images.test_labels[test]
+        assert accuracy == pytest.approx(100 * hits.mean(), abs=1e-3)
+        checked += 1
+    assert curve and (checked == len(curve) or schedule in ('split:5', 'iid'))
+
+
+def test_inside_a_segment_f_t_knows_the_samples_that_have_come(parse):
+    """One segment for all: before its end the learner has learned nothing, and anytime accuracy is far above chance."""
+    _, _, row = trained(parse, 'scroll', '--schedule', 'iid', '--eval_every', '320', '--buffer_size', '0')
+    curve = json.loads(row['anytime_curve'])
+    assert len(curve) == 4 and min(a for _, a in curve) > 50
+
+
+@pytest.mark.parametrize('model, flags', [('scroll', ['--schedule', 'blurry']), ('scroll', ['--n_splits', '2']),
+                                          ('er', ['--schedule', 'gaussian']), ('er', ['--n_splits', '2', '--n_epochs', '1'])])
+def test_looking_changes_nothing(parse, model, flags):
+    rows = [trained(parse, model, *flags, *more)[2] for more in ([], ['--eval_every', '200'])]
+    same = ('final_accuracy', 'accuracy_per_task', 'statistics_digest', 'buffer_digest', 'adapted_digest')
+    assert [rows[0].get(name) for name in same] == [rows[1].get(name) for name in same]
+    assert 'anytime_curve' not in rows[0] and 'anytime_curve' in rows[1]
+
+
+def test_only_classes_that_have_come_are_tested_and_chosen(parse):
+    """After 100 samples of the first of ten tasks there is one class: any method is right about it."""
+    _, _, row = trained(parse, 'sgd', '--n_splits', '10', '--n_epochs', '1', '--eval_every', '100')
+    assert json.loads(row['anytime_curve'])[0] == [128, 100.0]
+
+
+def test_the_curve_is_drawn(parse, tmp_path):
+    trained(parse, 'sgd', '--schedule', 'gaussian', '--eval_every', '500', '--disable_log', '0', base_path=tmp_path)
+    assert [p.name[-12:] for p in files_below(tmp_path) if p.name.endswith('-anytime.png')] == ['-anytime.png']
+
+
+def test_a_stream_that_passes_twice_has_no_sample_count(parse):
+    with refused('--eval_every', '--n_epochs 1'):
+        parse('er', '--eval_every', '100', lr=0.1, buffer_size=20, n_epochs=2)

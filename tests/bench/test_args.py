@@ -1,0 +1,416 @@
+"""How a run's arguments are put together, and what is refused."""
+import argparse
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bench.core.configs
+import datasets
+import models
+import utils.args
+from bench.cli.parsing import apply_defaults, parse_args, relax_required
+from bench.core.arguments import ArgumentParser, add_rehearsal_args, real, whole
+from datasets.seq_digits import SequentialDigits
+from models.sgd import Sgd
+from tests.conftest import quick, refused
+from utils import binary_to_boolean_type, none_or_float
+
+
+class ProbeData(SequentialDigits):
+    """Digits that ask for 3 epochs and have a flag of their own, through the signature."""
+    NAME = 'probe-data'
+
+    def __init__(self, args, shade: float = 0.5, inverted: bool = False, origin: str = None):
+        super().__init__(args)
+
+    @staticmethod
+    def get_epochs():
+        return 3
+
+
+class ProbeModel(Sgd):
+    """SGD with a buffer and defaults that a test sets."""
+    NAME = 'probe-model'
+    wanted = {}
+
+    @staticmethod
+    def get_parser(parser):
+        add_rehearsal_args(parser)
+        parser.set_defaults(**ProbeModel.wanted)
+        parser.add_argument('--strength', type=real(0), default=0.1, help='how strongly')
+        return parser
+
+
+@pytest.fixture
+def probe(monkeypatch, tmp_path):
+    """probe(*flags, config=, data_config=, defaults=): arguments under these config files and model defaults."""
+    monkeypatch.setitem(models.PLUGINS.registered, 'probe-model', ProbeModel)
+    monkeypatch.setitem(datasets.PLUGINS.registered, 'probe-data', ProbeData)
+    monkeypatch.setattr(bench.core.configs, 'ROOT', tmp_path)
+
+    def arguments(*flags, config=None, data_config=None, data_name='default', defaults=None, buffer='--buffer_size=7',
+                  dataset='probe-data', lr='--lr=0.5'):
+        for path, text in (('models/config/probe_model.yaml', config),
+                           (f'datasets/configs/probe-data/{data_name}.yaml', data_config)):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).unlink(missing_ok=True)
+            if text is not None:
+                (tmp_path / path).write_text(text)
+        monkeypatch.setattr(ProbeModel, 'wanted', defaults or {})
+        fixed = ['--model', 'probe-model', '--dataset', dataset, '--weights', 'none', buffer, lr]
+        return parse_args([word for word in [*fixed, *flags] if word])
+    return arguments
+
+
+@pytest.mark.parametrize('layers', list(itertools.product((0, 1), repeat=4)), ids=lambda layers: ''.join(map(str, layers)))
+def test_the_strongest_source_of_a_value_wins(probe, layers):
+    """Data set's own 3 < its config 4 < the model's set_defaults 5 < model config 6 < command line 7."""
+    data, model, config, line = layers
+    args = probe(*['--n_epochs=7'] * line, config='default: {n_epochs: 6}' if config else None,
+                 data_config='n_epochs: 4' if data else None, defaults=dict(n_epochs=5) if model else None)
+    assert args.n_epochs == max(value for value, on in zip((3, 4, 5, 6, 7), (1, *layers)) if on)
+
+
+def test_below_all_sources_stand_the_defaults_of_the_flags(probe):
+    args = probe()
+    assert (args.optimizer, args.optim_wd, args.seed, args.lr_milestones, args.strength) == ('sgd', 0.0, 0, [], 0.1)
+    assert args.backbone == 'resnet18-md' and args.width == 64                             # the backbone's own signature
+
+
+def test_flags_of_a_signature_are_typed(probe):
+    args = probe('--shade', '0.25', '--inverted', 'yes')
+    assert (args.shade, args.inverted, args.origin) == (0.25, True, None)
+    with refused('--inverted', 'maybe'):
+        probe('--inverted', 'maybe')
+
+
+def test_options_stored_in_the_weights_are_defaults_of_the_backbone_flags(parse):
+    assert (parse('sgd', '--lr', '1').width, parse('sgd', '--lr', '1').backbone) == (4, 'resnet18-md')
+    assert parse('sgd', '--lr', '1', '--weights', 'none').width == 64
+    with refused('--backbone resnet34', 'resnet18-md'):
+        parse('sgd', '--lr', '1', '--backbone', 'resnet34')
+
+
+def test_defaults_of_the_model_reach_flags_it_defines_before_and_after(probe):
+    args = probe(defaults=dict(strength=0.3, minibatch_size=5))                          # --strength comes after, the other before
+    assert (args.strength, args.minibatch_size) == (0.3, 5)
+
+
+def test_the_minibatch_is_as_large_as_the_batch_unless_said_otherwise(probe):
+    assert probe('--batch_size', '16').minibatch_size == 16
+    assert probe('--batch_size', '16', '--minibatch_size', '4').minibatch_size == 4
+
+
+def test_what_a_config_gives_is_no_longer_required(probe):
+    with refused('--lr', 'required'):
+        probe(lr='')
+    with refused('--buffer_size', 'required'):
+        probe(buffer='')
+    assert probe(lr='', config='default: {lr: 0.25}').lr == 0.25
+    assert probe(lr='', defaults=dict(lr=0)).lr == 0                                     # zero is a value
+    assert probe(buffer='', data_config='buffer_size: 0').buffer_size == 0
+
+
+RULES = '''
+default: {strength: 1}
+best:
+  - {when: {dataset: probe-data}, set: {strength: 2, optim_wd: 0.5}}
+  - {when: {buffer_size: {max: 100}}, set: {strength: 3}}
+  - {when: {buffer_size: {min: 500, max: 999}}, set: {strength: 4}}
+  - {when: {dataset: probe-data, buffer_size: {min: 2000}}, set: {strength: 5}}
+  - {when: {dataset: other}, set: {strength: 6}}
+'''
+
+
+@pytest.mark.parametrize('buffer, strength', [(100, 3), (101, 2), (499, 2), (500, 4), (999, 4), (1000, 2), (2000, 5)])
+def test_of_the_rules_of_best_the_last_that_holds_wins(probe, buffer, strength):
+    args = probe('--model_config=best', buffer=f'--buffer_size={buffer}', config=RULES)
+    assert (args.strength, args.optim_wd) == (strength, 0.5)
+
+
+def test_rules_count_only_for_best_and_base_takes_nothing(probe):
+    assert probe(config=RULES).strength == 1
+    assert probe('--model_config=base', config=RULES).strength == 0.1
+    assert probe(config=RULES, defaults=dict(model_config='best')).strength == 3
+
+
+def test_a_rule_knows_a_data_set_however_it_is_spelled(probe):
+    args = probe('--model_config=best', config=RULES, buffer='--buffer_size=200', dataset='Probe_Data')
+    assert (args.dataset, args.strength) == ('probe-data', 2)
+
+
+@pytest.mark.parametrize('text, words', [
+    ('strenth: 1', ['strenth', 'did you mean strength']),
+    ('lr: fast', ['lr', 'fast']),
+    ('lr: .nan', ['lr', 'nan']),
+    ('lr: {a: 1}', ['lr']),
+    ('lr: [0.1, 0.2]', ['lr', '[0.1, 0.2]']),
+    ('optimizer: sgdd', ['optimizer', 'sgdd', 'adamw']),
+    ('batch_size: 0', ['batch_size', 'at least 1']),
+    ('batch_size: 2.5', ['batch_size', '2.5']),
+    ('optim_nesterov: 3', ['optim_nesterov', '3']),
+    ('lr_milestones: [5, x]', ['lr_milestones', 'x']),
+    ('lr_milestones: 35', ['lr_milestones', '35']),
+    ('lr: "open', ['YAML']),
+    ('[1, 2]', ['mapping']),
+    ('just words', ['mapping']),
+], ids=str)
+@pytest.mark.parametrize('where', ['model', 'data set'])
+def test_nonsense_in_a_config_file_is_refused(probe, where, text, words):
+    with refused(*words):
+        probe(**{'config': f'default: {{{text}}}' if text.count(': ') and '"' not in text else text} if where == 'model' else
+              {'data_config': text})
+
+
+def test_the_config_file_in_which_a_flag_is_wrong_is_named(probe):
+    with refused('models/config/probe_model.yaml', 'fast'):
+        probe(config='default: {lr: fast}')
+    with refused('datasets/configs/probe-data/odd.yaml', 'strenth'):
+        probe('--dataset_config=odd', data_name='odd', data_config='strenth: 1')
+
+
+@pytest.mark.parametrize('text', ['default: 3', 'default: [1]'])
+def test_defaults_of_another_shape_are_refused(probe, text):
+    with refused('models/config/probe_model.yaml', 'default'):
+        probe(config=text)
+
+
+@pytest.mark.parametrize('rules', ['best: 3', 'best: [1]', 'best: [{set: {strength: 1}}]', 'best: [{when: {}, set: 3}]',
+                                   'best: [{when: {dataset: {min: 1}}, set: {}}]', 'best: [{when: {lr: {min: low}}, set: {}}]'])
+def test_rules_of_another_shape_are_refused(probe, rules):
+    with refused('models/config/probe_model.yaml', 'when'):
+        probe('--model_config=best', config=rules)
+
+
+@pytest.mark.parametrize('text', ['lr_scheduler: None', 'lr_scheduler: null', 'lr_scheduler: ~', 'lr_scheduler:'])
+def test_none_in_a_config_is_none_and_not_a_word(probe, text):
+    assert probe(data_config=text).lr_scheduler is None
+    assert probe(data_config='lr_scheduler: cosine').lr_scheduler == 'cosine'
+
+
+def test_booleans_and_lists_in_a_config(probe):
+    args = probe(data_config='optim_nesterov: true\ndrop_last: no\nlr_milestones: [35, 45]')
+    assert (args.optim_nesterov, args.drop_last, args.lr_milestones) == (True, False, [35, 45])
+
+
+def test_help_shows_what_configs_leave_as_defaults(probe, capsys):
+    with pytest.raises(SystemExit):
+        probe('--help', config='default: {strength: 0.125}', lr='')
+    assert '0.125' in capsys.readouterr().out
+
+
+def test_an_empty_config_file_changes_nothing(probe):
+    assert vars(probe(config='', data_config='')) == vars(probe())
+
+
+def test_an_unknown_data_set_config_lists_those_there_are(probe):
+    with refused('--dataset_config nope', 'it has: default'):
+        probe('--dataset_config=nope', data_config='n_epochs: 4')
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--seed', '1', '--seed', '2'], ['--seed', '2 times']),
+    (['--seed=1', '--seed', '1'], ['--seed', '2 times']),
+    (['--batch-size', '3'], ['--batch-size', 'did you mean --batch_size?']),
+    (['--batch-size=3'], ['--batch-size', 'did you mean --batch_size?']),
+    (['--minibatch', '3'], ['--minibatch', 'did you mean --minibatch_size?']),
+    (['--optim', 'sgd'], ['--optim:']),
+    (['--zzzzzz', '3'], ['--zzzzzz', '--help']),
+    (['stray'], ['stray']),
+    (['--seed'], ['--seed', 'expected one argument']),
+    (['--seed', '1.5'], ['--seed', '1.5', 'whole number']),
+    (['--seed', '-1'], ['--seed', '-1', 'at least 0']),
+    (['--optim_wd', 'nan'], ['--optim_wd', 'nan']),
+    (['--optim_wd', 'inf'], ['--optim_wd', 'inf']),
+    (['--optim_wd', '-0.1'], ['--optim_wd', '-0.1']),
+    (['--n_splits', 'five'], ['--n_splits', 'five']),
+    (['--drop_last', '2'], ['--drop_last', '2']),
+    (['--drop_last'], ['--drop_last']),
+    (['--lr_milestones', '3', 'x'], ['--lr_milestones', 'x']),
+    (['--lr_scheduler', 'step'], ['--lr_scheduler', 'step', 'multisteplr']),
+], ids=' '.join)
+def test_a_command_line_that_cannot_be_meant_is_refused(probe, flags, words):
+    with refused(*words):
+        probe(*flags)
+
+
+@pytest.mark.parametrize('flag', ['--lr=0.1', '--optimizer=adam', '--optim_wd=0', '--drop_last=0', '--eval_epochs=1',
+                                  '--lr_scheduler=cosine', '--optim_mom=0.9', '--optim_nesterov=0'])
+def test_scroll_refuses_flags_without_effect(parse, flag):
+    with refused(flag.split('=')[0], 'scroll', 'SCROLL'):
+        parse('scroll', flag)
+    with refused(flag.split('=')[0]):
+        parse('scroll', *flag.split('='))
+
+
+def test_names_of_what_runs_are_put_in_canonical_form(parse):
+    args = parse('SCROLL', dataset='Seq_Digits')
+    assert (args.model, args.dataset, args.backbone) == ('scroll', 'seq-digits', 'resnet18-md')
+
+
+@pytest.mark.parametrize('value', ['true', 'TRUE', '1', 't', 'y', 'Yes', True, 1])
+def test_on(value):
+    assert binary_to_boolean_type(value) is True
+
+
+@pytest.mark.parametrize('value', ['false', 'False', '0', 'f', 'N', 'no', False, 0])
+def test_off(value):
+    assert binary_to_boolean_type(value) is False
+
+
+@pytest.mark.parametrize('value', ['', 'maybe', '2', '10', None, 'on'])
+def test_neither_on_nor_off(value):
+    with pytest.raises(argparse.ArgumentTypeError):
+        binary_to_boolean_type(value)
+
+
+def test_none_or_float():
+    assert none_or_float('None') is None and none_or_float('0.5') == 0.5
+    with pytest.raises(ValueError):
+        none_or_float('none of it')
+
+
+@quick
+@given(st.integers(-10 ** 20, 10 ** 20), st.integers(-5, 5))
+def test_whole_numbers_keep_their_value_or_are_refused(value, least):
+    if value >= least:
+        assert whole(least)(str(value)) == value
+    else:
+        with pytest.raises(argparse.ArgumentTypeError):
+            whole(least)(str(value))
+
+
+@quick
+@given(st.floats(), st.booleans())
+def test_numbers_are_finite_and_large_enough(value, positive):
+    fine = abs(value) < float('inf') and (value > 0 if positive else value >= -3)
+    kind = real(positive=True) if positive else real(-3)
+    if fine:
+        assert kind(repr(value)) == value
+    else:
+        with pytest.raises(argparse.ArgumentTypeError):
+            kind(repr(value))
+
+
+def test_relaxing_leaves_flags_without_a_default_required():
+    parser = ArgumentParser()
+    parser.add_argument('--given', required=True)
+    parser.add_argument('--missing', required=True)
+    apply_defaults(parser, dict(given='here'), 'a test')
+    relax_required(parser)
+    with refused('--missing'):
+        parser.parse_args([])
+    assert parser.parse_args(['--missing', 'x']).given == 'here'
+
+
+SECTIONS = '''
+default: {strength: 1, optim_wd: 0.125}
+best:
+  probe_data:
+    strength: 2
+    n_epochs: 9
+    7: {strength: 3}
+    500: {strength: 4}
+  other: {strength: 5}
+  none-yet:
+'''
+
+
+@pytest.mark.parametrize('dataset, buffer, strength, epochs', [
+    ('probe-data', 7, 3, 9), ('Probe_Data', 500, 4, 9), ('probe-data', 200, 2, 9), ('seq-digits', 7, 1, 5)])
+def test_sections_as_mammoth_has_them(probe, dataset, buffer, strength, epochs):
+    """Data set and buffer size over data set over default; what is not there is not missed."""
+    args = probe('--model_config=best', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}')
+    assert (args.strength, args.n_epochs, args.optim_wd) == (strength, epochs, 0.125)
+    assert probe(config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}').strength == 1
+    assert probe('--load_best_args', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}').strength == strength
+
+
+@pytest.mark.parametrize('text', ['best: {probe-data: 3}', 'best: {probe-data: [1]}', 'best: {probe-data: {7: 3}}'])
+def test_sections_of_another_shape_are_refused(probe, text):
+    with refused('models/config/probe_model.yaml'):
+        probe('--model_config=best', config=text)
+
+
+def test_a_model_config_may_choose_that_of_the_data_set(probe):
+    args = probe('--model_config=best', config='best: {probe-data: {dataset_config: small}}', data_name='small', data_config='n_epochs: 4')
+    assert (args.dataset_config, args.n_epochs) == ('small', 4)
+
+
+@pytest.mark.parametrize('flags, data_config, splits', [
+    ([], None, 5), (['--n_splits', '2'], None, 2), (['--schedule', 'split:3,order=random'], None, 3), (['--schedule', 'iid'], None, None),
+    (['--joint', '1'], None, 1), ([], 'N_TASKS: 4', 4), ([], 'N_CLASSES_PER_TASK: 5', 2), (['--n_splits', '3'], 'N_TASKS: 4', 3)])
+def test_rules_know_the_number_of_splits_whoever_says_it(probe, flags, data_config, splits):
+    rules = ''.join(f'\n  - {{when: {{n_splits: {n}}}, set: {{strength: {n}}}}}' for n in range(1, 6))
+    args = probe('--model_config=best', *flags, config=f'default: {{strength: 9}}\nbest:{rules}', data_config=data_config)
+    assert args.strength == (splits or 9)
+
+
+def test_a_stream_that_does_not_split_classes_has_no_number_of_splits():
+    from datasets.utils.continual_dataset import ContinualDataset
+    args = argparse.Namespace(joint=0)
+    kinds = {setting: type('Data', (ContinualDataset,), dict(SETTING=setting, N_TASKS=20)) for setting in ('class-il', 'domain-il')}
+    assert {setting: kind.get_n_splits(args) for setting, kind in kinds.items()} == {'class-il': 20, 'domain-il': None}
+
+
+@pytest.mark.parametrize('text, name, value', [('validation: 20', 'validation', 20), ('non_verbose: true', 'non_verbose', True),
+                                               ('joint: 1', 'joint', 1), ('disable_log: 1', 'disable_log', True),
+                                               ('enable_other_metrics: 1', 'enable_other_metrics', True)])
+def test_flags_that_may_stand_bare_or_have_other_names_in_a_config(probe, text, name, value):
+    assert getattr(probe(data_config=text), name) == value
+    assert getattr(probe(config=f'default: {{{text}}}'), name) == value
+
+
+def test_names_for_files_of_mammoth():
+    names = {}
+    exec('from utils.args import *', names)
+    from models.utils.continual_model import ContinualModel
+    assert names['ContinualModel'] is ContinualModel and names['binary_to_boolean_type'] is binary_to_boolean_type
+    assert {'ArgumentParser', 'Namespace', 'add_rehearsal_args', 'add_experiment_args', 'add_management_args'} <= set(names)
+    with pytest.raises(AttributeError, match='no_such_name'):
+        utils.args.no_such_name                                 # noqa: B018
+
+
+class Clash(Sgd):
+    """Wants a flag that is there, for something else."""
+    NAME = 'clash'
+
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--seed', type=str)
+
+
+def test_a_flag_that_clashes_is_told(parse, monkeypatch):
+    monkeypatch.setitem(models.PLUGINS.registered, 'clash', Clash)
+    with refused('--model clash', '--seed'):
+        parse('clash', '--lr', '1')
+
+
+def test_the_parser_alone(parse):
+    parser = parse_args(['--model', 'er', '--dataset', 'seq-digits', '--weights', 'none'], return_parser_only=True)
+    required = {action.dest for action in parser._actions if action.required}
+    assert isinstance(parser, ArgumentParser) and 'buffer_size' in required and 'seed' not in required
+
+
+def test_small_helpers_for_files_of_mammoth(tmp_path, monkeypatch):
+    import dataclasses
+    import sys
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    import utils as ours
+    ours.create_if_not_exists(tmp_path / 'a' / 'b')
+    ours.create_if_not_exists(tmp_path / 'a' / 'b')
+    assert (tmp_path / 'a' / 'b').is_dir()
+    assert ours.smart_joint('a', 'b/', 'c') == 'a/b/c' and ours.smart_joint('https://x.org/', '/y', 'z') == 'https://x.org/y/z'
+    assert not ours.in_notebook()
+    shell = type('ZMQInteractiveShell', (), {})()
+    monkeypatch.setitem(sys.modules, 'IPython', SimpleNamespace(get_ipython=lambda: shell))
+    assert ours.in_notebook()
+    value = argparse.Namespace(a=np.float64(0.5), b=[np.arange(2), (True, None)], c={1: argparse.Namespace(d='x')}, e=int)
+    assert ours.to_parsable_obj(value) == {'a': 0.5, 'b': [[0, 1], [True, None]], 'c': {'1': {'d': 'x'}}, 'e': "<class 'int'>"}
+    made = dataclasses.make_dataclass('Made', [('x', int, ours.field_with_aliases(['y', 'z'], default=3, metadata=dict(help='h')))])
+    assert made().x == 3 and dict(dataclasses.fields(made)[0].metadata) == dict(aliases=['y', 'z'], help='h')

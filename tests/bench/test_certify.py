@@ -1,0 +1,208 @@
+"""Certificates: what they say is what runs of main.py do; they find a difference where there is one; they go on where they were."""
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from bench.certify import command as certify
+from bench.certify import trials
+from bench.core import progress
+from bench.run.building import initialize
+from bench.run.training import train
+from tests.conftest import ROOT, python, refused
+from utils.evaluate import evaluate
+
+SCROLL = ['--schedules', '4', '--splits', '2,5', '--specs', 'iid;split:5,batch=200', '--stream_check', '1', '--buffers', '3']
+SGD = ['--model', 'sgd', '--lr', '0.05', '--n_epochs', '1', '--batch_size', '64', '--schedules', '1', '--splits', '5', '--num_threads', '1']
+
+
+@pytest.fixture(scope='module')
+def call(tiny_weights):
+    """call(folder, *words): (exit code, certificate, rows of the CSV) on the digits."""
+    def run(folder, *words):
+        options, flags = certify.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--out', str(folder),
+                                                '--base_path', str(folder), '--device', 'cpu', *map(str, words)])
+        flags += [] if '--model' in words else ['--feature_cache', '0']
+        code = certify.certify(options, flags)
+        path = max(folder.glob('certificate-*.json'), key=lambda p: p.stat().st_mtime_ns)
+        with open(path.with_suffix('.csv'), newline='') as file:
+            return code, json.loads(path.read_text()), list(csv.DictReader(file))
+    return run
+
+
+@pytest.fixture(scope='module')
+def scroll(call, tmp_path_factory):
+    """The certificate of SCROLL that several tests look at: (folder, exit code, certificate, rows)."""
+    folder = tmp_path_factory.mktemp('scroll')
+    return folder, *call(folder, *SCROLL)
+
+
+def test_scroll_is_certified_identical(scroll):
+    folder, code, certificate, rows = scroll
+    verdict = certificate['verdict']
+    assert code == 0 and verdict['identical'] and verdict['schedules'] == len(rows) == len(certificate['schedules']) == 8
+    assert verdict['distinct'] == {'statistics': 1, 'f_T': 1, 'weights and predictions': 1, 'buffer': 1, 'f*': 0}
+    assert (verdict['disagreement'], verdict['weight_difference'], verdict['mopd'], verdict['final']['range']) == (0, 0, 0, 0)
+    assert [row['spec'] for row in rows][:4] == ['split:5', 'split:5,order=9-8-7-6-5-4-3-2-1-0', 'iid', 'split:5,batch=200']
+    assert len({row['schedule_digest'] for row in rows}) == 8 and len(list(folder.glob('*.png'))) == 1
+    assert [bool(row['buffer_digest']) for row in rows] == [True] * 3 + [False] * 5
+    assert [bool(row['streamed_digest']) for row in rows] == [True] * 4 + [False] * 3 + [True]
+    assert [row['whole_classes'] for row in rows] == ['True'] * 3 + ['False'] + ['True'] * 4
+    assert certificate['inputs']['data_digest'] and certificate['inputs']['seed'] == 0
+
+
+@pytest.mark.parametrize('number', [1, 3, 6])
+def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse, number):
+    row = scroll[3][number]
+    model, dataset, args = initialize(parse('scroll', '--schedule', row['spec'], '--adaptation', 'none', '--feature_cache', 0))
+    measured = train(model, dataset, args)
+    for ours, theirs in (('statistics_digest', 'statistics_digest'), ('net_digest', 'online_digest'), ('buffer_digest', 'buffer_digest'),
+                         ('schedule_digest', 'schedule_digest')):
+        assert row[ours] in ('', measured[theirs])
+    assert float(row['final_accuracy']) == pytest.approx(measured['final_accuracy'], abs=1e-3)
+    if row['whole_classes'] == 'True':
+        assert float(row['average_incremental_accuracy']) == pytest.approx(measured['average_incremental_accuracy'], abs=1e-3)
+        sizes = [len(loader.dataset) for loader in dataset.test_loaders]
+        last = np.average(evaluate(model, dataset)[0], weights=sizes)
+        assert json.loads(row['curve'])[-1] == [len(dataset.train_labels), pytest.approx(last, abs=1e-3)]
+
+
+@pytest.mark.parametrize('flags', [[], ['--non_verbose', '1']])
+def test_it_says_how_far_it_is_unless_told_not_to(call, tmp_path, monkeypatch, capsys, flags):
+    for name, value in (('FIRST', 0), ('EVERY', 0.02), ('_SHORT', 0)):
+        monkeypatch.setattr(progress, name, value)
+    call(tmp_path, '--schedules', '1', '--specs', '', '--buffers', '0', '--stream_check', '0', *flags)
+    said = {line.split(' ')[0] for line in capsys.readouterr().err.splitlines()}
+    assert said == (set() if flags else {'Preparing', 'Schedules:'})
+
+
+def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
+    folder, _, certificate, rows = scroll
+    with open(folder / 'runs.jsonl', 'a') as file:
+        file.write('{"key": "killed while wri')
+    monkeypatch.setattr(trials.ScrollTrials, 'run', lambda *_: pytest.fail('it had a row'))
+    again = call(folder, *SCROLL)
+    assert again[0] == 0 and again[2] == rows and again[1]['id'] == certificate['id'] and again[1]['verdict'] == certificate['verdict']
+
+
+def test_other_arguments_or_a_lost_outcome_are_run(call, tmp_path):
+    words = '--schedules', 0, '--specs', '', '--buffers', 0
+    first = call(tmp_path, *words)[1]
+    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 2
+    other = call(tmp_path, *words, '--ridge_lambda', 7)[1]
+    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 4
+    assert other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest'] and other['id'] != first['id']
+    for path in (tmp_path / 'outcomes').iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    call(tmp_path, *words)
+    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 5        # the second has the same outcome as the first, again
+    call(tmp_path, *words, '--fresh', 1)
+    assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 7
+
+
+def test_jobs_change_nothing_but_times(scroll, call, tmp_path):
+    rows = call(tmp_path, *SCROLL, '--jobs', 2)[2]
+    assert [{**row, 'seconds': 0} for row in rows] == [{**row, 'seconds': 0} for row in scroll[3]]
+
+
+def test_a_short_cut_that_is_wrong_is_found_by_streaming(call, tmp_path, monkeypatch):
+    """One unit of 2^-36 in one class's Gram matrix."""
+    def wrong(features, labels):
+        parts = class_statistics(features, labels)
+        parts.grams[3, 0, 0] += 1
+        return parts
+    class_statistics = trials.class_statistics
+    monkeypatch.setattr(trials, 'class_statistics', wrong)
+    words = '--schedules', 1, '--specs', '', '--buffers', 0, '--stream_check'
+    code, certificate, _ = call(tmp_path, *words, 1)
+    assert code == 1 and not certificate['verdict']['identical'] and certificate['verdict']['distinct']['statistics'] == 2
+
+
+def test_buffers_are_claimed_where_classes_arrive_whole_and_hashed_ones_everywhere(call, tmp_path):
+    words = '--schedules', 0, '--specs', 'split:5,batch=60', '--buffers', 9, '--buffer_size', 20, '--buffer_strategy'
+    code, certificate, rows = call(tmp_path, *words, 'herding')
+    assert code == 0 and certificate['verdict']['distinct']['buffer'] == 2 and rows[0]['buffer_digest'] == rows[1]['buffer_digest']
+    code, certificate, _ = call(tmp_path, *words, 'hash')
+    assert code == 0 and certificate['verdict']['distinct']['buffer'] == 1
+
+
+@pytest.mark.slow
+def test_adapted_predictors_are_the_same_where_classes_arrive_whole(call, tmp_path):
+    words = '--schedules', 1, '--specs', '', '--buffers', 3, '--adapt', 1, '--buffer_size', 20, '--iterations', 2
+    code, certificate, rows = call(tmp_path, *words)
+    assert code == 0 and certificate['verdict']['distinct']['f*'] == 1 and len({row['adapted_accuracy'] for row in rows}) == 1
+
+
+@pytest.mark.parametrize('words, said', [
+    (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'gaussian-resample'], ['repeats samples']),
+    (['--specs', 'split:0'], ['split:0']), (['--splits', '5,11'], ['--splits', '1..10']), (['--splits', 'x'], ['--splits']),
+    (['--schedule', 'iid'], ['--schedule:']), (['--n_splits=2'], ['--n_splits:']), (['--label_perc', '0.5'], ['--label_perc:']),
+    (['--schedules', '-1'], ['--schedules']), (['--no_such_flag', '1'], ['--no_such_flag']), (['--model', 'nobody'], ['nobody']),
+    (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks'])])
+def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
+    with refused(*said):
+        call(tmp_path, *words)
+    assert not (tmp_path / 'runs.jsonl').exists() or not (tmp_path / 'runs.jsonl').read_text()
+
+
+def test_a_folder_that_cannot_be_written(call, tmp_path):
+    (tmp_path / 'file').write_text('')
+    with refused('--out'):
+        call(tmp_path / 'file', '--schedules', 0)
+
+
+def test_help_imports_no_torch(tmp_path):
+    code = f'import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ["certify.py", "--help"]; import bench.certify.command as c\n' \
+           'try: c.main()\nexcept SystemExit: print("torch" in sys.modules)'
+    assert python('-c', code, cwd=tmp_path).stdout.splitlines()[-1] == 'False'
+
+
+@pytest.fixture(scope='module')
+def sgd(call, tmp_path_factory):
+    """A method that forgets, stopped before its third schedule, then continued: (folder, exit code, certificate, rows)."""
+    folder, ran, run_method = tmp_path_factory.mktemp('sgd'), [], trials.run_method
+
+    def until_killed(words):
+        ran.append(words)
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        return run_method(words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials, 'run_method', until_killed)
+        with pytest.raises(KeyboardInterrupt):
+            call(folder, *SGD)
+        assert len((folder / 'runs.jsonl').read_text().splitlines()) == 2
+        result = call(folder, *SGD)
+    assert len(ran) == 4 and ran[3] == ran[2]                       # the two that were finished were not run again
+    return folder, *result
+
+
+def test_another_method_is_found_to_differ(sgd):
+    folder, code, certificate, rows = sgd
+    verdict = certificate['verdict']
+    assert code == 1 and not verdict['identical'] and len(rows) == 3
+    assert verdict['distinct'] == {'net': 3, 'weights and predictions': 3}
+    assert verdict['weight_difference'] > 0 and verdict['disagreement'] > 10 and verdict['mopd'] >= verdict['aopd'] > 0
+    kept = [np.load(folder / 'outcomes' / f"{row['outcome'][:32]}.npz") for row in rows]
+    weights, predictions = ([one[name] for one in kept] for name in ('weights', 'predictions'))
+    far = max(np.abs(weights[i].astype(float) - weights[j]).max() for i, j in ((0, 1), (0, 2), (1, 2)))
+    differ = np.mean([(predictions[i] != predictions[j]).mean() for i, j in ((0, 1), (0, 2), (1, 2))])
+    assert verdict['weight_difference'] == far and verdict['disagreement'] == pytest.approx(100 * differ)
+
+
+def test_a_row_of_another_method_is_its_run(sgd, parse):
+    row = sgd[3][1]
+    model, dataset, args = initialize(parse('sgd', '--lr', 0.05, '--n_epochs', 1, '--batch_size', 64, '--num_threads', 1, '--schedule', row['spec']))
+    measured = train(model, dataset, args)
+    assert float(row['final_accuracy']) == pytest.approx(measured['final_accuracy'], abs=1e-3)
+    assert row['net_digest'] == trials.net_digest(model) and row['schedule_digest'] == measured['schedule_digest']
+    curve = json.loads(row['curve'])
+    assert [n for n, _ in curve] == dataset.schedule.tasks[1:].tolist() and curve[0][1] == pytest.approx(measured['task1'], abs=1e-3)
+    assert curve[-1][1] == pytest.approx(measured['final_accuracy'], abs=1e-3)
+
+
+@pytest.mark.slow
+def test_processes_change_nothing_but_times(sgd, call, tmp_path):
+    rows = call(tmp_path, *SGD, '--jobs', 2)[2]
+    assert [{**row, 'seconds': 0} for row in rows] == [{**row, 'seconds': 0} for row in sgd[3]]

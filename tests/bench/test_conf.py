@@ -1,0 +1,104 @@
+"""Devices, seeds, folders."""
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from bench.core import environment as conf
+from bench.core.environment import (
+    base_path,
+    choose_devices,
+    get_checkpoint_path,
+    get_device,
+    results_folder,
+    set_random_seed,
+    warn_once,
+)
+from tests.conftest import refused
+from utils.schedulers import get_scheduler
+
+
+@pytest.fixture(autouse=True)
+def no_run(monkeypatch):
+    """As if no run had begun in this process."""
+    monkeypatch.setattr(conf, '_run', dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/'))
+
+
+@pytest.fixture
+def twelve_gpus(monkeypatch):
+    """A pretended machine of 12 GPUs, of which number 10 has most memory free."""
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 12)
+    monkeypatch.setattr(torch.cuda, 'mem_get_info', lambda i: (100 if i == 10 else i, 100))
+
+
+def test_without_a_gpu_the_cpu_is_taken(monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
+    assert get_device() == get_device('cpu') == torch.device('cpu')
+
+
+@pytest.mark.parametrize('wanted', ['cuda', '0', 'cuda:0', '7', 'gpu', '-1', ''])
+def test_a_device_that_is_not_there_is_refused(monkeypatch, wanted):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
+    with refused(f'--device {wanted}', '0 CUDA devices', 'use cpu'):
+        get_device(wanted)
+
+
+def test_gpus_by_number_and_the_freest_by_default(twelve_gpus):
+    assert get_device() == get_device('cuda') == get_device('10') == get_device('cuda:10') == torch.device('cuda:10')
+    assert get_device('cpu') == torch.device('cpu')
+    for wanted in ('12', '3,12', '1,1', '0,cpu'):
+        with refused(f'--device {wanted}', '12 CUDA devices', '0..11'):
+            choose_devices(wanted, several=True)
+    with refused('--device 0,1', '--distributed dp'):
+        get_device('0,1')
+
+
+def test_several_devices(twelve_gpus):
+    assert choose_devices('3, cuda:1', several=True) == [torch.device('cuda:3'), torch.device('cuda:1')]
+    assert choose_devices(several=True) == choose_devices('cuda', several=True) == [torch.device(f'cuda:{i}') for i in range(12)]
+    assert choose_devices('cpu', several=True) == [torch.device('cpu')]
+
+
+def test_a_run_that_has_begun_stays_on_its_device(twelve_gpus):
+    """Methods written for Mammoth ask again in the middle of a run."""
+    choose_devices('4')
+    assert get_device() == torch.device('cuda:4') and get_device('2') == torch.device('cuda:2')
+    assert get_device() == torch.device('cuda:4')
+    choose_devices(torch.device('cuda:5'))
+    assert get_device() == torch.device('cuda:5')
+
+
+def test_folders_that_files_of_mammoth_ask_for():
+    assert (base_path(), get_checkpoint_path()) == ('./data/', './checkpoints/')
+    assert base_path('/some/where') == base_path() == '/some/where/' == base_path('/some/where/')
+    assert get_checkpoint_path('here') == 'here/' and base_path() == '/some/where/'
+
+
+def test_a_warning_is_given_once(capsys):
+    for _ in range(3):
+        warn_once('only', 'this time')
+    warn_once('another')
+    assert capsys.readouterr().err == 'warning: only this time\nwarning: another\n'
+
+
+def test_a_seed_fixes_the_three_global_streams():
+    def draw(seed):
+        set_random_seed(seed)
+        return random.random(), np.random.rand(), torch.rand(1).item()
+    first, again, other = draw(5), draw(5), draw(6)
+    assert first == again and not set(first) & set(other)
+    draw(2 ** 40)                                               # numpy alone takes 32 bits
+    assert torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark
+
+
+def test_results_folder():
+    args = SimpleNamespace(base_path='data', results_path='out', dataset='d', model='m')
+    assert results_folder(args, 'task-il').as_posix() == 'data/out/task-il/d/m'
+
+
+def test_a_model_without_an_optimiser_has_no_scheduler():
+    """Mammoth's `joint` hands in a bare network."""
+    assert get_scheduler(torch.nn.Linear(1, 1), SimpleNamespace(lr_scheduler='cosine', n_epochs=3)) is None

@@ -1,0 +1,290 @@
+"""The experiments: their files say what the paper's LaTeX says, every command is one that main.py takes, rows find their cells."""
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.cli.parsing import parse_args
+from bench.paper import claims
+from bench.paper.experiments import Cell, experiment_files, load, lower, matching_rows, results_rows, same_value, upper
+from bench.results.rows import append_row
+from tests.conftest import ROOT, refused
+
+NAMES = [path.stem for path in experiment_files()]
+LATEX = (Path(__file__).parent / 'paper_tables.tex').read_text(encoding='utf-8')
+ONLY_OURS = {'ENS (ResNet18)'}                          # rows that the paper does not have
+NUMBER = re.compile(r'(\d+(?:\.\d+)?)\s*(?:\\pm\s*(\d+(?:\.\d+)?))?')
+
+
+@functools.cache
+def get(name: str):
+    return load(ROOT / 'experiments' / f'{name}.yaml')
+
+
+def latex_rows(label: str) -> list:
+    """Rows of a table of the paper as lists of texts; a multicolumn cell stands once for each of its columns."""
+    body = LATEX.split(f'% {label}\n')[1].split('\n%')[0]
+    rows = []
+    for line in re.split(r'\\\\', re.sub(r'\\multirow\{.*\n', '', body)):
+        cells = []
+        for text in line.split('&'):
+            span = re.match(r'\s*\\multicolumn\{(\d)\}\{[^}]*\}(.*)', text, re.S)
+            cells += [span[2] if span else text] * (int(span[1]) if span else 1)
+        rows.append([plain(cell) for cell in cells])
+    return rows
+
+
+def plain(text: str) -> str:
+    for pattern, words in ((r'\\algname\{\}~?\s*', 'SCROLL '), (r'\\mimg\{\}', 'miniImageNet'), (r'\\(textbf|mathbf|tiny|boldsymbol)', ''),
+                           (r'[{}$]', ''), (r'~', ' '), (r'\|M\|=', '|M| = ')):
+        text = re.sub(pattern, words, text)
+    return ' '.join(text.split())
+
+
+def value_of(text: str):
+    found = NUMBER.fullmatch(text)
+    return (float(found[1]), None if found[2] is None else float(found[2])) if found else None
+
+
+def latex_values(label: str) -> dict:
+    """row label in lower case -> [(mean, deviation), ...], of the rows that have values in all their columns but the labels."""
+    found = {}
+    for cells in latex_rows(label):
+        values = [value_of(cell) for cell in cells]
+        if any(values):
+            first = next(i for i, value in enumerate(values) if value)
+            assert None not in values[first:], cells
+            found[next(cell for cell in cells[:first] if cell).lower()] = values[first:]
+    return found
+
+
+@pytest.mark.parametrize('name', [name for name in NAMES if name.startswith('table') and name != 'table_8_hyperparameters'])
+def test_every_value_is_that_of_the_paper(name):
+    experiment = get(name)
+    of_the_paper = latex_values(experiment.source)
+    ours = {row.lower(): [experiment.cell(row, column).paper for column in experiment.columns] for row in experiment.rows
+            if row not in ONLY_OURS}
+    assert ours == of_the_paper and list(ours) == list(of_the_paper)
+    assert all(experiment.cell(row, column).paper is None for row in ONLY_OURS & set(experiment.rows) for column in experiment.columns)
+
+
+@pytest.mark.parametrize('name', [name for name in NAMES if name.startswith('table') and name != 'table_8_hyperparameters'])
+def test_columns_are_headed_as_in_the_paper_and_run_what_their_headings_say(name):
+    experiment = get(name)
+    header = ' '.join(cell for cells in latex_rows(experiment.source) for cell in cells).lower().replace('gaussian schd', 'gaussian schedule')
+    for column in experiment.columns:
+        assert upper(column).lower() in header and lower(column).lower().replace('f*', 'f^*') in header
+    datasets = {'CIFAR-10': 'seq-cifar10', 'CIFAR-100': 'seq-cifar100', 'miniImageNet': 'seq-miniimg'}
+    for cell in experiment.cells:
+        assert cell.flags['dataset'] == datasets[cell.column.split(',')[0].split(' ')[0]]
+        size, splits = (re.search(pattern, f'{cell.row} {cell.column}') for pattern in (r'\|M\| = (\d+)', r'(\d+)-split'))
+        if size and cell.flags['model'] != 'joint':
+            assert cell.flags['buffer_size'] == int(size[1])
+        if cell.flags['model'] != 'joint':
+            assert ('schedule' in cell.flags) == ('Gaussian' in cell.column) != ('n_splits' in cell.flags)
+        if splits and cell.flags['model'] != 'joint':
+            assert cell.flags['n_splits'] == int(splits[1])
+
+
+def test_rows_run_the_method_that_they_name():
+    named = {cell.row.split(' ')[0].lower(): cell.flags['model'] for name in NAMES for cell in get(name).cells
+             if cell.flags['model'] not in ('scroll', 'joint')}
+    assert named == {'er': 'er', 'bic': 'bic', 'der': 'der', 'der++': 'derpp', 'gdumb': 'gdumb', 'er-ace': 'er-ace', 'er-aml': 'er-aml',
+                     'ssil': 'ssil', 'mir': 'mir', 'ens': 'ens'}
+    for name in NAMES:
+        for cell in get(name).cells:
+            if 'NCC' in cell.row:
+                assert cell.flags['predictor'] == 'ncc'
+
+
+def test_the_grid_of_hyper_parameters_is_the_papers():
+    grid = {cells[0].strip('\\'): [float(v) for v in cells[2].strip('[]').split(',')] for cells in latex_rows('tab:hyper-params')
+            if len(cells) == 3 and cells[2].startswith('[')}
+    values = get('table_8_hyperparameters').values
+    assert {name: v['paper'] for name, v in values.items()} == grid
+    known = vars(parse_args(['--model', 'scroll', '--dataset', 'seq-cifar100']))
+    assert all(v['flag'] in known for v in values.values())
+
+
+def test_the_figure_repeats_the_tables_where_it_must():
+    figure = get('figure_2_splits')
+    for column, table, of in (('10-split', 'table_1_cifar', 'CIFAR-100 10-split, |M| = 500'),
+                              ('50-split', 'table_5_two_class_splits', 'CIFAR-100 50-split, |M| = 500')):
+        for row in figure.rows:
+            here, there = figure.cell(row, column), get(table).cell(row, of)
+            assert here.paper == there.paper and here.flags == there.flags
+    assert all(figure.cell(row, column).paper is None for row in figure.rows for column in ('5-split', '25-split'))
+
+
+def commands() -> list:
+    """One cell for each set of flags of the tables."""
+    return list({tuple(sorted(cell.flags.items())): cell for name in NAMES for cell in get(name).cells}.values())
+
+
+@functools.cache
+def parsed(words: tuple):
+    return parse_args(list(words))
+
+
+@pytest.mark.slow
+def test_every_command_is_one_that_main_takes(tiny_weights):
+    cells = commands()
+    assert len(cells) > 200
+    for cell in cells:
+        extra = dict(weights=tiny_weights) if 'weights' in cell.flags else {}          # a ResNet50 that nobody may redistribute
+        words = cell.command(0, extra)
+        args = parsed(tuple(words[1:]))
+        assert words[0] == 'main.py' and args.seed == 0
+        for flag, value in (cell.flags | extra).items():
+            assert getattr(args, flag) == value, (cell.row, cell.column, flag)
+
+
+@pytest.mark.parametrize('table, row, column, expected', [
+    ('table_1_cifar', 'ER', 'CIFAR-10 5-split, |M| = 200', dict(lr=.01, n_epochs=50, batch_size=32, optimizer='sgd', optim_mom=0, optim_wd=0)),
+    ('table_1_cifar', 'ER', 'CIFAR-100 10-split, |M| = 2000', dict(lr=.03, n_epochs=50)),
+    ('table_1_cifar', 'BIC', 'CIFAR-100 10-split, |M| = 500', dict(lr=.01, n_epochs=50, batch_size=32)),
+    ('table_1_cifar', 'DER++', 'CIFAR-100 10-split, |M| = 500', dict(lr=.01, alpha=.5, beta=.5, n_epochs=50)),
+    ('table_1_cifar', 'GDumb', 'CIFAR-10 5-split, |M| = 500', dict(minlr=5e-4, lr_decay='cosine', cutmix_alpha=0, sampler='reservoir')),
+    ('table_1_cifar', 'SCROLL (Ridge)', 'CIFAR-100 10-split, |M| = 500', dict(n_epochs=1, adaptation='auto', adaptation_threshold=500)),
+    ('table_5_two_class_splits', 'DER++', 'CIFAR-100 50-split, |M| = 500', dict(lr=.03)),
+    ('table_5_two_class_splits', 'ER-AML', 'CIFAR-10 10-split, |M| = 500', dict(lr=.01, n_epochs=1)),
+    ('table_2_miniimagenet', 'DER', 'miniImageNet 10-split, |M| = 200', dict(lr=.03, alpha=1, n_epochs=10)),
+    ('table_2_miniimagenet', 'DER++', 'miniImageNet 10-split, |M| = 500', dict(lr=.05, alpha=.5, beta=1, n_epochs=20)),
+    ('table_2_miniimagenet', 'GDumb', 'miniImageNet 10-split, |M| = 200', dict(maxlr=.03, minlr=5e-4, fitting_epochs=10)),
+    ('table_2_miniimagenet', 'SSIL', 'miniImageNet 10-split, |M| = 200', dict(lr=.01, distill_coef=1, n_epochs=1)),
+    ('table_2_miniimagenet', 'MIR', 'miniImageNet 10-split, |M| = 500', dict(lr=.01, subsample=50))])
+def test_commands_have_the_values_that_the_papers_appendix_lists(table, row, column, expected):
+    args = vars(parsed(tuple(get(table).cell(row, column).command(0)[1:])))
+    assert {name: args[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_every_claim_names_cells_that_are_there(name):
+    experiment = get(name)
+    for claim in experiment.claims:
+        found = claims.pairs(claim, experiment, get)
+        assert found and all(first != second for first, second in found)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_scripts_run_what_the_files_say(name):
+    experiment = get(name)
+    lines = (ROOT / 'scripts' / f'{name}.sh').read_text(encoding='utf-8').splitlines()
+    commands = [line.removeprefix('"$python" ') for line in lines if line.startswith('"$python" ')]
+    comment = ' '.join(line[2:] for line in lines if line.startswith('# '))
+    report = f'scripts/report.py experiments/{name}.yaml'
+    if experiment.cells:
+        runs = {(*sorted(cell.flags.items()), seed) for cell in experiment.cells for seed in range(experiment.seeds)}
+        assert f' {len(runs)} runs' in comment
+        assert commands == [f'scripts/sweep.py experiments/{name}.yaml "$@"', f'{report} --collect']
+    else:
+        assert commands == [*experiment.commands, report]
+    assert (ROOT / 'scripts' / f'{name}.sh').stat().st_mode & 0o111
+
+
+def test_every_script_of_a_table_has_its_file():
+    assert sorted(p.stem for p in (ROOT / 'scripts').glob('*_[0-9]_*.sh')) == NAMES
+
+
+MINIMAL = '''
+title: t
+source: tab:x
+flags: {model: er, dataset: seq-digits, lr: 0.1}
+columns:
+  'a, 1': {buffer_size: 1}
+  'a, 2': {buffer_size: 2, lr: 0.2}
+rows:
+  one: {paper: [50 ± 1, null]}
+  two: {group: g, model: sgd, buffer_size: null, lr: 0.3, paper: {a: 7}, metric: online_accuracy}
+cells: {two: {'a, 2': {lr: 0.4, bn: frozen}}}
+'''
+
+
+def written(tmp_path, text: str) -> Path:
+    path = tmp_path / 'some.yaml'
+    path.write_text(text, encoding='utf-8')
+    return path
+
+
+def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
+    experiment = load(written(tmp_path, MINIMAL))
+    assert [cell.flags for cell in experiment.cells] == [
+        dict(model='er', dataset='seq-digits', lr=.1, buffer_size=1), dict(model='er', dataset='seq-digits', lr=.2, buffer_size=2),
+        dict(model='sgd', dataset='seq-digits', lr=.3), dict(model='sgd', dataset='seq-digits', lr=.4, bn='frozen')]
+    assert [cell.paper for cell in experiment.cells] == [(50, 1), None, (7, None), (7, None)]
+    assert [cell.metric for cell in experiment.cells] == ['final_accuracy'] * 2 + ['online_accuracy'] * 2
+    assert experiment.groups == dict(one='', two='g') and experiment.seeds == 1 and experiment.name == 'some'
+    cell = Cell('r', 'c', dict(model='er', drop_last=True), None)
+    assert cell.command(2, dict(model='sgd')) == ['main.py', '--model', 'sgd', '--drop_last', '1', '--seed', '2']
+
+
+@pytest.mark.parametrize('change, words', [
+    (('title: t', 'titel: t'), ['titel']), (('source: tab:x', ''), ['source']), (('[50 ± 1, null]', '[50 ± 1]'), ['one', '2 values']),
+    (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']), (('paper: {a: 7}', 'paper: {b: 7}'), ['two', "'b'"]), (('dataset: seq-digits, ', ''), ['dataset']),
+    (('online_accuracy', 'best'), ['metric', 'best']), (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']), (('lr: 0.1', 'lr: [1]'), ['lr']),
+    (('lr: 0.1', '--lr: 1'), ['--lr']), (('title: t', 'title: t\nseeds: 0'), ['seeds']), (('title: t', 'title: t\nkind: poem'), ['poem']),
+    (('title: t', 'title: t\nclaims: a'), ['claims']), (('rows:', 'columns: 3\nrows:'), ['columns']), (('title: t', 'title: ['), ['YAML'])])
+def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):
+    assert change[0] in MINIMAL
+    with refused('some.yaml', *words):
+        load(written(tmp_path, MINIMAL.replace(*change)))
+
+
+def test_a_file_that_is_not_there_is_named_with_those_that_are():
+    with refused('nothing.yaml', 'table_1_cifar'):
+        load('experiments/nothing.yaml')
+
+
+@pytest.mark.parametrize('value, text, same', [(0.1, '0.1', True), (0.1, '0.10', True), (1, '1.0', True), (True, 'True', True), (True, '1', True),
+                                               (False, '0', True), (None, '', True), (5, '50', False), ('ridge', 'ncc', False), (0, '', False)])
+def test_values_are_compared_as_what_they_are(value, text, same):
+    assert same_value(value, text) == same
+
+
+def row_of(cell: Cell, **more) -> dict:
+    """What a run of the cell would write."""
+    args = vars(parse_args(cell.command(0)[1:]))
+    common = dict(schedule=f"split:{args['n_splits']}", final_accuracy=50, finished='2026-01-01 00:00:00')
+    return {name: '' if value is None else str(value) for name, value in {**args, **common, **more}.items()}
+
+
+def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights):
+    cell = Cell('r', 'c', dict(model='er', dataset='seq-digits', n_splits=5, buffer_size=20, weights=tiny_weights), None)
+    right = [row_of(cell, seed=1, n_splits='', device='cuda:1', notes='x', base_path='/elsewhere', newer_flag=3), row_of(cell, seed=0)]
+    wrong = [row_of(cell, **change) for change in (dict(lr=.5), dict(buffer_size=21), dict(schedule='split:2'), dict(permute_classes=True),
+                                                   dict(weights='compact'), dict(bn='frozen'), dict(lr_scheduler='cosine'))]
+    assert matching_rows(cell, [*wrong, *right]) == [right[1], right[0]]
+    assert matching_rows(cell, wrong) == []
+    assert matching_rows(cell, [{**right[0], 'bn': ''}])            # of before there was the flag
+
+
+def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(tiny_weights):
+    cell = Cell('r', 'c', dict(model='joint', dataset='seq-digits', weights=tiny_weights), None)
+    rows = [row_of(cell, seed=i, schedule=schedule) for i, schedule in
+            enumerate(['split:5', 'split:10', 'gaussian', 'imbalanced:5', 'split:5,batch=2', ''])]
+    assert matching_rows(cell, rows) == rows[:2]
+
+
+def test_of_rows_with_one_seed_the_newest_counts(tiny_weights):
+    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
+    rows = [row_of(cell, seed=seed, final_accuracy=a, finished=f'2026-01-{day}') for seed, a, day in
+            ((10, 1, '02'), (2, 2, '03'), (2, 3, '01'), (10, 4, '01'))]
+    assert [(row['seed'], row['final_accuracy']) for row in matching_rows(cell, rows)] == [('2', '2'), ('10', '1')]
+
+
+def test_where_a_command_cannot_be_understood_flags_decide():
+    cell = Cell('r', 'c', dict(model='ens', dataset='seq-digits', n_splits=5, weights='/nowhere/w.pkl', model_config='best'), None)
+    row = dict(model='ens', dataset='seq-digits', schedule='split:5', weights='/nowhere/w.pkl', model_config='best', seed='0', tau='9')
+    assert matching_rows(cell, [row]) == [row]
+    assert matching_rows(cell, [{**row, 'model_config': ''}]) == []
+
+
+def test_results_are_read_from_all_methods_and_data_sets(tmp_path):
+    for dataset, model in (('a', 'x'), ('a', 'y'), ('b', 'x')):
+        append_row(tmp_path / 'out' / 'class-il' / dataset / model, dict(model=model, dataset=dataset))
+    append_row(tmp_path / 'out' / 'task-il' / 'a' / 'x', dict(model='other'))
+    append_row(tmp_path / 'out' / 'general-continual' / 'a' / 'x', dict(model='x', dataset='of a stream without tasks'))
+    assert [(row['dataset'], row['model']) for row in results_rows(tmp_path, 'out')] == [
+        ('a', 'x'), ('a', 'y'), ('b', 'x'), ('of a stream without tasks', 'x')]
+    assert results_rows(tmp_path / 'nowhere') == []

@@ -1,0 +1,47 @@
+"""Metrics against values worked out by hand."""
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.results.metrics import average_incremental_accuracy, backward_transfer, forgetting, forward_transfer, mean
+from tests.conftest import quick
+
+FALLING = [[80], [60, 90], [50, 70, 95]]
+RISING = [[50], [80, 90], [70, 95, 60]]
+
+
+def test_backward_transfer():
+    assert backward_transfer(FALLING) == -25                    # (50 - 80 + 70 - 90) / 2
+    assert backward_transfer(RISING) == 12.5                    # (70 - 50 + 95 - 90) / 2
+
+
+def test_forgetting_is_measured_from_the_best_ever():
+    assert forgetting(FALLING) == 25                            # (80 - 50 + 90 - 70) / 2
+    assert forgetting(RISING) == 5                              # (80 - 70 + 95 - 95) / 2
+
+
+def test_forward_transfer():
+    assert forward_transfer(before=[20, 30], untrained=[10, 5]) == 17.5
+
+
+def test_average_incremental_accuracy():
+    assert average_incremental_accuracy(FALLING) == pytest.approx((80 + 75 + 215 / 3) / 3)
+
+
+def test_one_task_has_no_transfer_and_no_forgetting():
+    assert backward_transfer([[70]]) is forgetting([[70]]) is forward_transfer([], []) is None
+    assert average_incremental_accuracy([[70]]) == 70
+    assert mean([]) is None and mean(x for x in (1, 2)) == 1.5
+
+
+@st.composite
+def matrices(draw):
+    """R of 2 to 6 tasks."""
+    count = draw(st.integers(2, 6))
+    return [draw(st.lists(st.integers(0, 100), min_size=i, max_size=i)) for i in range(1, count + 1)]
+
+
+@quick
+@given(matrices())
+def test_forgetting_is_never_negative_and_at_least_what_backward_transfer_lost(R):
+    assert forgetting(R) >= max(0, -backward_transfer(R)) - 1e-9

@@ -1,0 +1,106 @@
+"""A method's state as plain data: complete, without code, refused in one line where it does not fit."""
+import collections
+import copy
+import io
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bench.resume.model_state import load_model_state, model_state
+from tests.conftest import refused
+from tests.scroll.conftest import tiny_net
+
+Pair = collections.namedtuple('Pair', 'old new')
+
+
+class Everything(nn.Module):
+    """Attributes of every kind that a method may have."""
+    TRANSIENT = ('cache',)
+
+    def __init__(self, seed=0, learned=False):
+        super().__init__()
+        self.net, self.device, self.args, self.dataset, self.loss = tiny_net(seed), torch.device('cpu'), object(), object(), print
+        self.register_buffer('keys', torch.rand(3))
+        self.net.register_buffer('shift', torch.rand(2), persistent=False)
+        self.scale, self.pair = nn.Parameter(torch.rand(2)), Pair(0, None)
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
+        self.torch_random, self.numpy_random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+        self.old_net, self.count, self.seen, self.means, self.cache = None, 0, set(), {}, 'cheap to make again'
+        if learned:
+            self.net(torch.rand(2, 3, 16, 16)).sum().backward()
+            self.opt.step()
+            self.old_net = copy.deepcopy(self.net).eval()
+            self.pair = Pair(3, torch.ones(2))
+            self.count, self.seen, self.means = np.int64(7), {3, 1}, {2: torch.arange(3), 'a': [1.5, None, (True, 'b')]}
+            self.names, self.digests = np.array(['x', 'yy']), np.array([2 ** 63 + 1], np.uint64)
+            self.flags, self.images = np.array([True, False]), np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
+            self.torch_random.manual_seed(5)
+            self.numpy_random.random(3)
+            self.net.train()
+
+
+def through_a_file(state: dict) -> dict:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def test_everything_comes_back():
+    model, again = Everything(0, learned=True), Everything(1)
+    load_model_state(again, through_a_file(model_state(model)))
+    for name in ('net', 'old_net'):
+        ours, theirs = (getattr(m, name) for m in (again, model))
+        assert ours is not theirs and ours.training == theirs.training
+        assert all(torch.equal(a, b) for a, b in zip(ours.state_dict().values(), theirs.state_dict().values()))
+    assert torch.equal(again.scale, model.scale) and again.scale.requires_grad and torch.equal(again.net.shift, model.net.shift)
+    assert again.pair.old == 3 and torch.equal(again.pair.new, torch.ones(2))
+    assert torch.equal(again.keys, model.keys) and (again.count, again.seen) == (7, {1, 3}) and type(again.count) is int
+    assert torch.equal(again.means[2], torch.arange(3)) and again.means['a'] == [1.5, None, (True, 'b')]
+    for name in ('names', 'digests', 'flags', 'images'):
+        ours, theirs = (getattr(m, name) for m in (again, model))
+        assert np.array_equal(ours, theirs) and ours.dtype == theirs.dtype
+    assert torch.equal(torch.rand(4, generator=again.torch_random), torch.rand(4, generator=model.torch_random))
+    assert again.numpy_random.random() == model.numpy_random.random()
+    momenta = [[s['momentum_buffer'] for s in m.opt.state_dict()['state'].values()] for m in (again, model)]
+    assert momenta[0] and all(torch.equal(a, b) for a, b in zip(*momenta))
+
+
+def test_the_loaded_method_goes_on_training_what_it_loaded():
+    """The optimiser's parameters must still be those of the network."""
+    model, again = Everything(0, learned=True), Everything(1)
+    load_model_state(again, model_state(model))
+    before = again.net.get_params().clone()
+    again.net(torch.rand(2, 3, 16, 16)).sum().backward()
+    again.opt.step()
+    assert not torch.equal(again.net.get_params(), before)
+
+
+def test_the_state_is_a_copy():
+    model = Everything(0, learned=True)
+    state = model_state(model)
+    with torch.no_grad():
+        model.net.classifier.weight.zero_()
+    assert dict((k['value'], v) for k, v in state['net']['module']['dict'])['classifier.weight']['tensor'].abs().sum() > 0
+
+
+def test_what_is_not_learned_stays_out():
+    assert {'args', 'dataset', 'loss', 'device', 'cache', 'training', '_modules'}.isdisjoint(model_state(Everything(0, learned=True)))
+
+
+@pytest.mark.parametrize('damage', [lambda s: s.update(opt=dict(state=dict(dict=[]))), lambda s: s['net']['module']['dict'].pop(),
+                                    lambda s: s.update(numpy_random=dict(value=3), count=dict(nonsense=3))])
+def test_a_state_that_does_not_fit_is_refused(damage):
+    state = model_state(Everything(0, learned=True))
+    damage(state)
+    with refused('does not fit'):
+        load_model_state(Everything(1), state)
+
+
+def test_a_teacher_of_another_shape_is_refused():
+    state = model_state(Everything(0, learned=True))
+    state['old_net']['module'] = dict(dict=[])
+    with refused('does not fit', 'old_net'):
+        load_model_state(Everything(1), state)

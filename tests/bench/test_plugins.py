@@ -1,0 +1,110 @@
+"""Plug-ins are found by reading sources; a broken file hurts only who chooses it."""
+import sys
+
+import pytest
+
+from bench.core import plugins
+from bench.core.plugins import PluginFolder, keyword_flags, normalise
+from tests.conftest import ROOT, python, refused
+
+FILES = {
+    '__init__.py': 'from bench.core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", "thing")\n'
+                   'register_thing = PLUGINS.register\n',
+    'fine.py': 'class Fine:\n    NAME = "fine_one"\n\nclass _Base:\n    NAME = "hidden"\n\nclass Nameless:\n    pass\n',
+    'typed.py': 'class Typed:\n    NAME: str = "typed"\n',
+    'decorated.py': 'from plugged import register_thing\n\n@register_thing("made")\ndef make(width=3):\n    return width\n\n'
+                    '@register_thing("Built_Up")\nclass Built:\n    pass\n',
+    'garbled.py': 'def (:\n',
+    'needy.py': 'import no_such_dependency\n\nclass Needy:\n    NAME = "needy"\n',
+    'failing.py': 'undefined_name\n\nclass Failing:\n    NAME = "failing"\n',
+    '_private.py': 'class Private:\n    NAME = "private"\n',
+}
+
+
+def add_file(folder, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A package `plugged` with good and bad files."""
+    package = tmp_path / 'plugged'
+    package.mkdir()
+    for name, text in FILES.items():
+        add_file(package, name, text)
+    monkeypatch.setattr(plugins, 'ROOT', tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield package
+    for name in [name for name in sys.modules if name.split('.')[0] == 'plugged']:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def things(folder) -> PluginFolder:
+    import plugged
+    return plugged.PLUGINS
+
+
+def test_names_are_found_without_importing_any_file(things):
+    assert things.names() == ['built-up', 'failing', 'fine-one', 'garbled', 'made', 'needy', 'typed']
+    assert not [name for name in sys.modules if name.startswith('plugged.')]
+
+
+@pytest.mark.parametrize('spelling', ['fine-one', 'fine_one', 'FINE_ONE', ' Fine-One '])
+def test_a_name_may_be_spelled_with_underscores_and_capitals(things, spelling):
+    assert things.get(spelling).__name__ == 'Fine'
+    assert normalise(spelling) == 'fine-one'
+
+
+def test_only_the_chosen_file_is_imported(things):
+    assert things.get('made')() == 3
+    assert 'plugged.decorated' in sys.modules and 'plugged.fine' not in sys.modules
+
+
+def test_registering_names_a_nameless_class_and_leaves_functions_alone(things):
+    assert things.get('built-up').NAME == 'built-up'
+    assert not hasattr(things.get('made'), 'NAME')
+
+
+@pytest.mark.parametrize('name, reason', [('garbled', 'syntax'), ('needy', 'no_such_dependency'), ('failing', 'undefined_name')])
+def test_a_file_that_cannot_be_imported_hurts_only_who_chooses_it(things, name, reason):
+    assert things.get('fine-one').__name__ == 'Fine'
+    with refused(f'--thing {name}', f'plugged/{name}.py', reason):
+        things.get(name)
+
+
+def test_an_unknown_name_gets_the_nearest_or_the_whole_list(things):
+    with refused('--thing fine-onne', 'did you mean fine-one?'):
+        things.get('fine-onne')
+    with refused('--thing zzz', 'known: built-up, failing, fine-one'):
+        things.check('zzz')
+
+
+def test_a_name_registered_by_two_modules_is_an_error(things):
+    made = things.get('made')
+    assert things.register('made')(made) is made                # the same module again: a reload
+    with pytest.raises(ValueError, match='made.*plugged.decorated'):
+        things.register('Made')(type('Other', (), {}))
+
+
+def test_a_name_that_two_files_declare_is_refused_when_it_is_chosen(things, folder):
+    add_file(folder, 'second.py', 'class Second:\n    NAME = "fine-one"\n')
+    assert things.get('typed').__name__ == 'Typed'
+    with refused('fine-one', 'fine.py', 'second.py'):
+        things.get('fine-one')
+
+
+def test_flags_of_a_signature():
+    def build(num_classes, width: int = 3, *args, depth, args_=1, **kwargs):
+        """Only width, depth and args_ are flags."""
+    assert list(keyword_flags(build)) == ['width', 'depth', 'args_']
+
+
+def test_help_lists_every_name_and_imports_neither_torch_nor_numpy(tmp_path):
+    """In a fresh interpreter: whoever asks for help should not wait for it."""
+    code = ('import sys\nfrom bench.cli.parsing import parse_args\ntry: parse_args(["--help"])\nexcept SystemExit as end: assert not end.code\n'
+            'print("heavy:", {"torch", "numpy", "models", "datasets", "backbone"} & set(sys.modules))')
+    result = python('-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}', cwd=tmp_path)
+    assert 'heavy: set()' in result.stdout, result.stderr
+    for name in ('scroll', 'sgd', 'seq-digits', 'seq-cifar100', 'resnet18', '--permute_classes'):
+        assert name in result.stdout

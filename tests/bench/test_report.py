@@ -1,0 +1,422 @@
+"""Reports: means, deviations and p-values agree with hand and scipy; empty cells stay empty; claims get the verdict they deserve."""
+import csv
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bench.cli.parsing import parse_args
+from bench.core.commands import run_command
+from bench.paper import claims, report, tables
+from bench.paper.experiments import load
+from bench.results.rows import append_row
+from tests.conftest import ROOT, files_below, refused
+
+EXPERIMENT = '''
+title: Some methods, |M| = 20
+source: tab:some
+seeds: 3
+flags: {dataset: seq-digits, weights: WEIGHTS}
+columns:
+  'digits, 2-split': {n_splits: 2}
+  'digits, 5-split': {n_splits: 5}
+rows:
+  Bound: {model: joint, paper: {digits: 90 ± 0.03}}
+  ER: {group: base, model: er, buffer_size: 20, paper: [50 ± 1, 40.5]}
+  ACE: {group: base, model: er-ace, buffer_size: 20}
+  SCROLL: {group: ours, model: scroll, buffer_size: 20, paper: [null, 60 ± 0]}
+claims:
+- says: SCROLL is above the others
+  higher: {rows: SCROLL}
+  lower: {rows: base}
+- says: the others fall
+  higher: {columns: 2-split}
+  lower: {columns: 5-split}
+  rows: base
+- says: SCROLL stays
+  same: {columns: 2-split}
+  as: {columns: 5-split}
+  rows: SCROLL
+'''
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch, tiny_weights):
+    """The experiment above, as the only one there is."""
+    folder = tmp_path / 'experiments'
+    folder.mkdir()
+    (folder / 'some.yaml').write_text(EXPERIMENT.replace('WEIGHTS', tiny_weights), encoding='utf-8')
+    monkeypatch.setattr('bench.paper.experiments.FOLDER', folder)
+    return load(folder / 'some.yaml')
+
+
+@pytest.fixture
+def make(monkeypatch, capsys, tmp_path):
+    """make(*words): `scripts/report.py` into tmp_path/out; its (exit code, stdout, stderr)."""
+    def run(*words):
+        monkeypatch.setattr(sys, 'argv', ['report.py', '--out', str(tmp_path / 'out'), *map(str, words)])
+        return run_command(report.main), *capsys.readouterr()
+    return run
+
+
+def run_of(cell, seed: int, accuracy: float, **more) -> dict:
+    """A row as a run of the cell would leave it."""
+    args = vars(parse_args(cell.command(seed)[1:]))
+    return {**args, 'schedule': f"split:{args['n_splits']}", 'final_accuracy': accuracy, 'finished': f'2026-01-0{seed + 1}', 'host': 'secret', 'num_threads': 1,
+            'git_commit': 'c' * 40, 'torch': '9.9', 'device': 'cpu', 'task1': 1.0, **more}
+
+
+def write_runs(folder, experiment, values: dict) -> None:
+    """values: (row, column) -> accuracies of seeds 0, 1, ..., None for a seed that was not run."""
+    for (row, column), accuracies in values.items():
+        cell = experiment.cell(row, column)
+        for seed, accuracy in enumerate(accuracies):
+            if accuracy is not None:
+                more = dict(online_digest='f' * 64, psi_digest='abcdef01' + '0' * 56) if cell.flags['model'] == 'scroll' else {}
+                append_row(folder / 'results' / 'class-il' / 'seq-digits' / cell.flags['model'], run_of(cell, seed, accuracy, **more))
+
+
+TWO, FIVE = 'digits, 2-split', 'digits, 5-split'
+VALUES = {('ER', TWO): [50, 52, 57], ('ER', FIVE): [40, 41, 42.5], ('ACE', TWO): [61], ('SCROLL', TWO): [70, 70, 70], ('SCROLL', FIVE): [70, 70, 70]}
+
+
+def table_of(text: str) -> list:
+    """Rows of the first Markdown table as lists of cells."""
+    lines = [line for line in text.splitlines() if line.startswith('|')]
+    return [[cell.strip() for cell in re.split(r'(?<!\\)\|', line)[1:-1]] for line in lines if not line.startswith('|---')]
+
+
+def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experiment, make, tmp_path):
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    code, out, err = make('--collect', '--base_path', tmp_path / 'data')
+    assert (code, err) == (0, '') and out.splitlines() == [str(tmp_path / 'out' / 'tables' / 'some.md')]
+    text = (tmp_path / 'out' / 'tables' / 'some.md').read_text(encoding='utf-8')
+    assert table_of(text)[:9] == [
+        ['', '', TWO, FIVE],
+        ['Bound', 'ours', '', ''], ['', 'paper', '90.0 ± 0.03', '90.0 ± 0.03'],
+        ['ER', 'ours', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['', 'paper', '50.0 ± 1.0', '40.5'],      # sqrt(13), sqrt(19/12)
+        ['ACE', 'ours', '61.0 (1)', ''], ['', 'paper', '', ''],
+        ['SCROLL', 'ours', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)'], ['', 'paper', '', '60.0 ± 0.0']]
+    assert 'tiny (abcdef01)' in text and 'torch 9.9' in text and 'commits cccccccc' in text and 'hardware: cpu' in text
+    index = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
+    assert '| [some](tables/some.md) | Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 cannot tell |' in index
+
+
+def test_summaries_agree_with_numpy_and_leave_nothing_out():
+    values = np.random.default_rng(0).normal(50, 5, 7)
+    found = tables.summary([dict(a=str(v)) for v in values] + [dict(a='')], 'a')
+    assert np.allclose((found.mean, found.deviation, found.n), (values.mean(), values.std(ddof=1), 7))
+    equal = tables.summary([dict(a='45.95'), dict(a='45.95'), dict(a='45.95')], 'a')        # whose deviation is 9e-15
+    assert 0 < equal.deviation < 1e-9 and tables._number(*vars(equal).values()) == '46.0 ± 0.0 (3)'
+    assert tables.summary([dict(a='3')], 'a') == tables.Summary(3.0, None, 1) and tables.summary([dict(a='')], 'a') is None
+
+
+def test_committed_rows_make_the_same_pages_without_results_files(experiment, make, tmp_path):
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    make('--collect', '--base_path', tmp_path / 'data')
+    first = {path.name: path.read_bytes() for path in files_below(tmp_path / 'out')}
+    make()
+    make('--collect', '--base_path', tmp_path / 'nowhere')
+    assert {path.name: path.read_bytes() for path in files_below(tmp_path / 'out')} == first
+    text = first['some.csv'].decode()
+    assert 'secret' not in text and str(tmp_path) not in text
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len(rows) == 13 and rows[0]['row'] == 'ER' and rows[0]['column'] == TWO and {r['weights'] for r in rows} == {'tiny'}
+    assert {'buffer_size', 'git_commit', 'torch', 'online_digest', 'seed', 'lr'} <= set(rows[0])
+
+
+def test_what_results_files_know_in_addition_is_taken_in(experiment, make, tmp_path):
+    """Rows that were committed when fewer of their columns were kept."""
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    make('--collect', '--base_path', tmp_path / 'data')
+    path = tmp_path / 'out' / 'rows' / 'some.csv'
+    whole, rows = path.read_bytes(), list(csv.DictReader(path.read_text().splitlines()))
+    report.write_rows(path, [{name: value for name, value in row.items() if name != 'num_threads'} for row in rows])
+    assert path.read_bytes() != whole
+    make('--collect', '--base_path', tmp_path / 'data')
+    assert path.read_bytes() == whole
+
+
+def test_a_readme_repeats_a_table_as_it_is(experiment, make, tmp_path):
+    readme, page = tmp_path / 'README.md', tmp_path / 'out' / 'tables' / 'some.md'
+    around = ('# Title\n\n<!-- copy of {} -->\n\n', '\n\n<!-- end of copy -->\n\n| a | b |\n')
+    for name, others in (('out/tables/some.md', ''), ('out/tables/none.md', '| as | it was |')):
+        before, after = around[0].format(name), around[1]
+        readme.write_text(f'{before}| as | it was |{after}', encoding='utf-8')
+        write_runs(tmp_path / 'data', experiment, VALUES)
+        make('--collect', '--base_path', tmp_path / 'data')
+        table = [line for line in page.read_text(encoding='utf-8').split('## ')[0].splitlines() if line.startswith('|')]
+        assert 'Bound' in table.pop(2) and '90.0' in table.pop(2)       # nobody has run it
+        table = '\n'.join(table)
+        assert readme.read_text(encoding='utf-8') == f'{before}{others or table}{after}'
+    make()
+    assert readme.read_text(encoding='utf-8') == f'{before}{others}{after}'
+
+
+def test_the_readme_of_this_project_is_up_to_date(tmp_path):
+    """Its front table is the one that the committed rows make."""
+    shutil.copytree(ROOT / 'results' / 'tables', tmp_path / 'results' / 'tables')
+    shutil.copy(ROOT / 'README.md', tmp_path)
+    text = (ROOT / 'README.md').read_text(encoding='utf-8')
+    copies = re.findall('<!-- copy of (.*) -->', text)
+    assert copies == ['results/tables/table_1_cifar.md'] and text.count('<!-- end of copy -->') == 1
+    report.update_copies(tmp_path / 'README.md')
+    assert (tmp_path / 'README.md').read_text(encoding='utf-8') == text
+
+
+def test_newer_runs_replace_and_runs_of_other_arguments_leave(experiment, make, tmp_path):
+    write_runs(tmp_path / 'data', experiment, {('ER', TWO): [50, 60]})
+    make('--collect', '--base_path', tmp_path / 'data')
+    cell = experiment.cell('ER', TWO)
+    folder = tmp_path / 'more' / 'results' / 'class-il' / 'seq-digits' / 'er'
+    append_row(folder, run_of(cell, 1, 80.0, finished='2026-02-01'))
+    append_row(folder, run_of(cell, 0, 10.0, finished='2026-02-01', lr=7.0))
+    make('--collect', '--base_path', tmp_path / 'more')
+    path = tmp_path / 'out' / 'rows' / 'some.csv'
+    assert [(r['seed'], r['final_accuracy']) for r in csv.DictReader(path.open())] == [('0', '50'), ('1', '80.0')]
+    path.write_text(path.read_text().replace(',train,', ',frozen,'))        # --bn
+    assert 'some: 2 of 2 rows left out' in make('--collect', '--base_path', tmp_path / 'nowhere')[1]
+    assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
+
+
+def test_without_rows_there_is_nothing_to_show(experiment, make, tmp_path):
+    assert make() == (0, '', '')
+    assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
+
+
+@pytest.fixture
+def own(experiment, tmp_path, tiny_weights):
+    """An experiment file of one's own, beside no other, without values of a paper."""
+    lines = EXPERIMENT.replace('WEIGHTS', tiny_weights).replace('Some methods', 'My methods').splitlines()
+    text = '\n'.join(re.sub(', paper: .*}', '}', line) for line in lines if not line.startswith('source'))
+    path = tmp_path / 'elsewhere' / 'mine.yaml'
+    path.parent.mkdir()
+    path.write_text(text, encoding='utf-8')
+    return path
+
+
+def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, make, tmp_path):
+    write_runs(tmp_path / 'data', load(own), VALUES)
+    code, out, err = make(own, '--collect', '--base_path', tmp_path / 'data')
+    assert (code, out, err) == (0, f"{tmp_path / 'out' / 'tables' / 'mine.md'}\n", '')
+    made = {path.name: path.read_text(encoding='utf-8') for path in files_below(tmp_path / 'out')}
+    assert set(made) == {'mine.csv', 'mine.md', 'mine.tex', 'README.md'}
+    assert not [name for name, text in made.items() if 'paper' in text.lower()]
+    assert table_of(made['mine.md'])[:5] == [
+        ['', TWO, FIVE], ['Bound', '', ''], ['ER', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['ACE', '61.0 (1)', ''],
+        ['SCROLL', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)']]
+    assert '`mine.yaml`' in made['mine.md'] and '## Claims' in made['mine.md'] and str(tmp_path) not in made['mine.md']
+    assert '| [mine](tables/mine.md) | My methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 cannot tell |' in made['README.md']
+    assert r'\label{mine}' in made['mine.tex'] and r'& ER & $53.0$ \tiny{$\pm 3.6$} & $41.2$' in made['mine.tex'] and \
+        made['mine.tex'].count(r'\\') == 2 + 4 and r'\multirow{2}{*}' in made['mine.tex']
+
+
+def test_a_figure_of_ones_own_names_no_paper(own, make, tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+    own.write_text('kind: figure\n' + own.read_text(encoding='utf-8'), encoding='utf-8')
+    write_runs(tmp_path / 'data', load(own), VALUES)
+    labels = []
+    monkeypatch.setattr(Axes, 'legend', lambda axes, **_: labels.extend(axes.get_legend_handles_labels()[1]))
+    make(own, '--collect', '--base_path', tmp_path / 'data')
+    assert sorted(labels) == ['ACE', 'Bound', 'ER', 'SCROLL']
+
+
+def test_pages_of_ones_own_stay_beside_those_of_the_paper(experiment, own, make, tmp_path):
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    make(own, '--collect', '--base_path', tmp_path / 'data')
+    make('--collect', '--base_path', tmp_path / 'data')
+    index = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
+    paper, others = index.split('## Other experiments')
+    assert 'claims of the paper' in paper and '[some](' in paper and '[mine](' not in paper
+    assert 'paper' not in others and '[mine](tables/mine.md) | My methods' in others and '[some](' not in others
+    assert (tmp_path / 'out' / 'tables' / 'mine.md').is_file() and (tmp_path / 'out' / 'tables' / 'mine.tex').is_file()
+    (tmp_path / 'out' / 'rows' / 'mine.csv').unlink()
+    make()
+    assert '[mine](' not in (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
+    assert not (tmp_path / 'out' / 'tables' / 'mine.md').exists()
+
+
+def test_an_experiment_without_rows_is_told(own, make):
+    code, out, err = make(own)
+    assert (code, out) == (0, '') and len(err.splitlines()) == 1 and str(own) in err and '--collect' in err
+
+
+def test_rows_of_two_experiments_are_not_kept_under_one_name(own, make, tmp_path):
+    for name, more in (('some.yaml', []), ('mine.yaml', [own]), ('my.own.yaml', [])):
+        other = tmp_path / 'third' / name
+        other.parent.mkdir(exist_ok=True)
+        other.write_bytes(own.read_bytes())
+        code, _, err = make(*more, other)
+        assert code == 2 and len(err.splitlines()) == 1 and str(other) in err and 'rename' in err
+    assert not (tmp_path / 'out').exists()
+
+
+def test_mistakes_end_in_one_line(experiment, make, tmp_path):
+    for words in (('--weights', 'x'), ('experiments/none.yaml',)):
+        code, _, err = make(*words)
+        assert code == 2 and len(err.splitlines()) == 1
+    (tmp_path / 'out').mkdir()
+    (tmp_path / 'out' / 'README.md').mkdir()
+    code, _, err = make()
+    assert code == 2 and 'README.md' in err and files_below(tmp_path / 'out') == []
+
+
+def braces_match(text: str) -> bool:
+    depth = 0
+    for character in re.sub(r'\\[{}]', '', text):
+        depth += (character == '{') - (character == '}')
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def test_latex_has_the_papers_layout(experiment):
+    rows = {key: [dict(final_accuracy=str(v)) for v in values] for key, values in VALUES.items()}
+    text = tables.latex(experiment, rows)
+    body = text.split('\n', 4)[4].split(r'\end{tabular}')[0]
+    lines = [line.strip() for line in body.splitlines() if line.strip().endswith(r'\\')]
+    assert braces_match(text) and text.count(r'\begin{') == text.count(r'\end{') == 2
+    assert lines[0] == r'& & \multicolumn{2}{c}{\textbf{digits}}\\' and lines[1] == r'& & 2-split & 5-split\\'
+    for line in lines:
+        spans = sum(int(n) - 1 for n in re.findall(r'\\multicolumn\{(\d)\}', line))
+        assert line.count('&') + 1 + spans == 4, line
+    assert r'& ER & $53.0$ \tiny{$\pm 3.6$} & $41.2$ \tiny{$\pm 1.3$} \\' in text
+    assert r'& SCROLL & $\mathbf{70.0}$' not in text and r'\textsc{Scroll} & \multicolumn' not in text
+    assert r'$\mathbf{70.0}$ \tiny{$\pm 0.0$} & $\mathbf{70.0}$ \tiny{$\pm 0.0$} \\' in text          # the highest of ours
+    assert r'\multicolumn{2}{c}{\color{gray}$90.0$ \tiny{$\pm 0.03$}} \\' in text                       # one value for all columns
+    assert text.count(r'\multirow') == 2 and r'$|M|=20$' in text
+
+
+def test_every_page_of_the_real_experiments_can_be_made_from_rows(make, tmp_path):
+    """Also with every cell filled: a row for each cell of the figure and of a table."""
+    for name in ('figure_2_splits', 'table_6_ensemble'):
+        experiment = load(ROOT / 'experiments' / f'{name}.yaml')
+        rows = [dict(row=c.row, column=c.column, seed=str(s), final_accuracy=str(50 + s)) for c in experiment.cells for s in range(2)]
+        report.write_rows(tmp_path / 'out' / 'rows' / f'{name}.csv', rows)
+    code, out, err = make()
+    assert code == 0 and {line.rpartition('/')[2] for line in out.splitlines()} == {
+        'figure_2_splits.md', 'table_6_ensemble.md', 'table_8_hyperparameters.md'}
+    assert (tmp_path / 'out' / 'tables' / 'figure_2_splits.png').read_bytes().startswith(b'\x89PNG')
+    assert '(figure_2_splits.png)' in (tmp_path / 'out' / 'tables' / 'figure_2_splits.md').read_text(encoding='utf-8')
+    assert '0.5, 0.1, 0.01, 0.001' in (tmp_path / 'out' / 'tables' / 'table_8_hyperparameters.md').read_text(encoding='utf-8')
+    assert braces_match((tmp_path / 'out' / 'tables' / 'table_6_ensemble.tex').read_text(encoding='utf-8'))
+
+
+def verdicts(experiment, values: dict, claim: dict = None, **more) -> list:
+    """(verdict, evidence) of each claim, or of one; values as above."""
+    rows = {key: [dict(seed=str(s), final_accuracy=str(v), **more.get(key[1][-7:-6] + '_split', {})) for s, v in enumerate(accuracies)
+                  if v is not None] for key, accuracies in values.items()}
+    found = [claims.judge(c, experiment, load, lambda _, cell: rows.get((cell.row, cell.column), []))
+             for c in ([claim] if claim else experiment.claims)]
+    return [(f.verdict, f.evidence) for f in found]
+
+
+def higher(**columns) -> dict:
+    return dict(says='a claim', higher=dict(rows='SCROLL'), lower=dict(rows='ER'), **columns)
+
+
+def test_p_values_are_those_of_paired_tests(experiment):
+    first, second = [70.0, 72.5, 71.0, 75.0], [69.0, 70.0, 71.5, 70.0]
+    t = stats.ttest_rel(first, second, alternative='greater').pvalue
+    w = stats.wilcoxon(first, second, alternative='greater').pvalue
+    (verdict, evidence), = verdicts(experiment, {('SCROLL', TWO): first, ('ER', TWO): second}, higher(columns='2-split'))
+    assert verdict == 'cannot tell' and f'p = {t:.2g} (Wilcoxon {w:.2g})' in evidence and '+2.00 over 4 seeds' in evidence
+    assert claims.probability(np.subtract(first, second)) == pytest.approx(t)
+    assert claims.probability([2.0, 2.0]) == 0.0 and claims.probability([0.0, 0.0]) == 1.0 and claims.probability([-1.0, -1.0]) == 1.0
+
+
+@pytest.mark.parametrize('scroll, er, verdict', [
+    ([70, 71, 72], [60, 60, 63], 'supported'), ([60, 60, 63], [70, 71, 72], 'contradicted'), ([70, 60, 65], [65, 66, 60], 'cannot tell'),
+    ([70], [60], 'cannot tell'), ([70, None, 71], [None, 60, 61], 'cannot tell'), ([], [60, 61], 'cannot tell'),
+    ([70, 70], [60, 60], 'supported'), ([60, 60], [60, 60], 'cannot tell')])
+def test_which_is_higher_is_decided_over_the_seeds_in_common(experiment, scroll, er, verdict):
+    assert verdicts(experiment, {('SCROLL', TWO): scroll, ('ER', TWO): er}, higher(columns='2-split'))[0][0] == verdict
+
+
+def test_a_claim_needs_all_its_pairs_and_falls_with_one(experiment):
+    high, low = [70, 71, 72.5], [60, 61.5, 62]
+    values = {('SCROLL', TWO): high, ('ER', TWO): low, ('SCROLL', FIVE): high, ('ER', FIVE): low}
+    assert verdicts(experiment, values, higher())[0][0] == 'supported'
+    half = {**values, ('ER', FIVE): []}
+    verdict, evidence = verdicts(experiment, half, higher())[0]
+    assert verdict == 'cannot tell' and '1 of 2 pairs have two seeds in common, 1 support it' in evidence
+    assert '1 of 1 pairs' not in evidence and 'the sign is right in 2 of 2 pairs' in verdicts(experiment, {**values, ('ER', FIVE): [9]}, higher())[0][1]
+    fallen = {**values, ('SCROLL', FIVE): low, ('ER', FIVE): high}
+    verdict, evidence = verdicts(experiment, fallen, higher())[0]
+    assert verdict == 'contradicted' and FIVE in evidence
+    assert verdicts(experiment, fallen, higher(of='most'))[0][0] == 'contradicted'       # half of them
+    assert verdicts(experiment, half, higher(of='most'))[0][0] == 'cannot tell'
+
+
+def test_contradiction_is_corrected_for_the_number_of_pairs(experiment):
+    low, high = [60, 60, 60], [63, 63.5, 65]                        # the opposite test has p = 0.012
+    assert 0.01 < stats.ttest_rel(high, low, alternative='greater').pvalue < 0.025
+    few, many = (dict(says='a claim', higher=dict(rows='SCROLL'), lower=dict(rows=['ER'] * n), columns='2-split') for n in (2, 5))
+    values = {('SCROLL', TWO): low, ('ER', TWO): high}
+    assert verdicts(experiment, values, few)[0][0] == 'contradicted' and verdicts(experiment, values, many)[0][0] == 'cannot tell'
+
+
+@pytest.mark.parametrize('changes, within, verdict', [
+    ([0.1, -0.2, 0.1], 1.0, 'supported'), ([3.0, 3.2, 3.1], 1.0, 'contradicted'), ([-3.0, -3.2, -3.1], 1.0, 'contradicted'),
+    ([0.5, 2.0, -1.0], 1.0, 'cannot tell'), ([0.5], 1.0, 'cannot tell'), ([0, 0], 1.0, 'supported')])
+def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, within, verdict):
+    claim = dict(says='a claim', near=dict(columns='2-split'), to=dict(columns='5-split'), rows='ER', within=within)
+    values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50 for _ in changes]}
+    found, evidence = verdicts(experiment, values, claim)[0]
+    assert found == verdict
+    if len(changes) == 3 and verdict == 'supported':
+        p = max(stats.ttest_1samp(changes, -within, alternative='greater').pvalue, stats.ttest_1samp(changes, within, alternative='less').pvalue)
+        assert f'p = {p:.2g}' in evidence
+
+
+SAME = dict(says='a claim', same=dict(columns='2-split'), rows='SCROLL')
+SAME['as'] = dict(columns='5-split')
+
+
+@pytest.mark.parametrize('first, second, digests, verdict', [
+    ([70, 71], [70, 71], 'aa', 'supported'), ([70], [70], 'aa', 'supported'), ([70], [70.01], 'aa', 'contradicted'),
+    ([70], [70], 'ab', 'contradicted'), ([70], [None, 70], 'aa', 'cannot tell'), ([70, 71], [70], 'aa', 'supported')])
+def test_the_same_is_the_same_in_accuracy_and_digest(experiment, first, second, digests, verdict):
+    common = dict(git_commit='c', torch='t', device='cpu')
+    more = {'2_split': dict(online_digest=digests[0], **common), '5_split': dict(online_digest=digests[1], **common)}
+    assert verdicts(experiment, {('SCROLL', TWO): first, ('SCROLL', FIVE): second}, SAME, **more)[0][0] == verdict
+
+
+@pytest.mark.parametrize('digests, verdict, words', [
+    ('aa', 'supported', '1 of 1'), ('ab', 'cannot tell', '0 of 0'), (('', ''), 'cannot tell', '0 of 0')])
+def test_digests_of_different_commits_count_where_they_are_equal(experiment, digests, verdict, words):
+    """What a digest covers may have changed between commits; and equal accuracies are no proof of equal bits."""
+    more = {f'{tasks}_split': dict(online_digest=digest, git_commit=str(tasks)) for tasks, digest in zip((2, 5), digests)}
+    found, evidence = verdicts(experiment, {('SCROLL', TWO): [70], ('SCROLL', FIVE): [70]}, SAME, **more)[0]
+    assert found == verdict and f'digests equal in {words}' in evidence
+
+
+@pytest.mark.parametrize('what', ['torch', 'device', 'num_threads'])
+def test_bits_are_compared_within_one_kind_of_machine(experiment, what):
+    """Sums that are made in another order differ in their last bits, and one prediction in ten thousand with them."""
+    more = {'2_split': {what: '1'}, '5_split': {what: '2'}}
+    values = {('SCROLL', TWO): [70, 71], ('SCROLL', FIVE): [70.01, 71]}
+    verdict, evidence = verdicts(experiment, values, SAME, **more)[0]
+    assert verdict == 'cannot tell' and 'no rows of one kind of machine' in evidence
+    assert verdicts(experiment, values, SAME)[0][0] == 'contradicted'
+
+
+@pytest.mark.parametrize('change, words', [
+    (dict(says=None), ['says']), (dict(lower=None), ['lower']), (dict(extra=1), ['extra']), (dict(rows='ER'), ['rows', 'both']),
+    (dict(lower=dict(columns=TWO)), ['rows', 'both']), (dict(lower=dict(rows='Nobody')), ['Nobody']), (dict(within=1), ['within']),
+    (dict(of='some'), ['of']), (dict(lower=dict(rows='ER', seeds=1)), ['seeds'])])
+def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
+    claim = {key: value for key, value in {**higher(), **change}.items() if value is not None}
+    with refused(*words):
+        claims.pairs(claim, experiment, load)
+
+
+def test_columns_of_both_sides_are_read_side_by_side(experiment):
+    claim = dict(says='a', higher=dict(columns=['2-split', '5-split']), lower=dict(columns=['5-split', '2-split']), rows='base')
+    found = [(a.row, a.column, b.row, b.column) for (_, a), (_, b) in claims.pairs(claim, experiment, load)]
+    assert found == [(row, a, row, b) for row in ('ER', 'ACE') for a, b in ((TWO, FIVE), (FIVE, TWO))]
+    with refused('2 columns beside 1'):
+        claims.pairs({**claim, 'lower': dict(columns='5-split')}, experiment, load)

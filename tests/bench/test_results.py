@@ -1,0 +1,281 @@
+"""Results files: nothing lost, nothing torn, readable by anyone."""
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.results import rows as results
+from bench.results.rows import FILE, append_row, check_writable, column_order, read_rows
+from tests.conftest import ROOT, files_below, quick, refused
+
+AWKWARD = dict(task1=1.5, notes='comma, "quote"\nnew line; \u00fcml\u00e4ut \u6f22 \U0001f600 \r tab\t', forgetting=None, empty='')
+
+
+def test_a_row_comes_back_as_written_and_none_is_an_empty_cell(tmp_path):
+    path = append_row(tmp_path / 'made' / 'on the way', AWKWARD)
+    assert path == tmp_path / 'made' / 'on the way' / FILE
+    assert read_rows(path) == [{'task1': '1.5', 'notes': AWKWARD['notes'], 'forgetting': '', 'empty': ''}]
+
+
+def test_pandas_reads_it(tmp_path):
+    for tasks in (2, 1):
+        path = append_row(tmp_path, {**AWKWARD, **{f'task{i + 1}': 10.0 * i for i in range(tasks)}, 'final': 0.25})
+    table = pandas.read_csv(path)
+    assert table['notes'].tolist() == [AWKWARD['notes']] * 2 and table['final'].tolist() == [0.25] * 2
+    assert table['task2'].isna().tolist() == [False, True] and table['forgetting'].isna().all()
+
+
+def test_text_that_utf8_cannot_hold_does_not_cost_the_row(tmp_path):
+    """`--notes $'caf\\xe9'` in a latin-1 terminal reaches Python as a lone surrogate."""
+    path = append_row(tmp_path, dict(task1=1, notes='caf\udce9'))
+    assert read_rows(path)[0]['task1'] == '1' and read_rows(path)[0]['notes'].startswith('caf')
+
+
+def test_columns_are_tasks_by_number_then_the_historic_three_then_as_they_came():
+    names = ['model', 'task10', 'forgetting', 'task2', 'seed', 'backward_transfer', 'task1', 'forward_transfer', 'taskless']
+    assert column_order(names) == ['task1', 'task2', 'task10', 'forward_transfer', 'backward_transfer', 'forgetting',
+                                   'model', 'seed', 'taskless']
+
+
+def test_rows_with_other_tasks_and_columns_widen_the_file(tmp_path):
+    append_row(tmp_path, dict(task1=1, task2=2, forgetting=None, model='a'))
+    append_row(tmp_path, dict(task1=3, forgetting=0.5, seed=7))
+    path = append_row(tmp_path, dict(task1=4, task2=5, task3=6, model='c'))
+    assert path.read_text().splitlines()[0] == 'task1,task2,task3,forgetting,model,seed'
+    assert [list(row.values()) for row in read_rows(path)] == [
+        ['1', '2', '', '', 'a', ''], ['3', '', '', '0.5', '', '7'], ['4', '5', '6', '', 'c', '']]
+
+
+@quick
+@given(st.lists(st.dictionaries(st.sampled_from(['task1', 'task2', 'task11', 'forgetting', 'a', 'b']),
+                                st.none() | st.integers() | st.text(st.characters(exclude_categories=['Cs']), max_size=5),
+                                min_size=1), min_size=1, max_size=4))
+def test_any_rows_come_back(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp('rows')
+    for row in rows:
+        path = append_row(folder, row)
+    expected = [{k: '' if v is None else str(v) for k, v in row.items()} for row in rows]
+    assert [{k: row[k] for k in asked} for row, asked in zip(read_rows(path), expected)] == expected
+    assert all(not row[k] for row, asked in zip(read_rows(path), expected) for k in row if k not in asked)
+    assert len(read_rows(path)) == len(rows)
+
+
+WRITER = '''
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from bench.results.rows import append_row
+for i in range(20):
+    me = f'{sys.argv[3]}-{i}'
+    append_row(Path(sys.argv[2]), {'id': me, 'check': me * 50, **{f'task{t + 1}': t for t in range(int(sys.argv[3]) % 3 + 1)}})
+'''
+
+
+@pytest.mark.slow
+def test_eight_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_path):
+    writers = [subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(8)]
+    torn, done, reads = [], threading.Event(), 0
+
+    def watch():
+        nonlocal reads
+        while not done.wait(0.01):
+            if (tmp_path / FILE).exists():
+                reads += 1
+                torn.extend(row for row in read_rows(tmp_path / FILE) if row['check'] != row['id'] * 50)
+
+    reader = threading.Thread(target=watch)
+    reader.start()
+    codes = [writer.wait(120) for writer in writers]
+    done.set()
+    reader.join()
+    assert codes == [0] * 8 and reads > 0 and not torn
+    ids = [row['id'] for row in read_rows(tmp_path / FILE)]
+    assert sorted(ids) == sorted(f'{n}-{i}' for n in range(8) for i in range(20))
+    for n in range(8):                                          # each writer's rows are in its order
+        assert [i for i in ids if i.startswith(f'{n}-')] == [f'{n}-{i}' for i in range(20)]
+    assert not list(tmp_path.glob('*.part'))
+
+
+def test_what_a_killed_writer_left_does_not_matter(tmp_path):
+    append_row(tmp_path, dict(task1=1))
+    (tmp_path / f'mean_accs.{os.getpid()}.part').write_text('task1\n99')
+    (tmp_path / 'mean_accs.1.part').write_text('half a r')
+    (tmp_path / f'{FILE}.lock').touch()
+    path = append_row(tmp_path, dict(task1=2))
+    assert [row['task1'] for row in read_rows(path)] == ['1', '2']
+
+
+@pytest.mark.parametrize('step, row', [('write', dict(task1=2)), ('fsync', dict(task1=2, task2=3)), ('replace', dict(task1=2, task2=3))])
+def test_a_full_disk_leaves_the_old_rows_and_nothing_else(tmp_path, monkeypatch, step, row):
+    """`write` puts a row behind the others, and may get half of it done; the others make a wider file."""
+    before, write = append_row(tmp_path, dict(task1=1)).read_bytes(), os.write
+
+    def full(file, *content):
+        if step == 'write' and len(content[0]) > 1:
+            return write(file, content[0][:-1])
+        raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(results.os, step, full)
+    with refused(str(tmp_path / FILE), 'No space left', 'as they were'):
+        append_row(tmp_path, row)
+    monkeypatch.undo()
+    assert (tmp_path / FILE).read_bytes() == before
+    assert {p.name for p in files_below(tmp_path)} <= {FILE, f'{FILE}.lock'}
+
+
+def test_a_disk_that_does_not_confirm_a_row_is_told(tmp_path, monkeypatch):
+    append_row(tmp_path, dict(task1=1))
+
+    def broken(_):
+        raise OSError(5, 'Input/output error')
+    monkeypatch.setattr(results.os, 'fsync', broken)
+    with refused(str(tmp_path / FILE), 'Input/output error'):
+        append_row(tmp_path, dict(task1=2))
+    assert read_rows(tmp_path / FILE)[0] == dict(task1='1')
+
+
+def in_a_child(act) -> int:
+    """What `os.waitpid` says of a process of its own that runs `act`; exit code 0 without, 1 with an exception."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1]
+
+
+def test_the_system_s_own_limit_on_a_file_is_met(tmp_path):
+    """As a quota does it: a part of the row is written before there is an error."""
+    before = append_row(tmp_path, dict(task1=1, notes='a')).read_bytes()
+
+    def act():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, resource.RLIM_INFINITY))
+        with refused('File too large', 'as they were'):
+            append_row(tmp_path, dict(task1=2, notes='b' * 100))
+    assert in_a_child(act) == 0 and (tmp_path / FILE).read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can become somebody else')
+def test_a_folder_that_is_read_only(tmp_path):
+    before = append_row(tmp_path, dict(task1=1)).read_bytes()
+    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
+        folder.chmod(0o755)
+
+    def act():
+        os.seteuid(65534)
+        for write in (check_writable, lambda folder: append_row(folder, dict(task1=2))):
+            with refused(str(tmp_path), 'Permission denied'):
+                write(tmp_path)
+        assert read_rows(tmp_path / FILE) == [dict(task1='1')]
+    assert in_a_child(act) == 0 and (tmp_path / FILE).read_bytes() == before
+
+
+@pytest.mark.parametrize('written', [1, 9, 20, -2, -1])
+def test_a_writer_that_is_killed_costs_its_own_row_only(tmp_path, capfd, written):
+    """In the middle of a cell, in quotes, just behind a line's end in quotes, between the two characters that end the row; with
+    the lock in its hands, each time."""
+    append_row(tmp_path, dict(task1=1, notes='first "quoted"\r\n'))
+
+    def act():
+        write = os.write
+        results.os.write = lambda file, text: (write(file, text[:written]), os.kill(os.getpid(), signal.SIGKILL))
+        append_row(tmp_path, dict(task1=23, notes='se"co"\r\nnd\r\nthird'))
+    assert in_a_child(act) == signal.SIGKILL
+    first = dict(task1='1', notes='first "quoted"\r\n')
+    assert read_rows(tmp_path / FILE) == [first]
+    capfd.readouterr()
+    append_row(tmp_path, dict(task1=3, notes='next'))
+    warning, = capfd.readouterr().err.splitlines()
+    assert 'mean_accs.torn' in warning and str(tmp_path / FILE) in warning
+    assert read_rows(tmp_path / FILE) == [first, dict(task1='3', notes='next')]
+    assert (tmp_path / 'mean_accs.torn').read_bytes().startswith(b'2')
+    append_row(tmp_path, dict(task1=4, notes=''))
+    assert not capfd.readouterr().err and len(read_rows(tmp_path / FILE)) == 3
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(), st.text(st.sampled_from('a",\n\r\u00fc'), max_size=6)), min_size=1, max_size=4), st.data())
+def test_of_any_beginning_of_a_file_the_whole_rows_are_read(tmp_path_factory, rows, data):
+    folder, ends = tmp_path_factory.mktemp('cut'), [0]
+    for number, text in rows:
+        path = append_row(folder, dict(task1=number, notes=text))
+        ends.append(path.stat().st_size)
+    whole, cut = read_rows(path), data.draw(st.integers(0, ends[-1]))
+    path.write_bytes(path.read_bytes()[:cut])
+    count = sum(end <= cut for end in ends[1:])
+    assert read_rows(path) == whole[:count]
+    append_row(folder, dict(task1=-1, notes='x'))
+    assert read_rows(path) == [*whole[:count], dict(task1='-1', notes='x')]
+
+
+@pytest.mark.parametrize('torn', [b'2,"open\r\n', b'2,"a ""b""\r\n', b'2,"a"" b\n'])
+def test_a_quote_within_a_cell_does_not_hide_one_that_is_open(tmp_path, torn):
+    """Somebody's editor left it there; with it, the number of quotes is even though the last cell is not closed."""
+    whole = b'task1,notes\r\n1,6" x\r\n'
+    (tmp_path / FILE).write_bytes(whole + torn)
+    append_row(tmp_path, dict(task1=3, notes='new'))
+    assert [list(row.values()) for row in read_rows(tmp_path / FILE)] == [['1', '6" x'], ['3', 'new']]
+    assert (tmp_path / 'mean_accs.torn').read_bytes() == torn + b'\n'
+
+
+@pytest.mark.parametrize('content', [b'\x89PNG\r\n\x1a\n\0\xff\xfe', b'task1,task1\r\n1,2\r\n', b'task1\r\n1,2,3\r\n',
+                                     b'task1\n"' + b'x' * 200_000])
+def test_a_file_of_another_kind_is_left_alone(tmp_path, content):
+    (tmp_path / FILE).write_bytes(content)
+    for act in (lambda: read_rows(tmp_path / FILE), lambda: append_row(tmp_path, dict(task1=1, task2=2))):
+        with refused(str(tmp_path / FILE), 'not a results file'):
+            act()
+    assert (tmp_path / FILE).read_bytes() == content and not (tmp_path / 'mean_accs.torn').exists()
+
+
+def test_what_a_spreadsheet_saves_goes_on(tmp_path):
+    (tmp_path / FILE).write_bytes(b'\xef\xbb\xbftask1,notes\n5,"a ""b"""\n\n6\n')
+    append_row(tmp_path, dict(task1=7))
+    assert [list(row.values()) for row in read_rows(tmp_path / FILE)] == [['5', 'a "b"'], ['6', ''], ['7', '']]
+
+
+@pytest.mark.slow
+def test_thirty_two_processes_append_two_hundred_rows_each(tmp_path):
+    def rows_of(writer: int) -> list:
+        return [dict(id=f'{writer}-{i}', notes='a "b"\n' * (writer % 3), **{f'task{t + 1}': t for t in range(writer % 4 + 1)})
+                for i in range(200)]
+
+    children = []
+    for writer in range(32):
+        children.append(os.fork())
+        if not children[-1]:
+            code = 1
+            try:
+                for row in rows_of(writer):
+                    append_row(tmp_path, row)
+                code = 0
+            finally:
+                os._exit(code)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 32
+    written = {row['id']: row for row in read_rows(tmp_path / FILE)}
+    assert len(written) == len(read_rows(tmp_path / FILE)) == 6400
+    for row in (row for writer in range(32) for row in rows_of(writer)):
+        assert all(written[row['id']][name] == str(value) for name, value in row.items())
+    assert {p.name for p in files_below(tmp_path)} == {FILE, f'{FILE}.lock'}
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path):
+    (tmp_path / 'file').write_text('in the way')
+    for act in (check_writable, lambda folder: append_row(folder, dict(task1=1))):
+        with refused(str(tmp_path / 'file' / 'below')):
+            act(tmp_path / 'file' / 'below')
+    assert (tmp_path / 'file').read_text() == 'in the way'
+
+
+def test_checking_leaves_nothing_behind(tmp_path):
+    check_writable(tmp_path / 'new')
+    assert (tmp_path / 'new').is_dir() and not files_below(tmp_path)

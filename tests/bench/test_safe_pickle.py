@@ -1,0 +1,209 @@
+"""Pickles of plain data are read; nothing that a pickle names is ever called."""
+import builtins
+import codecs
+import os
+import pickle
+import struct
+from collections import OrderedDict, namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bench.core import safe_pickle
+from tests.conftest import quick, refused
+
+
+class Calls:
+    """Pickles as a call of `what` with these arguments (and a state to set)."""
+
+    def __init__(self, what, *args, state=None):
+        self.parts = (what, args) if state is None else (what, args, state)
+
+    def __reduce__(self):
+        return self.parts
+
+
+class Python2Pickler(pickle._Pickler):
+    """Writes text and bytes alike as Python 2 wrote its `str`."""
+    dispatch = dict(pickle._Pickler.dispatch)
+
+    def save_old_string(self, value):
+        data = value.encode('latin1') if isinstance(value, str) else value
+        self.write(pickle.BINSTRING + struct.pack('<i', len(data)) + data)
+        self.memoize(value)
+
+    dispatch[str] = dispatch[bytes] = save_old_string
+
+
+def dump(path, content, protocol: int = 2, python2: bool = False):
+    """Write a pickle; `python2` as Python 2 and an old numpy did, which is how the official CIFAR files are made."""
+    with open(path, 'wb') as file:
+        if python2:
+            Python2Pickler(file, 2).dump(content)
+        else:
+            pickle.dump(content, file, protocol)
+    if python2:
+        path.write_bytes(path.read_bytes().replace(b'numpy._core.multiarray', b'numpy.core.multiarray'))
+    return path
+
+
+def loaded(path, content, *args, **kwargs):
+    return safe_pickle.load(dump(path, content, *args, **kwargs))
+
+
+ARRAYS = {'bytes': np.arange(24, dtype=np.uint8).reshape(2, 3, 4), 'all bytes': np.arange(256, dtype=np.uint8),
+          'columns first': np.asfortranarray(np.arange(6.0).reshape(2, 3)), 'big-endian': np.array([1, 2, 3], '>i4'),
+          'axes moved': np.arange(24, dtype=np.uint8).reshape(2, 3, 4).transpose(0, 2, 1), 'a number': np.array(5), 'words': np.array(['x', 'yz'])}
+
+
+@pytest.mark.parametrize('protocol', range(6))
+@pytest.mark.parametrize('name', ARRAYS)
+def test_arrays_come_back_in_every_protocol(tmp_path, name, protocol):
+    content = {'data': ARRAYS[name], 'labels': [1, 2, 3], 'name': 'm\u00fc', 'more': (None, True, 1.5, {'a': []})}
+    back = loaded(tmp_path / 'p', content, protocol)
+    np.testing.assert_array_equal(back['data'], ARRAYS[name])
+    assert back['data'].dtype.kind == ARRAYS[name].dtype.kind and type(back['data']) is np.ndarray
+    assert {k: v for k, v in back.items() if k != 'data'} == {k: v for k, v in content.items() if k != 'data'}
+
+
+def test_python_2_strings_and_arrays_come_back(tmp_path):
+    content = {'fine_labels': [0, 99], 'data': ARRAYS['all bytes'], 'fine_label_names': ['apple', 'b\xe9e']}
+    raw = dump(tmp_path / 'p', content, python2=True).read_bytes()
+    assert b'numpy.core.multiarray' in raw and pickle.BINUNICODE + b'\x05\0\0\0' not in raw
+    back = safe_pickle.load(tmp_path / 'p')
+    np.testing.assert_array_equal(back['data'], content['data'])
+    assert back['fine_label_names'] == ['apple', 'b\xe9e'] and back['fine_labels'] == [0, 99]
+
+
+@quick
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+                    lambda s: st.lists(s, max_size=3) | st.dictionaries(st.text(max_size=3), s, max_size=3)),
+       st.integers(0, 5))
+def test_any_plain_data_comes_back(tmp_path_factory, content, protocol):
+    assert loaded(tmp_path_factory.mktemp('p') / 'p', content, protocol) == content
+
+
+@pytest.mark.parametrize('protocol', range(6))
+@pytest.mark.parametrize('number', [np.float64(0.1), np.float32(0.5), np.int64(-3), np.uint8(200), np.bool_(True), np.str_('m\u00fc')], ids=repr)
+def test_numpys_numbers_come_back_as_pythons(tmp_path, number, protocol):
+    back = loaded(tmp_path / 'p', [number], protocol)[0]
+    assert back == number.item() and type(back) is type(number.item())
+
+
+@pytest.mark.parametrize('protocol', [2, 4])
+def test_ordered_dicts_come_back_as_dicts(tmp_path, protocol):
+    back = loaded(tmp_path / 'p', OrderedDict(b=1, a=np.arange(2)), protocol)
+    assert type(back) is dict and list(back) == ['b', 'a'] and back['a'].tolist() == [0, 1]
+
+
+class Thing:
+    """Of a package that is not ours; keeps its parts in a state."""
+
+    def __init__(self, **parts):
+        self.__dict__ = parts
+
+
+Pair = namedtuple('Pair', 'first second')
+
+
+@pytest.mark.parametrize('protocol', [2, 4])
+def test_records_are_what_they_were_made_from(tmp_path, protocol):
+    """Namedtuples and objects with a state, nested and with arrays; none of them is built."""
+    package = __name__.partition('.')[0]
+    path = dump(tmp_path / 'p', {'pair': Pair(1, Pair(np.arange(3), 'x')), 'thing': Thing(a=Pair(1, 2))}, protocol)
+    back = safe_pickle.load(path, records=('another', package))
+    assert back['pair'][0] == 1 and back['pair'][1][0].tolist() == [0, 1, 2] and type(back['pair']) is type(back['pair'][1]) is tuple
+    assert back['thing'] == ({'a': (1, 2)},)
+    with refused(str(path), f'{__name__}.Pair'):
+        safe_pickle.load(path, records=('another', package[:-1]))
+    with refused(str(path), f'{__name__}.Pair'):
+        safe_pickle.load(path)
+
+
+def test_a_function_of_a_package_of_records_is_not_called_either(tmp_path):
+    sign = tmp_path / 'sign'
+    dump(tmp_path / 'p', Calls(mark, str(sign)))
+    assert safe_pickle.load(tmp_path / 'p', records=('tests',)) == (str(sign),) and not sign.exists()
+
+
+def mark(path):
+    Path(path).write_text('ran')
+
+
+PAYLOADS = {
+    'a shell command': lambda sign: Calls(os.system, f'touch {sign}'),
+    'eval': lambda sign: Calls(builtins.eval, f'open({sign!r}, "w")'),
+    'exec': lambda sign: Calls(builtins.exec, f'open({sign!r}, "w")'),
+    'opening a file': lambda sign: Calls(builtins.open, sign, 'w'),
+    'a function of a module': lambda sign: Calls(mark, sign),
+    'getattr': lambda sign: Calls(builtins.getattr, 'abc', 'upper'),
+    'numpy loading a pickle': lambda sign: Calls(np.load, sign, None, True),
+    'numpy writing': lambda sign: Calls(np.savetxt, sign, [1]),
+    'another codec': lambda sign: Calls(codecs.encode, 'abc', 'rot13'),
+    'another class': lambda sign: Path(sign),
+    'an array of objects': lambda sign: np.array([1, 'a', None], dtype=object),
+    'a payload in an array of objects': lambda sign: np.array([Calls(mark, sign)], dtype=object),
+    'a record with objects': lambda sign: np.zeros(2, [('a', 'O')]),
+    'a subclass of arrays': lambda sign: np.zeros(2).view(np.matrix),
+}
+
+
+@pytest.mark.parametrize('protocol', [0, 2, 4, 5])
+@pytest.mark.parametrize('name', PAYLOADS)
+def test_payloads_are_refused_before_anything_runs(tmp_path, name, protocol):
+    sign = tmp_path / 'it ran'
+    dump(tmp_path / 'p', {'data': np.zeros(2), 'evil': PAYLOADS[name](str(sign))}, protocol)
+    with refused(str(tmp_path / 'p'), 'fetch the file again'):
+        safe_pickle.load(tmp_path / 'p')
+    assert not sign.exists()
+
+
+FORGED = {
+    'memory of our choice as a Python object': Calls(np.ndarray, (1,), 'O', np.array([id('victim')])),
+    'the same from bytes': Calls(np.ndarray, (1,), 'O', id('victim').to_bytes(8, 'little')),
+    'a number that is an address': Calls(np.float64(1).__reduce__()[0], np.dtype('O'), id('victim').to_bytes(8, 'little')),
+    'a number of too many bytes': Calls(np.float64(1).__reduce__()[0], np.dtype('f8'), b'x' * 16),
+    'an array never filled': Calls(np.ndarray, (1 << 20,), 'u1'),
+    'fields outside the record': np.zeros(1, [('a', 'f8')]),
+    'builder asked for objects': Calls(np.zeros(0).__reduce__()[0], np.ndarray, (3,), b'O'),
+}
+
+
+@pytest.mark.parametrize('name', FORGED)
+def test_numpys_own_names_cannot_be_used_to_reach_memory(tmp_path, name):
+    """`numpy.ndarray` must be a word that the array builder knows, never something that is called."""
+    dump(tmp_path / 'p', FORGED[name], 2)
+    if name == 'fields outside the record':         # (dtype state: ..., names, fields {name: (dtype, offset)}, size, ...)
+        raw = (tmp_path / 'p').read_bytes()
+        assert raw.count(b'K\x00\x86') == 1
+        (tmp_path / 'p').write_bytes(raw.replace(b'K\x00\x86', b'J\xff\xff\xff\x00\x86'))
+    with refused(str(tmp_path / 'p')):
+        safe_pickle.load(tmp_path / 'p')
+
+
+@pytest.mark.parametrize('protocol', [0, 2, 4])
+def test_truncated_pickles_are_refused_wherever_they_end(tmp_path, protocol):
+    whole = pickle.dumps({'data': ARRAYS['bytes'], 'labels': [1, 2]}, protocol)
+    for length in range(0, len(whole), 7):
+        (tmp_path / 'p').write_bytes(whole[:length])
+        with refused(str(tmp_path / 'p')):
+            safe_pickle.load(tmp_path / 'p')
+
+
+@quick
+@given(rubbish=st.binary(max_size=60))
+@example(rubbish=b'P')               # unpickling it is an error of two lines
+def test_any_rubbish_is_refused_or_plain(tmp_path_factory, rubbish):
+    path = tmp_path_factory.mktemp('p') / 'p'
+    path.write_bytes(rubbish)
+    if not rubbish.endswith(pickle.STOP):
+        with refused(str(path)):
+            safe_pickle.load(path)
+
+
+def test_a_missing_file(tmp_path):
+    with refused(str(tmp_path / 'none'), 'No such file'):
+        safe_pickle.load(tmp_path / 'none')

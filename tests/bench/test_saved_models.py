@@ -1,0 +1,372 @@
+"""Models as files: what a run keeps with `--savecheck`, and how another begins with it."""
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import datasets
+import models
+from backbone import get_backbone
+from bench.cli.parsing import parse_args
+from bench.results import plots
+from bench.resume import run_state, saved_models
+from bench.run.building import initialize
+from bench.run.training import train
+from scroll import files
+from scroll.states import State
+from scroll.statistics import Statistics
+from tests.conftest import files_below, refused
+from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.test_contract import QUICK, known_flags, predictions
+from tests.test_resume import different, rows_below, the_end
+
+pytestmark = pytest.mark.usefixtures('few_digits')
+
+
+@pytest.fixture
+def run(parse, tmp_path, monkeypatch):
+    """run(method, *flags): (model, data set, row) of a whole run; its files are in `tmp_path / 'kept'`."""
+    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
+
+    def whole(method, *flags, folder='run'):
+        words = [*QUICK.get(method, []), '--n_splits', '3', '--batch_size', '16', *flags]
+        if '--buffer_size' in known_flags(method) and '--buffer_size' not in words and '--loadcheck' not in words:
+            words += ['--buffer_size', '25']
+        if '--savecheck' in words:
+            words += ['--checkpoint_path', tmp_path / 'kept']
+        model, dataset, args = initialize(parse(method, *words, '--disable_log', '0', base_path=tmp_path / folder))
+        return model, dataset, train(model, dataset, args)
+    return whole
+
+
+def kept(tmp_path) -> list:
+    return sorted(files_below(tmp_path / 'kept'), key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_the_file_is_mammoths_and_holds_no_code(run, tmp_path):
+    model, _, row = run('er', '--savecheck', 'last', '--ckpt_name', 'mine', '--n_epochs', '1')
+    [path] = kept(tmp_path)
+    day, time, name = row['run'].split('-')
+    assert path.name == f'mine_er_seq-digits_None_25_1_{day}-{time}_{name}_last.pt'
+    content = torch.load(path, weights_only=True)
+    assert set(content) == {'model', 'optimizer', 'args', 'results', 'buffer', 'run'} and content['args']['lr'] == row['lr']
+    assert list(content['model']) == list(model.state_dict()) and len(content['results'][0]) == 3
+    assert len(content['buffer']['examples']) == 25
+
+
+@pytest.mark.parametrize('method', ['derpp', 'icarl', 'scroll'])
+def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, method):
+    """Also of a stream that is given as a whole: its accuracies before are in the row."""
+    model, _, row = run(method, '--savecheck', 'task')
+    whole, files = the_end(model, row), kept(tmp_path)
+    assert [path.stem.rpartition('_')[2] for path in files] == ['0', '1', '2']
+    model, _, row = run(method, '--loadcheck', files[0], '--start_from', '1', folder='later')
+    later = the_end(model, row)
+    for part in (whole, later):
+        for name in ('start_from', 'loadcheck', 'savecheck', 'checkpoint_path'):
+            part['row'].pop(name)
+    assert not different(whole, later)
+    assert [len(rows) for rows in rows_below(tmp_path / 'later')] == [1, 1]
+
+
+@pytest.mark.parametrize('method', ['bic', 'ens', 'gdumb', 'icarl', 'lwf', 'scroll', 'ssil'])
+def test_a_file_alone_predicts_as_its_run_did(run, tmp_path, method):
+    model, dataset, row = run(method, '--savecheck', 'last')
+    again, data, measured = run(method, '--loadcheck', *kept(tmp_path), '--inference_only', '1', folder='later')
+    assert torch.equal(predictions(model, dataset), predictions(again, data))
+    assert measured['accuracy_per_task'] == row['accuracy_per_task']
+
+
+@pytest.mark.parametrize('method', ['er', 'ssil'])
+def test_weights_and_buffer_are_where_another_run_begins(run, tmp_path, method):
+    """A teacher, which is in the file of `ssil` and not in a new run, is made anew."""
+    model, _, _ = run(method, '--savecheck', 'last', '--n_epochs', '1')
+    args = parse_args(['--model', method, '--loadcheck', str(kept(tmp_path)[0]), '--base_path', str(tmp_path)])
+    again, dataset, args = initialize(args)
+    saved_models.load(run_state.RunState(again, dataset, args), args)
+    assert all(torch.equal(a, b) for a, b in zip(model.net.state_dict().values(), again.net.state_dict().values()))
+    assert torch.equal(model.buffer.examples, again.buffer.examples) and torch.equal(model.buffer.labels, again.buffer.labels)
+
+
+def test_a_file_of_mammoth(run, tmp_path):
+    """Its names, its namespace of arguments, its float images; and a bare network, whose classifier is another one's."""
+    model, _, _ = run('er')
+    tensors = {name.replace('.downsample.', '.shortcut.'): tensor + 1 for name, tensor in model.state_dict().items()}
+    images = torch.rand(20, 3, 8, 8)
+    theirs = tmp_path / 'theirs.pt'
+    torch.save(dict(model=tensors, optimizer=None, args=argparse.Namespace(model='er', dataset='seq-digits', lr=0.25),
+                    results=[[], [], {}], buffer=dict(examples=images, labels=torch.arange(20) % 10)), theirs)
+    assert saved_models.saved_args(theirs) == dict(model='er', dataset='seq-digits', lr=0.25)
+    again, _, row = run('er', '--loadcheck', theirs, '--n_epochs', '0', '--buffer_size', '25', folder='later')
+    assert row['lr'] == 0.25 and all(torch.equal(a, b) for a, b in zip(tensors.values(), again.state_dict().values()))
+    assert torch.equal(again.buffer.examples[:20], (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1))
+    bare = tmp_path / 'bare.pt'
+    torch.save({name.removeprefix('net.'): tensor for name, tensor in tensors.items()}, bare)
+    again, _, _ = run('sgd', '--loadcheck', bare, '--n_epochs', '0', '--lr', '0.1', folder='bare')
+    assert torch.equal(again.net.conv1.weight, tensors['net.conv1.weight'])
+    assert not torch.equal(again.net.classifier.weight, tensors['net.classifier.weight'])
+
+
+def test_what_does_not_fit_is_named(run, tmp_path):
+    run('er', '--savecheck', 'task', '--n_epochs', '1')
+    first, *_, last = kept(tmp_path)
+    with refused('after task 1', '--start_from 1'):
+        run('er', '--loadcheck', first, '--start_from', '2')
+    with refused('--seed'):
+        run('er', '--loadcheck', first, '--start_from', '1', '--seed', '7')
+    with refused('25 samples', '--buffer_size is 10'):
+        run('er', '--loadcheck', last, '--buffer_size', '10')
+    content = torch.load(last, weights_only=True)
+    content['model']['net.conv1.weight'] = torch.zeros(2, 2)
+    content['model'].pop('net.classifier.bias')
+    torch.save(content, last)
+    with refused('net.conv1.weight is (2, 2)', 'net.classifier.bias is missing'):
+        run('er', '--loadcheck', last)
+    with refused('no such file'):
+        run('er', '--loadcheck', tmp_path / 'nothing.pt')
+
+
+def full(*given):
+    raise OSError(28, 'No space left on device')
+
+
+ER = ['--model', 'er', '--lr', '0.05', '--buffer_size', '25', '--n_epochs', '1']
+SCROLL = ['--model', 'scroll', '--model_config', 'base', '--iterations', '3', '--buffer_size', '25']
+
+
+@pytest.fixture
+def typed(command_line, tiny_weights, tmp_path):
+    """typed(*flags): (exit code, stdout, stderr) of a run of three tasks on the digits."""
+    def run(*flags):
+        return command_line('--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path / 'run', '--n_splits', '3',
+                            '--non_verbose', '1', *flags)
+    return run
+
+
+def the_rest(command_line, err: str, *change: str):
+    """What the command ends like that the last line of stderr says, with words changed: pairs of old and new."""
+    words = shlex.split(err.splitlines()[-1].partition('last checkpoint: ')[2])[2:]
+    return command_line(*(dict(zip(change[::2], change[1::2])).get(word, word) for word in words))
+
+
+def rows_of(tmp_path) -> list:
+    return [len(rows) for rows in rows_below(tmp_path / 'run')]
+
+
+def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file(typed, command_line, tmp_path, monkeypatch):
+    typed(*ER, '--savecheck', 'last', '--checkpoint_path', tmp_path / 'whole', '--resume', 'never')
+    [whole] = files_below(tmp_path / 'whole')
+    with monkeypatch.context() as disk:
+        disk.setattr(saved_models, 'write', full)
+        code, out, err = typed(*ER, '--savecheck', 'last', '--checkpoint_path', tmp_path / 'kept')
+    assert code == 2 and rows_of(tmp_path) == [2, 2] and 'final accuracy' in out and not kept(tmp_path)
+    warning, line = err.splitlines()
+    assert warning.startswith('warning: ') and all('_last.pt cannot be written (No space left on device)' in text for text in (warning, line))
+    assert 'its row is written' in line
+    code, out, err = the_rest(command_line, err, str(tmp_path / 'kept'), str(tmp_path / 'elsewhere'))
+    assert (code, err) == (0, '') and 'continuing' in out and 'after task 3' in out and rows_of(tmp_path) == [2, 2]
+    [late] = files_below(tmp_path / 'elsewhere')
+    first, second = (torch.load(path, weights_only=True) for path in (whole, late))
+    assert not different(first['model'], second['model']) and first['results'] == second['results']
+    assert not different(first['buffer'], second['buffer'])
+    assert not files_below(tmp_path / 'run' / 'unfinished')
+
+
+def test_a_file_within_the_run_that_cannot_be_written_is_told_at_once_and_at_the_end(typed, tmp_path, monkeypatch):
+    write = saved_models.write
+    monkeypatch.setattr(saved_models, 'write', lambda path, content: full() if path.stem.endswith('_1') else write(path, content))
+    code, out, err = typed(*ER, '--savecheck', 'task', '--checkpoint_path', tmp_path / 'kept')
+    assert code == 2 and rows_of(tmp_path) == [1, 1] and out.count('Accuracy for') == 3
+    assert [path.stem[-2:] for path in kept(tmp_path)] == ['_0', '_2'] and [line.count('_1.pt cannot be written') for line in err.splitlines()] == [1, 1]
+    assert 'to continue' not in err and not files_below(tmp_path / 'run' / 'unfinished')     # nothing is left to do
+
+
+def test_without_a_checkpoint_it_says_so(typed, tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_models, 'write', full)
+    code, _, err = typed(*ER, '--savecheck', 'last', '--checkpoint_path', tmp_path / 'kept', '--checkpoint_every', '0')
+    assert code == 2 and rows_of(tmp_path) == [1, 1] and 'it has no checkpoint' in err
+
+
+@pytest.mark.parametrize('flag', ['--save_state', '--save_statistics'])
+def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, command_line, tmp_path, monkeypatch, flag):
+    path = tmp_path / 'learned' / 'x.npz'
+    with monkeypatch.context() as disk:
+        disk.setattr(files, 'os', SimpleNamespace(**{**vars(os), 'fsync': full}))
+        code, _, err = typed(*SCROLL, flag, path)
+    assert code == 2 and rows_of(tmp_path) == [1, 1] and f'{path} cannot be written (No space left on device)' in err
+    other = tmp_path / 'other.npz'
+    code, out, err = the_rest(command_line, err, str(path), str(other))
+    assert (code, err) == (0, '') and 'continuing' in out and rows_of(tmp_path) == [1, 1]
+    rows, _ = rows_below(tmp_path / 'run')
+    digest = rows[0]['statistics_digest']
+    learned = Statistics.load(other) if flag == '--save_statistics' else State.read(other).statistics
+    assert learned.digest() == digest and not files_below(tmp_path / 'run' / 'unfinished')
+
+
+@pytest.mark.parametrize('why', ['a file in the way', 'no room'])
+def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(typed, tmp_path, monkeypatch, why):
+    (tmp_path / 'file').touch()
+    folder = tmp_path / 'file' / 'below' if why == 'a file in the way' else tmp_path / 'kept'
+    if why == 'no room':
+        monkeypatch.setattr(saved_models.shutil, 'disk_usage', lambda path: SimpleNamespace(free=1000))
+    code, out, err = typed(*ER, '--savecheck', 'task', '--checkpoint_path', folder)
+    assert (code, out, len(err.splitlines()), rows_of(tmp_path)) == (2, '', 1, [])
+    assert str(folder) in err and 'choose another --checkpoint_path' in err and ('has room for 0.0 MB' in err) == (why == 'no room')
+
+
+def test_a_disk_that_is_really_full(typed, tmp_path, monkeypatch):
+    """A file system of its own, which somebody else fills while the run goes on."""
+    small = tmp_path / 'small'
+    small.mkdir()
+    if os.geteuid() or subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=1m', 'none', small], capture_output=True).returncode:
+        pytest.skip('only root may mount')
+
+    def end_task(self, dataset):
+        with suppress(OSError):
+            (small / 'of others').write_bytes(bytes(2 ** 21))
+    monkeypatch.setattr(models.get_model_class('er'), 'end_task', end_task)
+    try:
+        code, _, err = typed(*ER, '--savecheck', 'last', '--checkpoint_path', small)
+        assert code == 2 and rows_of(tmp_path) == [1, 1] and 'Traceback' not in err and 'its row is written' in err
+        assert [path.name for path in files_below(small)] == ['of others']
+    finally:
+        subprocess.run(['umount', small], check=True)
+
+
+PICTURES = '''
+from torchvision import transforms
+
+from datasets.seq_digits import SequentialDigits
+from datasets.utils.continual_dataset import ContinualDataset, store_masked_loaders
+from torch.utils.data import Dataset
+
+
+class Pictures(Dataset):
+    """Items as Mammoth's data sets have them: (augmented, label, un-augmented)."""
+
+    def __init__(self, images, labels, train):
+        self.data, self.targets, self.train = images, labels, train
+        self.not_aug_transform = transforms.Compose([transforms.ToPILImage(), transforms.ToTensor()])
+
+    def __len__(self):
+        return len(self.targets)
+
+    def __getitem__(self, index):
+        image = self.not_aug_transform(self.data[index])
+        return (TRANSFORM(image), self.targets[index], image) if self.train else (TRANSFORM(image), self.targets[index])
+
+
+TRANSFORM = transforms.Compose([transforms.RandomCrop(8, padding=1), transforms.Normalize((0.5,) * 3, (0.5,) * 3)])
+
+
+class TheirDigits(ContinualDataset):
+    NAME = 'their-digits'
+    SETTING = 'class-il'
+    N_CLASSES_PER_TASK = 5
+    N_TASKS = 2
+    SIZE = (8, 8)
+
+    def get_data_loaders(self):
+        images = SequentialDigits.read(self.args)
+        train, test = (images.train, images.train_labels, True), (images.test, images.test_labels, False)
+        return store_masked_loaders(Pictures(*train), Pictures(*test), self)
+
+    @staticmethod
+    def get_transform():
+        return transforms.Compose([transforms.ToPILImage(), transforms.RandomCrop(8, padding=1), transforms.ToTensor()])
+'''
+
+
+@pytest.fixture
+def their_digits(tmp_path, monkeypatch):
+    """A data-set file written for Mammoth."""
+    monkeypatch.setattr(datasets.PLUGINS, '_files', {**datasets.PLUGINS.files(), 'their-digits': ('their_digits', 'TheirDigits')})
+    (tmp_path / 'their_digits.py').write_text(PICTURES)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop('their_digits', None)
+
+
+def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, their_digits, tmp_path, monkeypatch):
+    """Its backbone is named in it, its buffer holds float images, which its transforms take when they are replayed."""
+    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
+    flags = ['--buffer_size', '20', '--n_epochs', '1', '--batch_size', '64', '--lr', '0.01']
+    net = get_backbone(parse('er', '--weights', 'none', '--backbone', 'resnet18', '--num_filters', '2', '--num_classes', '10', *flags))
+    tensors = {f'net.{name}'.replace('.downsample.', '.shortcut.'): tensor for name, tensor in net.state_dict().items()}
+    images = torch.rand(20, 3, 8, 8)
+    arguments = dict(model='er', dataset='their-digits', backbone='resnet18', num_filters=2, lr=0.01, buffer_size=20, n_epochs=1,
+                     batch_size=64, seed=None, dataset_config=None, conf_jobnum='x', save_checkpoint_mode='safe', device='cuda:0')
+    theirs = tmp_path / 'theirs.pt'
+    torch.save(dict(model=tensors, optimizer=None, scheduler=None, args=arguments, results=[[[50.0]], [[60.0]], {}],
+                    buffer=dict(examples=images, labels=torch.arange(20) % 5)), theirs)
+    words = ['--loadcheck', theirs, '--start_from', '1', '--base_path', tmp_path, '--non_verbose', '1', '--disable_log', '1']
+    model, dataset, args = initialize(parse_args(['--model', 'er', *map(str, words)]))
+    assert (args.backbone, args.weights, args.num_filters) == ('resnet18', 'none', 2)
+    row = train(model, dataset, args)
+    assert row['task1'] == 50 and 0 <= row['task2'] <= 100 and len(model.buffer) == 20
+    assert model.buffer.examples.dtype == torch.float32 and model.buffer.num_seen_examples > 20
+
+
+def test_a_file_at_an_address(run, tmp_path, tmp_path_factory):
+    run('er', '--savecheck', 'last', '--n_epochs', '1')
+    [path] = kept(tmp_path)
+    url, kept_in = path.as_uri(), tmp_path / 'elsewhere'
+    flags = ['--loadcheck', url, '--checkpoint_path', kept_in, '--inference_only', '1']
+    _, _, row = run('er', *flags, folder='later')
+    assert row['loadcheck'] == url and [file.name[12:] for file in files_below(kept_in)] == [f'-{path.name}']
+    path.unlink()                                                   # it is fetched once
+    assert run('er', *flags, folder='again')[2]['accuracy_per_task'] == row['accuracy_per_task']
+    with refused(f'--loadcheck {url}2', 'cannot be fetched', 'give the path'):
+        run('er', '--loadcheck', f'{url}2')
+    with refused('--loadcheck none://x', 'cannot be fetched'):
+        run('er', '--loadcheck', 'none://x')
+    page = tmp_path / 'page.html'
+    page.write_text('<html>sign in</html>')
+    with refused(f'--loadcheck {page.as_uri()}', 'no checkpoint, a page perhaps'):
+        run('er', '--loadcheck', page.as_uri(), '--checkpoint_path', kept_in)
+    assert len(files_below(kept_in)) == 1                           # and what is no checkpoint is not kept
+
+
+def test_a_network_with_more_outputs_goes_on_with_as_many(run, tmp_path):
+    run('sgd', '--savecheck', 'task', '--n_epochs', '0', '--lr', '0.1', '--num_classes', '12')
+    with refused('--num_classes 12', 'this one has 10'):
+        run('sgd', '--loadcheck', kept(tmp_path)[0], '--start_from', '1')
+    _, _, row = run('sgd', '--loadcheck', kept(tmp_path)[0], '--start_from', '1', '--num_classes', '12')
+    assert row['num_classes'] == 12
+
+
+def test_the_mode_of_files(run, parse, tmp_path):
+    run('er', '--savecheck', 'last', '--save_checkpoint_mode', 'safe', '--n_epochs', '0')
+    assert torch.load(*kept(tmp_path), weights_only=True)['args']['save_checkpoint_mode'] == 'safe'
+    with refused('--save_checkpoint_mode old_pickle', 'hold code', 'leave the flag out'):
+        parse('er', '--buffer_size', '3', '--savecheck', 'last', '--save_checkpoint_mode', 'old_pickle')
+    with refused('--save_checkpoint_mode', '--savecheck'):
+        parse('er', '--buffer_size', '3', '--save_checkpoint_mode', 'safe')
+
+
+def test_a_buffer_that_is_code_is_left_out_with_a_word(run, tmp_path, capsys):
+    run('er', '--savecheck', 'last', '--n_epochs', '0')
+    [path] = kept(tmp_path)
+    content = torch.load(path, weights_only=True) | dict(buffer=None, run=None)
+    torch.save(content, path)
+    capsys.readouterr()
+    model, _, _ = run('er', '--loadcheck', path, '--n_epochs', '0', folder='later')
+    assert 'old_pickle' in capsys.readouterr().err
+
+
+def test_a_file_of_before_names_the_backbone_as_it_was_named(run, tmp_path):
+    run('sgd', '--savecheck', 'last', '--n_epochs', '0', '--lr', '0.1')
+    [path] = kept(tmp_path)
+    content = torch.load(path, weights_only=True)
+    assert content['args']['backbone'] == 'resnet18-md'
+    content['args']['backbone'] = 'resnet18'
+    torch.save(content, path)
+    assert saved_models.saved_args(path)['backbone'] == 'resnet18-md'
+    _, _, row = run('sgd', '--loadcheck', path, '--inference_only', '1', folder='later')
+    assert row['backbone'] == 'resnet18-md'

@@ -1,0 +1,107 @@
+"""The scripts run, and what they write is what they say: each on the digits with a tiny psi."""
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from bench.cli import schedule
+from bench.core.configs import model_config
+from bench.paper import tune
+from bench.results import show
+from bench.results.rows import append_row, read_rows
+from scroll.schedules import Schedule
+from tests.conftest import ROOT, files_below, refused
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """call(script, *words): stdout of the script's main."""
+    def run(script, *words):
+        monkeypatch.setattr(sys, 'argv', [script.__name__, *map(str, words)])
+        script.main()
+        return capsys.readouterr().out
+    return run
+
+
+def test_show_prints_chosen_columns_and_rows(call, tmp_path):
+    for n in (1, 2):
+        append_row(tmp_path, {'task1': n, 'digest': str(n) * 64, 'note': 'a, b'})
+    text = call(show, tmp_path / 'mean_accs.csv', 'note', 'digest', '--where', 'task1=2')
+    assert text.splitlines() == ['| note | digest |', '|---|---|', '| a, b | 22222222 |']
+    for words, said in ((['nothing.csv', 'note'], 'nothing.csv'), (['mean_accs.csv', 'not'], 'no column not'),
+                        (['mean_accs.csv', 'note', '--where', 'tas=2'], 'no column tas')):
+        with refused(said):
+            call(show, tmp_path / words[0], *words[1:])
+
+
+def test_tuning_writes_rules_from_training_data_alone_and_goes_on_where_it_was(call, tmp_path, monkeypatch, tiny_weights):
+    config = tmp_path / 'models' / 'config' / 'scroll.yaml'
+    config.parent.mkdir(parents=True)
+    config.write_text(yaml.safe_dump(dict(best=[dict(when=dict(weights='other', dataset='seq-digits'), set=dict(scale=2.0))])))
+    monkeypatch.setattr(tune, 'CONFIG', config)
+    monkeypatch.setattr(tune, 'LAMBDAS', (0.1, 1.0))
+    monkeypatch.setattr(tune, 'GRID', dict(adapters=(((.02, .01),), (1, 2))))
+    words = '--dataset', 'seq-digits', '--buffer_sizes', 20, 30, '--weights', tiny_weights, '--base_path', tmp_path
+    monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
+    first = call(tune, *words)
+    rows = read_rows(tmp_path / 'tuning' / 'seq-digits.csv')
+    assert [r['what'] for r in rows] == ['lambda'] * 2 + ['adaptation'] * 4 and len(first.splitlines()) == 6
+    assert min(float(r['accuracy']) for r in rows) > 15
+    assert call(tune, *words) == ''                                         # every trial has its row
+    monkeypatch.setattr('bench.core.configs.ROOT', tmp_path)
+    best = max(rows[2:4], key=lambda r: float(r['accuracy']))
+    values, _ = model_config('scroll', 'best', dict(weights=tiny_weights, dataset='seq-digits', buffer_size=15))
+    assert values['iterations'] == int(best['iterations']) and values['ridge_lambda'] in (0.1, 1.0)
+    assert model_config('scroll', 'best', dict(weights='other', dataset='seq-digits', buffer_size=9))[0] == dict(scale=2.0)
+
+
+def _with_black_test_images():
+    """The digits with a black test image a class: no classifier has more than a tenth of them right."""
+    from datasets.utils.readers import Images, digits
+    whole = digits()
+    return lambda: Images(whole.train, whole.train_labels, np.zeros_like(whole.test[:10]), np.arange(10), whole.class_names)
+
+
+def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):
+    out = call(schedule, 'show', 'split:5,order=9-8-7-6-5-4-3-2-1-0', '--most', 2, '--weights', tiny_weights)
+    lines = out.splitlines()
+    assert 'each sample once' in lines[0] and 'yes' in lines[1] and lines[3].split() == ['tasks', '5'] and 'yes' in lines[4]
+    assert lines[-3].split() == ['1', '284', '8', '(140),', '9', '(144)'] and '3 more' in lines[-1]
+
+
+@pytest.mark.parametrize('spec, words', [('gaussian', ['permutation                yes', 'none (general-continual)', 'segment  no']),
+                                         ('imbalanced:5', ['of 1442 samples, each once', 'no method can be exactly invariant']),
+                                         ('gaussian-resample:batch=5', ['some of them again'])])
+def test_a_schedule_is_checked(call, tiny_weights, spec, words):
+    out = call(schedule, 'check', spec, '--weights', tiny_weights)
+    assert not [word for word in words if word not in out], out
+
+
+def test_arrivals_count_each_sample_where_it_comes():
+    order = Schedule(np.array([3, 1, 0, 2]), np.array([0, 4]), np.array([0, 4]), 'by hand')
+    assert schedule.arrivals(order, np.array([0, 1, 1, 2]), 2).tolist() == [[0, 1], [1, 1], [1, 0]]
+
+
+def test_a_schedule_is_drawn(call, tiny_weights, tmp_path):
+    path = tmp_path / 'new' / 'picture.png'
+    assert str(path) in call(schedule, 'plot', 'blurry', '--out', path, '--weights', tiny_weights)
+    assert path.read_bytes().startswith(b'\x89PNG')
+
+
+
+
+@pytest.mark.parametrize('words, user, said', [([], 0, '--yes-install'), (['--yes'], 0, '--yes-install'), (['--yes-install', 'x'], 0, '--yes-install'),
+                                               (['--yes-install'], 1000, 'root')])
+def test_the_trial_of_slurm_changes_no_machine_unasked(tmp_path, words, user, said):
+    """Each command that it could change the machine with leaves a trace here."""
+    commands = tmp_path / 'commands'
+    commands.mkdir()
+    for name in ('apt-get', 'munged', 'slurmctld', 'slurmd', 'sacct', 'python', 'mktemp', 'id'):
+        (commands / name).write_text(f'#!/bin/sh\necho {user}\n' if name == 'id' else f'#!/bin/sh\ntouch {tmp_path}/{name}\nexit 1\n')
+        (commands / name).chmod(0o755)
+    done = subprocess.run(['bash', ROOT / 'scripts' / 'slurm_trial.sh', *words], capture_output=True, text=True, cwd=tmp_path, timeout=60,
+                          env=dict(PATH=f'{commands}:/usr/bin:/bin', PYTHON='python'))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, '', 1) and said in done.stderr
+    assert not [path for path in files_below(tmp_path) if path.parent != commands]

@@ -1,0 +1,473 @@
+"""Sweeps: which runs there are, that each is made once whatever happens to the sweep, and what it says of those that fail.
+
+Most tests put a stub in the place of `main.py`: it notes when it begins and ends, may sleep or fail, and writes a row.
+"""
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from bench.paper import engines, runs, sweep
+from bench.paper.experiments import Cell
+from bench.results.rows import read_rows
+from tests.conftest import ROOT, python
+
+STUB = '''
+import json, os, sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from bench.results.rows import append_row
+flags = dict(zip([w[2:] for w in sys.argv[1::2]], sys.argv[2::2]))
+here = Path(flags['base_path'])
+wish = json.loads((here / 'wish.json').read_text()) if (here / 'wish.json').exists() else dict()
+name = flags['model'] + ' ' + flags['seed']
+def note(what):
+    with open(here / 'calls', 'a') as file:
+        print(what, name, os.environ.get('CUDA_VISIBLE_DEVICES', '-'), os.environ['OMP_NUM_THREADS'], flags['num_threads'], file=file)
+note('begin')
+print('working')
+time.sleep(wish.get('seconds', 0))
+while (here / 'hold').exists():
+    time.sleep(0.02)
+if flags['model'] in wish.get('fail', ()):
+    print('out of memory, poor ' + name)
+    sys.exit(3)
+if flags['model'] not in wish.get('rowless', ()):
+    folder = here / 'results' / 'class-il' / flags['dataset'] / flags['model']
+    told = dict(schedule='split:5', final_accuracy=50 + int(flags['seed']), seconds_total=100, finished='2026')
+    append_row(folder, told | flags)
+note('end')
+'''
+
+
+@pytest.fixture
+def bench(tmp_path, tiny_weights, capfd):
+    """An experiment of two cells (sgd and er) with a stub; bench(*words): (exit code, stdout, stderr) of a sweep."""
+    stub, base, background = tmp_path / 'stub main.py', tmp_path / 'data', []
+    stub.write_text(STUB.format(root=str(ROOT)))
+    base.mkdir()
+
+    def write(name='two', models=('sgd', 'er'), **flags):
+        content = dict(title='t', source='s', seeds=2, flags=dict(lr=0.1, **flags), columns={'digits, |M| = 20': dict(dataset='seq-digits')},
+                       rows={f'the {m}/{m}': dict(model=m) | (dict(buffer_size=20) if m != 'sgd' else {}) for m in models})
+        path = tmp_path / f'{name}.yaml'
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        return path
+
+    def words(*more, extra=()):
+        return [*map(str, more), '--extra', '--', '--base_path', str(base), '--weights', tiny_weights, *map(str, extra)]
+
+    def run(*more, extra=()):
+        capfd.readouterr()
+        return sweep.main(words(*more, extra=extra), command=[sys.executable, str(stub)]), *capfd.readouterr()
+
+    def calls():
+        return [line.split() for line in (base / 'calls').read_text().splitlines()] if (base / 'calls').exists() else []
+
+    def begin(*more, extra=()):
+        """A sweep in a process of its own."""
+        process = Background(words(*more, extra=extra), [sys.executable, str(stub)], tmp_path)
+        background.append(process)
+        return process
+
+    def wish(**what):
+        (base / 'wish.json').write_text(json.dumps(what))
+    two = write()
+    run.__dict__.update(two=two, base=base, write=write, words=words, calls=calls, begin=begin, wish=wish, stub=stub)
+    yield run
+    (base / 'hold').unlink(missing_ok=True)
+    for process in background:
+        process.kill()
+
+
+class Background(multiprocessing.get_context('fork').Process):
+    """A sweep in a process of its own, with all modules loaded; `out` and `err` are what it has said so far."""
+    _number = itertools.count()
+
+    def __init__(self, words, command, folder):
+        super().__init__()
+        self.words, self.command = words, command
+        self.files = [folder / f'{next(self._number)}.{name}' for name in ('out', 'err')]
+        self.start()
+
+    def run(self):
+        for number, path in enumerate(self.files, 1):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+        sys.stdout, sys.stderr = os.fdopen(1, 'w', closefd=False), os.fdopen(2, 'w', closefd=False)
+        code = sweep.main(self.words, command=self.command)
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code)
+
+    out, err = (property(lambda self, i=i: self.files[i].read_text() if self.files[i].exists() else '') for i in range(2))
+
+    def ended(self) -> int:
+        self.join(100)
+        return self.exitcode
+
+
+def wait(condition, seconds=60):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, 'nothing happened'
+        time.sleep(0.02)
+
+
+def begun(calls):
+    return [' '.join(call[1:3]) for call in calls if call[0] == 'begin']
+
+
+def test_each_cell_is_made_with_each_seed_seeds_outermost_and_never_again(bench):
+    code, out, _ = bench(bench.two, '--jobs', 1)
+    assert code == 0 and begun(bench.calls()) == ['sgd 0', 'er 0', 'sgd 1', 'er 1']
+    assert '4 runs, 0 of them finished' in out and '[4/4] the er/er, digits, |M| = 20, seed 1: 51.00 % in ' in out
+    logs = sorted(p.name for p in (bench.base / 'sweeps' / 'two').iterdir())
+    assert logs == [f'the_{m}_{m}-digits_M_=_20-s{s}.log' for m in ('er', 'sgd') for s in (0, 1)]
+    assert bench(bench.two)[:2] == (0, '4 runs, 4 of them finished\n') and len(begun(bench.calls())) == 4
+    assert bench(bench.two, '--seeds', 3, '--jobs', 1)[0] == 0 and begun(bench.calls())[4:] == ['sgd 2', 'er 2']
+
+
+def test_a_row_counts_only_with_the_same_extra_flags_and_the_same_psi(bench, tmp_path, tiny_weights):
+    other = tmp_path / 'other.safetensors'
+    other.write_bytes(Path(tiny_weights).read_bytes())
+    assert bench(bench.two, '--seeds', 1, '--only', 'the sgd*')[0] == 0
+    assert '1 of them finished' in bench(bench.two, '--seeds', 1, '--only', 'the sgd*')[1]
+    assert '0 of them finished' in bench(bench.two, '--seeds', 1, '--only', 'the sgd*', extra=['--n_epochs', 2])[1]
+    words = [str(other) if word == tiny_weights else word for word in bench.words(bench.two, '--seeds', 1, '--only', 'the sgd*')]
+    assert sweep.main(words, command=[sys.executable, str(bench.stub)]) == 0 and begun(bench.calls()) == ['sgd 0'] * 3
+
+
+def test_a_dry_run_prints_what_a_shell_can_run(bench):
+    assert bench(bench.two, '--seeds', 1, '--only', 'the sgd/sgd/*')[0] == 0
+    code, out, err = bench(bench.two, '--dry_run', '--jobs', 1, extra=['--notes', 'a "b" $c; d'])
+    lines = out.splitlines()
+    assert (code, err, len(lines)) == (0, '', 3) and begun(bench.calls()) == ['sgd 0']       # the finished one is not among them
+    variable, interpreter, stub, *flags = shlex.split(lines[0])
+    assert (interpreter, stub) == (sys.executable, str(bench.stub)) and variable.startswith('OMP_NUM_THREADS=')
+    flags = dict(zip(flags[::2], flags[1::2]))
+    assert flags['--model'] == 'er' and flags['--notes'] == 'a "b" $c; d' and flags['--seed'] == '0'
+    assert subprocess.run(['bash', '-e'], input=out, text=True, cwd='/').returncode == 0
+    assert begun(bench.calls()) == ['sgd 0', 'er 0', 'sgd 1', 'er 1'] and bench(bench.two)[1].startswith('4 runs, 4 of them')
+
+
+def test_the_command_that_is_printed_without_a_stub_is_main_py(bench, capfd):
+    assert sweep.main(bench.words(bench.two, '--seeds', 1, '--dry_run')) == 0
+    words = shlex.split(capfd.readouterr().out.splitlines()[0])
+    assert os.path.samefile(words[2], ROOT / 'main.py') and os.path.samefile(words[1], sys.executable)
+
+
+def test_what_several_experiments_share_is_made_once(bench):
+    more = bench.write('more', ('er', 'derpp', 'sgd'))
+    same = bench.write('same', ('sgd',), n_epochs=50)                           # the default, said aloud: the same run
+    default = sweep._arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=.1), None))[0]['n_epochs']
+    same.write_text(same.read_text().replace('50', str(default)))
+    code, out, _ = bench(bench.two, more, same, '--seeds', 1, '--jobs', 1)
+    assert code == 0 and begun(bench.calls()) == ['sgd 0', 'er 0', 'derpp 0'] and out.startswith('3 runs,')
+    assert {p.parent.name for p in (bench.base / 'sweeps').rglob('*.log')} == {'two', 'more'}
+
+
+@pytest.mark.parametrize('pattern, expected', [('the er*', ['er 0']), ('THE SGD/*', ['sgd 0']), ('*/digits*', ['sgd 0', 'er 0']),
+                                               ('digits, |M| = 20', ['sgd 0', 'er 0'])])
+def test_only_cells_with_such_names(bench, pattern, expected):
+    assert bench(bench.two, '--seeds', 1, '--jobs', 1, '--only', pattern)[0] == 0 and begun(bench.calls()) == expected
+
+
+def test_failed_runs_are_reported_and_the_others_go_on(bench):
+    bench.wish(fail=['sgd'])
+    code, out, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
+    assert code == 1 and begun(bench.calls()) == ['sgd 0', 'er 0'] and 'er/er, digits, |M| = 20, seed 0: 50.00 %' in out
+    assert err.startswith('failed: the sgd/sgd, digits, |M| = 20, seed 0: exit code 3: out of memory, poor sgd 0') and '-s0.log' in err
+    bench.wish(rowless=['sgd'])
+    code, _, err = bench(bench.two, '--seeds', 1, '--jobs', 1)
+    assert code == 1 and 'left no row' in err and begun(bench.calls())[2:] == ['sgd 0']     # tried again; er is not
+    bench.wish()
+    assert bench(bench.two, '--seeds', 1, '--jobs', 1)[0] == 0
+    log, = (bench.base / 'sweeps' / 'two').glob('*sgd*')
+    lines = log.read_text().splitlines()                                                    # every try, with its command
+    assert [line for line in lines if not line.startswith('$')] == ['working', 'out of memory, poor sgd 0', 'working', 'working']
+    assert len({line for line in lines if line.startswith('$')}) == 1 and shlex.split(lines[0])[1:3] == [sys.executable, str(bench.stub)]
+
+
+def test_a_run_that_says_nothing(bench):
+    bench.stub.write_text('raise SystemExit(4)')
+    assert bench(bench.two, '--seeds', 1, '--only', 'the sgd*')[2].split(': ', 2)[2].startswith('exit code 4: it printed nothing')
+
+
+def test_what_is_made_by_other_commands_is_named(bench, tmp_path):
+    figure = tmp_path / 'figure.yaml'
+    figure.write_text(yaml.safe_dump(dict(title='t', source='s', commands=['scripts/show.py'])))
+    code, _, err = bench(bench.two, figure, '--seeds', 1, '--only', 'the sgd*')
+    assert code == 0 and err.startswith('figure: no runs') and begun(bench.calls()) == ['sgd 0']
+    assert bench(figure)[0] == 2
+
+
+def test_a_run_that_takes_too_long_is_ended(bench):
+    (bench.base / 'hold').touch()
+    code, _, err = bench(bench.two, '--seeds', 1, '--timeout', 0.02, '--only', 'the sgd*')
+    assert code == 1 and 'took longer than 0.02 minutes: working' in err
+    assert [call[0] for call in bench.calls()] == ['begin']
+
+
+def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
+    bad = bench.write('bad', ('sgd', 'agem'))
+    code, _, err = bench(bad, '--seeds', 1, extra=['--minibatch_size', 5])           # sgd has no buffer
+    assert code == 1 and begun(bench.calls()) == ['agem 0'] and 'failed: the sgd/sgd' in err and '--minibatch_size' in err
+
+
+@pytest.mark.parametrize('words, told', [
+    (['--no_such', '1'], ['--no_such']),
+    (['--extra', '--lr'], ['--lr', 'one value']),
+    (['--extra', 'lr', '.1'], ['lr']),
+    (['--extra', '--', '--seed', '3'], ['--seeds']),
+    (['--extra', '--', '--disable_log', '1'], ['--disable_log']),
+    (['--extra', '--', '--num_threads', 'many'], ['--num_threads many']),
+    (['--extra', '--', '--notes', 'a', '--notes', 'b'], ['--notes', 'once']),
+    (['--extra', '--', '--no_such_flag', '1'], ['--no_such_flag']),
+    (['--per_gpu', '2'], ['--gpus']),
+    (['--gpus', '0', '--jobs', '2'], ['room for 1']),
+    (['--gpus', '0', '--engine', 'slurm'], ['SBATCH_GRES']),
+    (['--only', 'nothing'], ['nothing']),
+    (['--seeds', '0'], ['too small']),
+    (['--timeout', '0'], ['above 0']),
+    (['missing.yaml'], ['missing.yaml']),
+])
+def test_what_the_user_can_mend_ends_in_one_line_before_anything_runs(bench, words, told, capfd):
+    assert sweep.main([str(bench.two), *words]) == 2
+    out, err = capfd.readouterr()
+    assert [word for word in told if word not in err] == [] and len(err.splitlines()[-1:]) == 1 and 'Traceback' not in err and out == ''
+
+
+def test_nothing_to_sweep_is_the_users_error(capfd, tmp_path):
+    assert sweep.main([]) == 2 and len(capfd.readouterr().err.splitlines()) == 1
+
+
+def test_a_killed_sweep_leaves_runs_behind_that_the_next_one_takes_over(bench):
+    (bench.base / 'hold').touch()
+    first = bench.begin(bench.two, '--jobs', 2)
+    wait(lambda: len(bench.calls()) == 2)
+    time.sleep(0.5)                                                             # the locks say who has them
+    first.kill()
+    first.join()
+    second = bench.begin(bench.two, '--jobs', 2)
+    wait(lambda: len(second.out.splitlines()) == 3)
+    lines = second.out.splitlines()
+    assert lines[0] == '4 runs, 0 of them finished' and all('goes on (process' in line for line in lines[1:])
+    time.sleep(0.5)
+    assert len(bench.calls()) == 2                                              # both places are taken
+    (bench.base / 'hold').unlink()
+    assert (second.ended(), second.err) == (0, '') and '[4/4]' in second.out
+    assert sorted(begun(bench.calls())) == ['er 0', 'er 1', 'sgd 0', 'sgd 1']
+    assert len(read_rows(bench.base / 'results' / 'class-il' / 'seq-digits' / 'er' / 'mean_accs.csv')) == 2
+
+
+def test_two_sweeps_at_once_share_the_runs(bench):
+    bench.wish(seconds=1)
+    both = [bench.begin(bench.two, '--jobs', 2) for _ in range(2)]
+    assert [one.ended() for one in both] == [0, 0]
+    assert all('[4/4]' in one.out for one in both) and any('is being made by another sweep' in one.out for one in both)
+    assert sorted(begun(bench.calls())) == ['er 0', 'er 1', 'sgd 0', 'sgd 1']
+
+
+@pytest.mark.parametrize('number, code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench, number, code):
+    (bench.base / 'hold').touch()
+    one = bench.begin(bench.two, '--jobs', 2)
+    wait(lambda: len(bench.calls()) == 2)
+    os.kill(one.pid, number)
+    assert one.ended() == code and '0 of 4 runs were made, 2 were ended' in one.err and 'the same command goes on' in one.err
+    (bench.base / 'hold').unlink()
+    time.sleep(0.2)
+    assert [call[0] for call in bench.calls()] == ['begin'] * 2                 # nobody came to an end later
+    assert bench(bench.two)[0] == 0 and len(begun(bench.calls())) == 6
+
+
+def test_a_sweep_in_the_background_of_a_shell_leaves_ctrl_c_to_others(bench):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)                       # inherited, as from a shell
+    try:
+        bench.wish(seconds=0.5)
+        one = bench.begin(bench.two, '--seeds', 1, '--jobs', 1)
+        wait(bench.calls)
+        os.kill(one.pid, signal.SIGINT)
+        assert one.ended() == 0 and '[2/2]' in one.out
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_gpus_are_shared_out_evenly_and_cores_are_used_up(bench, monkeypatch):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)), raising=False)
+    (bench.base / 'wish.json').write_text(json.dumps(dict(seconds=1)))
+    assert bench(bench.two, '--gpus', '3,7', '--per_gpu', 2)[0] == 0
+    assert sorted(call[3] for call in bench.calls() if call[0] == 'begin') == ['3', '3', '7', '7']
+    assert {tuple(call[4:]) for call in bench.calls()} == {('2', '2')}          # 8 cores, 4 places
+
+
+@pytest.mark.parametrize('words, threads, expected', [((), None, (8, 1)), (('--jobs', '2'), None, (2, 4)), ((), '3', (2, 3)), ((), '16', (1, 16)),
+                                                      (('--gpus', '0,1'), None, (2, 4)), (('--jobs', '3'), '1', (3, 1)),
+                                                      (('--gpus', '0,1', '--per_gpu', '3', '--jobs', '4'), None, (4, 2)),
+                                                      (('--engine', 'slurm'), None, (256, 1)), (('--engine', 'slurm', '--jobs', '5'), '4', (5, 4))])
+def test_runs_times_threads_are_the_cores(monkeypatch, words, threads, expected):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)), raising=False)
+    options, extra = sweep.parse_args(['x.yaml', *words, *(['--extra', '--num_threads', threads] if threads else [])])
+    assert sweep.shares(options, extra) == expected
+
+
+def test_a_lock_is_free_when_its_last_process_has_ended(tmp_path):
+    run = SimpleNamespace(base_path=tmp_path, key='k')
+    lock = runs.Lock(run)
+    assert lock.take() and not runs.Lock(run).is_free()
+    child = subprocess.Popen(['sleep', '60'], pass_fds=[lock.file])
+    lock.write(host='here', run=child.pid)
+    lock.release()
+    assert not runs.Lock(run).is_free() and runs.Lock(run).read() == dict(host='here', run=child.pid)
+    child.kill()
+    child.wait()
+    assert runs.Lock(run).is_free() and runs.Lock(run).read() == {}
+
+
+def test_processes_that_do_not_want_to_end_are_ended_by_force(tmp_path):
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, start_new_session=True)
+    child.stdout.readline()
+    runs.end({child.pid: lambda: child.poll() is None}, grace=0.3)
+    assert child.wait() == -signal.SIGKILL
+
+
+def test_a_clock_that_is_set_back_changes_no_time(bench, monkeypatch):
+    real = time.time
+    monkeypatch.setattr(time, 'time', lambda: real() - (1e7 if bench.calls() else 0))
+    code, out, _ = bench(bench.two, '--seeds', 1, '--jobs', 1)
+    assert code == 0 and re.search(r'00 % in \d s', out) and not re.search(r'-\d', out), out
+
+
+def fake_run(model, dataset='d', metric='final_accuracy'):
+    return SimpleNamespace(kind=(model, dataset))
+
+
+def test_time_left_comes_from_finished_runs_of_the_kind():
+    rows = [dict(model='er', dataset='d', seconds_total=s) for s in ('100', '300')] + [dict(model='er', dataset='d', seconds_total='')]
+    seconds = engines.Seconds(rows)
+    assert seconds.left([fake_run('er')] * 4, [], 2) == 'about 7 min left'                   # 4 x 200 s by two
+    assert seconds.left([fake_run('er')], [(fake_run('er'), 170)], 2) == 'about 3 min left'  # one whole run is still to come
+    assert seconds.left([fake_run('er'), fake_run('bic')], [], 2) == 'at least 3 min left'
+    assert seconds.left([fake_run('bic')], [], 1) == 'time left unknown'
+    seconds.add(SimpleNamespace(kind=('er', 'd')), 20)                                      # this machine, now
+    assert seconds.left([fake_run('er')] * 4, [(fake_run('er'), 5)], 2) == 'about 48 s left'
+    assert seconds.left([fake_run('er')] * 4, [(fake_run('er'), 50)], 2) == 'at least 40 s left'   # the fifth is overdue
+    assert seconds.left([fake_run('bic')], [(fake_run('er'), 50)], 2) == 'time left unknown'
+    assert seconds.left([], [(fake_run('er'), 19.9)], 2) == 'about 1 s left'
+
+
+def test_slurm_without_submitit_or_sbatch_is_one_line(bench, monkeypatch):
+    monkeypatch.setattr(engines.importlib.util, 'find_spec', lambda name: None if name == 'submitit' else object())
+    code, _, err = bench(bench.two, '--engine', 'slurm')
+    assert code == 2 and 'pip install submitit' in err and len(err.splitlines()) == 1
+    monkeypatch.undo()
+    monkeypatch.setattr(engines.shutil, 'which', lambda name: None)
+    code, _, err = bench(bench.two, '--engine', 'slurm')
+    assert code == 2 and 'sbatch' in err
+
+
+def submitted(bench, monkeypatch, cluster, *words):
+    """The jobs of a sweep with --engine slurm on one of submitit's other clusters."""
+    jobs, real = [], engines.submit
+    with monkeypatch.context() as patch:
+        patch.setattr(engines, 'check_slurm', lambda: None)
+        patch.setattr(engines, 'queued', lambda runs: [])
+        patch.setattr(engines, 'submit', lambda *given: jobs.extend(real(*given, cluster=cluster)) or jobs)
+        assert bench(bench.two, '--engine', 'slurm', *words)[0] == 0
+    return jobs
+
+
+def test_submitted_jobs_make_the_runs_once(bench, monkeypatch):
+    pytest.importorskip('submitit')
+    bench.wish(fail=['er'])
+    monkeypatch.setattr('pdb.post_mortem', lambda *_: None)
+    jobs = submitted(bench, monkeypatch, 'debug', '--seeds', 1)
+    assert jobs[0].result() is None and begun(bench.calls()) == ['sgd 0']
+    with pytest.raises(Exception, match='exit code 3: out of memory, poor er 0'):
+        jobs[1].result()
+    bench.wish()
+    again = submitted(bench, monkeypatch, 'debug', '--seeds', 1)
+    assert len(again) == 1 and again[0].result() is None and begun(bench.calls()) == ['sgd 0', 'er 0', 'er 0']
+    again[0].submission().result()                                              # run once more, as after a node failure
+    assert len(begun(bench.calls())) == 3
+    assert (bench.base / 'sweeps' / 'slurm').is_dir()
+
+
+def test_what_waits_in_the_queue_is_not_submitted_again(bench, monkeypatch, tmp_path):
+    pytest.importorskip('submitit')
+    for name, text in (('squeue', 'cat queue'), ('sbatch', 'touch submitted; echo Submitted batch job 77'), ('srun', 'exit 1')):
+        (tmp_path / name).write_text(f'#!/bin/sh\ncd {tmp_path}\n{text}\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
+    (tmp_path / 'queue').touch()
+    words = bench.two, '--seeds', 1, '--engine', 'slurm'
+    assert '2 runs submitted as job 77 (squeue -j 77)' in bench(*words)[1]
+    (tmp_path / 'submitted').unlink()
+    (tmp_path / 'queue').write_text('12\n77_0\n77_1\n')
+    assert bench(*words)[:2] == (0, '2 runs, 0 of them finished\n2 of them are in the queue already\n')
+    assert not (tmp_path / 'submitted').exists()
+    (tmp_path / 'queue').write_text('77_1\n')
+    assert '1 runs submitted' in bench(*words)[1] and (tmp_path / 'submitted').exists()
+    (tmp_path / 'queue').unlink()
+    code, _, err = bench(*words)
+    assert code == 2 and 'squeue: cat: queue' in err
+
+
+def test_a_preempted_job_ends_its_process_and_is_queued_again(bench):
+    pytest.importorskip('submitit')
+    (bench.base / 'hold').touch()
+    options, extra = sweep.parse_args(bench.words(bench.two, '--seeds', 1, '--only', 'the sgd*'))
+    job = engines.Job(sweep.expand(options, extra, 1, [sys.executable, str(bench.stub)])[0][0])
+    queued = None
+
+    def preempted(*_):
+        nonlocal queued
+        queued = job.checkpoint()
+        raise InterruptedError
+    before = signal.signal(signal.SIGALRM, preempted)
+    threading.Thread(target=lambda: (wait(bench.calls), time.sleep(0.2), os.kill(os.getpid(), signal.SIGALRM))).start()
+    began = time.monotonic()
+    with pytest.raises(InterruptedError):
+        job()
+    signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 50                                        # SLURM ends it after 90 seconds
+    assert job.process.poll() is not None and queued.function.run == job.run and queued.function.process is None
+    (bench.base / 'hold').unlink()
+    queued.result()
+    assert [call[0] for call in bench.calls()] == ['begin', 'begin', 'end']
+
+
+@pytest.mark.slow
+def test_jobs_in_processes_of_their_own(bench, monkeypatch):
+    pytest.importorskip('submitit')
+    for job in submitted(bench, monkeypatch, 'local', '--seeds', 1):
+        job.result()
+    assert sorted(begun(bench.calls())) == ['er 0', 'sgd 0'] and bench(bench.two, '--seeds', 1)[1].startswith('2 runs, 2 of them')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('setting, stream', [('class-il', dict(n_splits=2)), ('general-continual', dict(schedule='gaussian:sigma=2'))])
+def test_a_sweep_over_real_runs(bench, tiny_weights, setting, stream):
+    experiment = bench.write('real', ('sgd', 'er-ace'), n_epochs=1, **stream)
+    words = ['scripts/sweep.py', experiment, '--seeds', 1, '--extra', '--', '--base_path', bench.base, '--weights', tiny_weights,
+             '--device', 'cpu']
+    first = python(*words, cwd=ROOT)
+    assert first.returncode == 0, first.stderr
+    for model in ('sgd', 'er-ace'):
+        row, = read_rows(bench.base / 'results' / setting / 'seq-digits' / model / 'mean_accs.csv')
+        assert f"the {model}/{model}, digits, |M| = 20, seed 0: {float(row['final_accuracy']):.2f} %" in first.stdout
+    assert python(*words, cwd=ROOT).stdout == '2 runs, 2 of them finished\n'
+    log = next((bench.base / 'sweeps' / 'real').glob('*er-ace*')).read_text()
+    assert 'Summary' in log

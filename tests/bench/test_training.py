@@ -1,0 +1,191 @@
+"""The training loop: what is called when, with what, and what is measured."""
+import json
+
+import pytest
+import torch
+
+from backbone import get_backbone
+from bench.results.rows import read_rows
+from bench.run.building import initialize
+from bench.run.training import train
+from datasets import get_dataset
+from models.utils.continual_model import ContinualModel
+from tests.conftest import files_below
+
+
+class Recorder(ContinualModel):
+    """Learns nothing; notes what happens to it."""
+    NAME = 'recorder'
+    COMPATIBILITY = ['class-il']
+
+    def __init__(self, *args):
+        self.calls, self.batches, self.rates, self.optimisers = [], [], [], []
+        super().__init__(*args)
+
+    def begin_task(self, dataset):
+        self.calls.append(f'begin_task {self.current_task}')
+        self.counts = (self.n_seen_classes, self.n_past_classes, self.n_classes_current_task, self.n_remaining_classes)
+        self.optimisers.append(self.opt)
+
+    def begin_epoch(self, epoch, dataset):
+        self.calls.append(f'begin_epoch {epoch}')
+        assert self.epoch_iteration == 0
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        assert self.net.training
+        self.calls.append('observe')
+        self.batches.append((epoch, self.task_iteration, self.epoch_iteration, inputs, labels, not_aug_inputs))
+        self.rates.append(self.opt.param_groups[0]['lr'])
+        self.opt.step()                                         # there are no gradients: moves nothing
+        return 0.0
+
+    def end_epoch(self, epoch, dataset):
+        self.calls.append(f'end_epoch {epoch}')
+
+    def end_task(self, dataset):
+        self.calls.append(f'end_task {self.current_task}')
+        self.net.eval()                                         # as methods do that embed; observe needs it in training mode
+
+    def forward(self, x):
+        assert not self.net.training
+        if self.calls[-1] != 'forward':
+            self.calls.append('forward')
+        return super().forward(x)
+
+    def end_eval(self, dataset, accs):
+        assert len(accs[0]) == len(accs[1]) == self.current_task
+        self.calls.append(f'end_eval {self.current_task}')
+
+
+class Oracle(ContinualModel):
+    """Knows the label of every image once it has learned a task; before that, only those of classes 0 to 4."""
+    NAME = 'oracle'
+    RAW_STREAM = True
+
+    def begin_task(self, dataset):
+        images = dataset.images
+        self.table = {image.tobytes(): y for image, y in zip(images.test, images.test_labels.tolist())}
+        assert len(self.table) == len(images.test)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        assert inputs.dtype == torch.uint8 and inputs.shape[1:] == (8, 8, 3) and inputs is not_aug_inputs
+
+    def forward(self, x):
+        if not hasattr(self, 'table'):
+            self.begin_task(self.dataset)
+        right = torch.tensor([self.table[image.numpy().tobytes()] for image in x])
+        return torch.eye(10)[right if self.current_task else right % 5]
+
+
+def run(parse, kind, *flags, **settings):
+    """(row, model, dataset) of a run of a model of this class."""
+    args = parse('sgd', '--lr', '0.5', *flags, **settings)
+    dataset = get_dataset(args)
+    args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
+    model = kind(get_backbone(args), dataset.get_loss(), args, dataset.get_transform(), dataset)
+    return train(model, dataset, args), model, dataset
+
+
+def test_hooks_come_in_mammoths_order(parse):
+    _, model, _ = run(parse, Recorder, '--n_splits', '2', '--n_epochs', '2', '--batch_size', '400')
+    epoch = ['begin_epoch {}', 'observe', 'observe', 'end_epoch {}']                        # 2 x 719 samples or so
+    task = ['begin_task {}', *(call.format(e) for e in (0, 1) for call in epoch), 'end_task {}', 'forward']
+    assert model.calls == [*(call.format(0) for call in task), 'end_eval 1', *(call.format(1) for call in task), 'end_eval 2']
+
+
+def test_counters_and_batches(parse):
+    _, model, dataset = run(parse, Recorder, '--n_splits', '3', '--n_epochs', '2', '--batch_size', '300')
+    assert model.counts == (10, 7, 3, 0) and model.current_task == 3                        # 4 + 3 + 3 classes
+    assert [b[:3] for b in model.batches[:4]] == [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)]
+    assert len({id(optimiser) for optimiser in model.optimisers}) == 3                      # a fresh one for each task
+    assert sum(len(b[4]) for b in model.batches) == 2 * len(dataset.train_labels)
+    for *_, inputs, labels, plain in model.batches:
+        assert inputs.shape == (len(labels), 3, 16, 16) and plain.shape == (len(labels), 3, 8, 8)
+        assert labels.dtype == torch.int64 and plain.min() >= 0 and plain.max() <= 1
+
+
+def test_no_epochs_is_no_training_but_all_hooks(parse):
+    _, model, _ = run(parse, Recorder, '--n_splits', '1', '--n_epochs', '0')
+    assert model.calls == ['begin_task 0', 'end_task 0', 'forward', 'end_eval 1']
+
+
+def test_the_scheduler_starts_anew_with_each_task(parse):
+    flags = ['--n_splits', '2', '--batch_size', '1000', '--n_epochs', '3', '--lr_scheduler']
+    _, model, _ = run(parse, Recorder, *flags, 'multisteplr', '--lr_milestones', '1', '2', '--sched_multistep_lr_gamma', '0.5')
+    assert model.rates == [0.5, 0.25, 0.125] * 2
+    _, model, _ = run(parse, Recorder, *flags, 'cosine')
+    assert model.rates == pytest.approx([0.5, 0.375, 0.125] * 2)                            # 0.25 (1 + cos(pi t / 3))
+
+
+def test_a_scheduler_may_step_with_every_batch(parse):
+    _, model, _ = run(parse, Recorder, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '800', '--lr_scheduler', 'multisteplr',
+                      '--scheduler_mode', 'iter', '--lr_milestones', '3', '--sched_multistep_lr_gamma', '0.1')
+    assert model.rates == pytest.approx([0.5, 0.5, 0.5, 0.05])
+
+
+def test_evaluation_between_epochs(parse, capsys):
+    run(parse, Recorder, '--n_splits', '1', '--n_epochs', '3', '--batch_size', '2000', '--eval_epochs', '1')
+    out = capsys.readouterr().out
+    assert [line.split('for')[0] for line in out.splitlines() if line.startswith('Acc')] == [
+        'Accuracy (epoch 1) ', 'Accuracy (epoch 2) ', 'Accuracy ']
+
+
+def test_metrics_of_an_oracle(parse, capsys):
+    """Before the first task right on the classes of that task only, then right on all: each metric is known."""
+    row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--enable_other_metrics', '1', '--raw_accuracies', '1')
+    assert (row['task1'], row['task2'], row['final_accuracy'], row['average_incremental_accuracy']) == (100, 100, 100, 100)
+    assert (row['forward_transfer'], row['backward_transfer'], row['forgetting']) == (100, 0, 0)
+    out = capsys.readouterr().out
+    assert 'Accuracy for 2 task(s): \t [Class-IL]: 100.00 % \t [Task-IL]: 100.00 %' in out
+    assert '\tRaw accuracy values: Class-IL [100.0, 100.0] | Task-IL [100.0, 100.0]' in out
+
+
+def test_one_task_has_empty_transfer_metrics(parse):
+    row, *_ = run(parse, Oracle, '--n_splits', '1', '--n_epochs', '1', '--enable_other_metrics', '1')
+    assert row['forward_transfer'] is row['backward_transfer'] is row['forgetting'] is None
+
+
+def test_mean_over_tasks_and_over_samples_are_told_apart(parse):
+    """Untrained, so wrong on some tasks more than on others; three tasks of 4, 3 and 3 classes."""
+    row, _, dataset = run(parse, Recorder, '--n_splits', '3', '--n_epochs', '0')
+    per_task, sizes = json.loads(row['accuracy_per_task']), [len(loader.dataset) for loader in dataset.test_loaders]
+    assert row['task3'] == pytest.approx(sum(per_task) / 3, abs=1e-3)
+    assert row['final_accuracy'] == pytest.approx(sum(a * n for a, n in zip(per_task, sizes)) / sum(sizes), abs=1e-3)
+    assert row['average_incremental_accuracy'] == pytest.approx((row['task1'] + row['task2'] + row['task3']) / 3, abs=1e-3)
+
+
+def test_files_of_a_run(parse, tmp_path):
+    """A row for each setting, with what is needed to run it again, and a picture."""
+    row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--disable_log', '0', '--notes', 'a, b', base_path=tmp_path)
+    home = tmp_path / 'results'
+    written = {s: read_rows(home / s / 'seq-digits' / 'sgd' / 'mean_accs.csv')[0] for s in ('class-il', 'task-il')}
+    assert written['class-il'] == {k: '' if v is None else str(v) for k, v in row.items()}
+    assert written['class-il']['notes'] == 'a, b' and written['class-il']['schedule'] == 'split:2'
+    assert written['task-il']['task2'] == '100.0' and written['task-il']['run'] == row['run']
+    pictures = [p for p in files_below(home) if p.suffix == '.png']
+    assert len(pictures) == 1 and pictures[0].read_bytes().startswith(b'\x89PNG')
+    assert row['run'] in pictures[0].name
+
+
+def test_the_row_says_how_the_run_began_even_if_the_model_edits_its_arguments(parse):
+    class Meddler(Oracle):
+        def begin_task(self, dataset):
+            self.args.seed = 12345
+            super().begin_task(dataset)
+    row, *_ = run(parse, Meddler, '--n_splits', '1', '--n_epochs', '1', '--seed', '3')
+    assert row['seed'] == 3
+
+
+def test_a_run_with_the_log_off_writes_nothing(parse, tmp_path):
+    run(parse, Oracle, '--n_splits', '1', '--n_epochs', '1', base_path=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_runs_of_the_same_seed_agree_and_of_another_do_not(parse):
+    def result(seed):
+        model, dataset, args = initialize(parse('sgd', '--lr', '0.05', '--n_splits', '1', '--n_epochs', '1',
+                                                     '--batch_size', '200', '--seed', str(seed)))
+        train(model, dataset, args)
+        return model.net.get_params()
+    first, again, other = result(1), result(1), result(2)
+    assert torch.equal(first, again) and not torch.equal(first, other)

@@ -1,0 +1,312 @@
+"""Parts of a stream, short runs, runs on held-out samples, tasks to come; the guards of a run."""
+import argparse
+import json
+import re
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from bench.core import progress
+from bench.results import report
+from bench.results.rows import read_rows
+from bench.run.building import initialize
+from bench.run.training import LossWatch, _enough_for_batch_norms, train, training_mode
+from models.sgd import Sgd
+from models.utils.continual_model import ContinualModel
+from models.utils.future_model import FutureModel
+from tests.conftest import refused
+from tests.scroll.conftest import tiny_net
+
+
+class Diary(ContinualModel):
+    """Notes what happens; its logits are those of an untrained network."""
+    NAME = 'diary'
+    COMPATIBILITY = ['class-il', 'task-il']
+
+    def __init__(self, *args):
+        self.calls = []
+        super().__init__(*args)
+
+    def begin_task(self, dataset):
+        self.calls.append(f'begin {self.current_task}')
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        assert self.net.training
+        self.calls.append('observe')
+        return 0.5
+
+    def end_task(self, dataset):
+        self.calls.append(f'end {self.current_task}')
+
+    def end_eval(self, dataset, accs):
+        self.calls.append(f'evaluated {self.current_task}')
+
+
+@pytest.fixture
+def run(parse, few_digits, monkeypatch):
+    """run(kind, *flags): (row, model, data set) of a run of a class on few digits, two batches a task by default."""
+    def start(kind, *flags, **settings):
+        fixed = {'--lr': '0.05', '--n_splits': '5', '--n_epochs': '1', '--batch_size': '8'}
+        monkeypatch.setitem(models.PLUGINS.registered, 'probe', kind)
+        words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
+        model, dataset, args = initialize(parse('probe', *words, *flags, **settings))
+        return train(model, dataset, args), model, dataset
+    return start
+
+
+def test_a_part_of_the_stream(run):
+    """Tasks before it begin and end, so that methods do what they do then; none is trained or evaluated."""
+    row, model, _ = run(Diary, '--start_from', '2', '--stop_after', '4')
+    trained = [[f'begin {t}', 'observe', 'observe', f'end {t}', f'evaluated {t + 1}'] for t in (2, 3)]
+    assert model.calls == ['begin 0', 'end 0', 'begin 1', 'end 1', *trained[0], *trained[1]]
+    assert [name for name in row if name.startswith('task')] == ['task3', 'task4'] and len(json.loads(row['accuracy_per_task'])) == 4
+
+
+@pytest.mark.parametrize('flags, words', [(['--start_from', '5'], ['--start_from 5', '5 tasks', 'at most 4']),
+                                          (['--stop_after', '6'], ['--stop_after 6', '5 tasks', 'at most 5'])])
+def test_parts_that_are_not_there(run, flags, words):
+    with refused(*words):
+        run(Diary, *flags)
+
+
+def test_the_first_tasks_alone_have_their_metrics(run):
+    whole, _, _ = run(Sgd, '--enable_other_metrics', '1', '--n_splits', '2')
+    part, _, _ = run(Sgd, '--enable_other_metrics', '1', '--stop_after', '2')
+    assert None not in [part[name] for name in report._METRICS] and 'task3' not in part
+    for row in (whole, part):
+        last, first = json.loads(row['accuracy_per_task']), row['task1']
+        assert row['backward_transfer'] == pytest.approx(last[0] - first, abs=1e-3)
+
+
+def test_inference_only(run):
+    row, model, _ = run(Diary, '--inference_only', '1', '--n_splits', '1')
+    assert model.calls == ['begin 0', 'end 0', 'evaluated 1'] and row['task1'] >= 0
+
+
+def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
+    looked = []
+    monkeypatch.setattr(Diary, 'forward', lambda self, x: looked.append(1) or torch.zeros(len(x), 10))
+    monkeypatch.setattr(Diary, 'get_debug_iters', staticmethod(lambda: 3))
+    _, model, _ = run(Diary, '--debug_mode', '1', '--n_splits', '1', '--n_epochs', '2')
+    assert model.calls.count('observe') == 6 and looked == [1]
+    assert ContinualModel.get_debug_iters() == 5
+
+
+def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path):
+    row, model, dataset = run(Sgd, '--validation', '25', '--n_splits', '2', '--permute_classes', '1', '--disable_log', '0',
+                              base_path=tmp_path)
+    held, real = len(dataset.test_labels), len(dataset.images.test_labels)
+    assert (held, real) == (20, 40)
+    with torch.no_grad():
+        model.net.eval()
+        logits = model(dataset.preprocessing(torch.from_numpy(dataset.images.test.copy())))
+    right = logits.argmax(1).numpy() == dataset.class_order[dataset.images.test_labels]
+    assert row['test_accuracy'] == pytest.approx(100 * right.mean(), abs=1e-3)
+    assert row['test_accuracy'] == pytest.approx(np.mean(json.loads(row['test_accuracy_per_task'])), abs=1e-3)      # equal tasks
+    out = capsys.readouterr().out
+    assert f"Accuracy for final task(s): \t [Class-IL]: {row['test_accuracy']:.2f} %" in out
+    assert f"on the real test set {row['test_accuracy']:.2f} %" in out
+    task_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'probe' / 'mean_accs.csv')[0]
+    assert float(task_il['test_accuracy']) >= row['test_accuracy']
+
+
+def test_without_held_out_samples_there_is_no_second_test(run):
+    assert 'test_accuracy' not in run(Diary)[0]
+
+
+class Seer(FutureModel):
+    """Of a task to come it knows the parity of the label, on inverted images only."""
+    NAME = 'seer'
+    COMPATIBILITY = ['class-il']
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        assert not_aug_inputs.mean() < 0.5                      # the training images are as they were
+        return 0
+
+    def change_transform(self, dataset):
+        dataset.TEST_TRANSFORM = lambda image: 1 - torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255
+        images = 255 - self.dataset.images.test
+        self.table = {image.tobytes(): y for image, y in zip(images, self.dataset.images.test_labels)}
+
+    def future_forward(self, x):
+        keys = [(image * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy().tobytes() for image in x]
+        return torch.eye(10)[torch.tensor([self.table[key] // 2 * 2 for key in keys])]
+
+
+def test_tasks_to_come(run, capsys):
+    row, _, _ = run(Seer, '--n_splits', '4', '--eval_future', '1')
+    futures = {name: value for name, value in row.items() if name.startswith('future')}
+    assert list(futures) == [f'future_accuracy_after_task{i}' for i in (1, 2, 3)]               # 3, 3, 2, 2 classes
+    assert futures['future_accuracy_after_task2'] == futures['future_accuracy_after_task3'] == 50
+    assert futures['future_accuracy_after_task1'] == pytest.approx((100 / 3 + 50 + 50) / 3, abs=1e-3)
+    assert 'Future Accuracy for 2 task(s): \t [Class-IL]: 50.00 %' in capsys.readouterr().out
+
+
+def test_the_accuracy_lines_of_joint_and_domain_streams(run, capsys):
+    run(Diary, '--joint', '1', '--n_splits', '1')
+    assert 'Joint Accuracy: \t [Class-IL]: ' in capsys.readouterr().out
+    report.print_accuracies([50, 100], [1, 2], type('Domains', (), dict(SETTING='domain-il', c_task=1, args=argparse.Namespace(raw_accuracies=True))))
+    assert capsys.readouterr().out.splitlines() == ['Accuracy for 2 task(s): \t [Domain-IL]: 75.00 %',
+                                                    '\tRaw accuracy values: Domain-IL [50, 100]']
+
+
+def test_the_list_of_accuracies_is_printed_where_it_is_asked_for(run, capsys):
+    run(Diary, '--n_splits', '3')
+    out = capsys.readouterr().out
+    assert len(re.findall(r'^Accuracy for \d task\(s\): \t \[Class-IL\]: [\d.]+ % \t \[Task-IL\]: [\d.]+ %$', out, re.M)) == 3 and 'Raw' not in out
+    row, *_ = run(Diary, '--n_splits', '3', '--raw_accuracies', '1')
+    last = capsys.readouterr().out.split('Raw accuracy values: Class-IL ')[3].split(' | ')[0]
+    assert json.loads(last) == [round(a, 2) for a in json.loads(row['accuracy_per_task'])]
+
+
+def test_transfer_in_mammoths_words(run, capsys):
+    row, *_ = run(Sgd, '--n_splits', '2', '--enable_other_metrics', '1')
+    out = capsys.readouterr().out
+    for words, name in (('Backward Transfer', 'backward_transfer'), ('Forgetting', 'forgetting'), ('Forward Transfer', 'forward_transfer')):
+        assert f'\n{words}: [Class-IL]: {row[name]:.2f} \t [Task-IL]: ' in out
+
+
+@pytest.mark.parametrize('setting, expected', [('class-il', {'class-il': 0, 'task-il': 1}), ('task-il', {'task-il': 1}),
+                                               ('domain-il', {'domain-il': 0}), ('general-continual', {'general-continual': 0})])
+def test_which_accuracies_count_where(setting, expected):
+    assert report.settings(type('Data', (), dict(SETTING=setting))) == expected
+
+
+def test_missing_labels_never_reach_the_method(run, monkeypatch):
+    seen = []
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        assert self.net.training and len(inputs) == len(labels) == len(not_aug_inputs) and labels.min() >= 0
+        seen.append((len(labels), next(m for m in self.net.modules() if isinstance(m, torch.nn.BatchNorm2d)).training))
+        return self.loss(self.net(inputs), labels)
+    monkeypatch.setattr(Diary, 'observe', observe)
+    run(Diary, '--label_perc', '0.25', '--n_splits', '1', '--batch_size', '4')
+    assert sum(count for count, _ in seen) == 20 and 1 in dict(seen)
+    assert all(training == (count > 1) for count, training in seen)         # one sample has no statistics of its own
+
+
+def test_the_number_of_workers_changes_nothing(run):
+    def learned(workers):
+        return run(Sgd, '--n_splits', '2', '--num_workers', str(workers), '--seed', '7')[1].net.get_params()
+    assert torch.equal(learned(0), learned(2))
+
+
+def test_the_progress_tells_loss_and_rate(run, monkeypatch, capsys):
+    """Each time the watch has looked; it is made to look after every batch."""
+    monkeypatch.setattr(LossWatch, '_BATCHES', 1)
+    monkeypatch.setattr(progress, 'FIRST', 0)
+    monkeypatch.setattr(progress, 'EVERY', 0.01)
+    monkeypatch.setattr(progress, '_SHORT', 0)
+    observe = Diary.observe
+
+    def slow(self, *given, **more):
+        time.sleep(0.01)
+        return observe(self, *given, **more)
+    monkeypatch.setattr(Diary, 'observe', slow)
+    run(Diary, '--n_splits', '1', '--non_verbose', '0')
+    err = capsys.readouterr().err
+    assert 'Task 1 - Epoch 1: ' in err and 'of 10' in err and 'loss=0.5, lr=0.05' in err and 'Evaluating: ' in err
+
+
+@pytest.mark.parametrize('losses, mean', [([1, 2.0, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}], 3),
+                                          ([None, {}, 2], 2), ([np.float64(1), torch.tensor(2, dtype=torch.float64)], 1.5), ([None], None)])
+def test_the_mean_of_what_observe_returned(losses, mean):
+    watch = LossWatch('here')
+    for loss in losses:
+        watch.add(loss)
+    watch.check()
+    assert watch.mean == mean
+
+
+@pytest.mark.parametrize('bad', [float('nan'), torch.tensor(float('inf')), {'loss': torch.tensor(float('nan'))}, np.float32('nan')])
+def test_a_loss_that_is_not_finite_ends_the_run(bad):
+    watch = LossWatch('task 3, epoch 2')
+    watch.add(1.0)
+    with refused('task 3, epoch 2', 'smaller --lr'):
+        watch.add(bad)
+        watch.check()
+
+
+def test_it_looks_after_so_many_batches_or_so_long(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, 'monotonic', lambda: now[0])
+    watch = LossWatch('here')
+    looks = [watch.add(float(i)) for i in range(250)]
+    assert [i for i, looked in enumerate(looks) if looked] == [99, 199] and watch.mean == sum(range(100, 200)) / 100
+    now[0] = 0.6
+    assert watch.add(7.0) and watch.mean == pytest.approx((sum(range(200, 250)) + 7) / 51) and not watch.add(8.0)
+
+
+def test_a_diverging_run_ends_in_one_line(run, monkeypatch):
+    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: float('nan') if self.current_task else 0)
+    with refused('no longer finite (task 2, epoch 1)'):
+        run(Diary)
+
+
+def test_one_sample_leaves_frozen_norms_frozen_and_others_training():
+    net = tiny_net().train()
+    norms = [m for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    norms[0].eval()
+    with _enough_for_batch_norms(net, 1):
+        assert not any(m.training for m in norms) and net.training
+        net(torch.rand(1, 3, 16, 16))
+    assert [m.training for m in norms] == [False] + [True] * (len(norms) - 1)
+    with _enough_for_batch_norms(net, 2):
+        assert norms[1].training
+    with pytest.raises(KeyError), _enough_for_batch_norms(net, 1):
+        raise KeyError
+    assert norms[1].training
+    with _enough_for_batch_norms(None, 1):
+        training_mode(None, 'frozen')
+
+
+def test_batch_norms_that_cannot_train_are_told():
+    with refused('--minibatch_size', '--bn frozen'), _enough_for_batch_norms(None, 4):
+        torch.nn.functional.batch_norm(torch.rand(1, 3, 1, 1), None, None, training=True)
+    with pytest.raises(ValueError, match='something else'), _enough_for_batch_norms(None, 4):
+        raise ValueError('something else')
+
+
+@pytest.mark.parametrize('bn', ['train', 'frozen'])
+def test_training_mode(bn):
+    net = tiny_net().eval()
+    training_mode(net, bn)
+    assert net.training and net.layer1.training
+    assert all(m.training == (bn == 'train') for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d))
+
+
+def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monkeypatch):
+    def begin_task(self, dataset):
+        self.opt = torch.optim.Adam(self.net.parameters(), lr=1.0)
+        self.mine = self.opt
+    rates = []
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        assert self.opt is self.mine
+        rates.append(self.opt.param_groups[0]['lr'])
+        self.opt.step()
+        return 0
+    monkeypatch.setattr(Diary, 'begin_task', begin_task)
+    monkeypatch.setattr(Diary, 'observe', observe)
+    run(Diary, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '80', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
+    assert rates == [1, pytest.approx(0.1)]
+
+
+def test_a_data_sets_own_evaluation_is_used(run, monkeypatch):
+    from datasets.seq_digits import SequentialDigits
+    monkeypatch.setattr(SequentialDigits, 'evaluate', staticmethod(lambda model, dataset, last=False, return_loss=False: (
+        [float(t) for t in range(len(dataset.test_loaders))], [9.0] * len(dataset.test_loaders))))
+    row, *_ = run(Diary, '--n_splits', '3')
+    assert (row['task1'], row['task3']) == (0, 1)
+
+
+def test_minibatches_are_as_large_as_asked_for(parse, few_digits, monkeypatch):
+    """Mammoth overwrites `--minibatch_size` with `--batch_size`."""
+    from models.er import Er
+    sizes, replay = set(), Er.replay
+    monkeypatch.setattr(Er, 'replay', lambda self, *given, **more: [sizes.add(len(x)) or x for x in replay(self, *given, **more)])
+    train(*initialize(parse('er', '--lr', '0.1', '--buffer_size', '30', '--batch_size', '16', '--minibatch_size', '4', '--n_epochs', '1')))
+    assert sizes == {4}
