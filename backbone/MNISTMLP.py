@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbone import MammothBackbone, ReturnTypes, num_flat_features, register_backbone, xavier
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 class BaseMNISTMLP(MammothBackbone):
@@ -45,6 +45,6 @@ class MNISTMLP(BaseMNISTMLP):
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         if num_flat_features(x) != self.input_size:
-            raise UserError(f'--backbone mnistmlp: an image has {num_flat_features(x)} values, {tuple(x.shape[1:])}, where '
+            raise InputError(f'--backbone mnistmlp: an image has {num_flat_features(x)} values, {tuple(x.shape[1:])}, where '
                             f'{self.input_size} are expected: give --mlp_input_size {num_flat_features(x)}')
         return super().features(x)

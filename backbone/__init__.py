@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from bench.core.environment import check_memory
-from bench.core.errors import UserError
 from bench.core.plugins import PluginFolder, keyword_flags
+from scroll.errors import InputError
 
 PLUGINS = PluginFolder('backbone', 'backbone')
 register_backbone = PLUGINS.register
@@ -132,7 +132,7 @@ def get_backbone(args) -> nn.Module:
         return build(**given)
     except (ValueError, RuntimeError) as error:
         options = ', '.join(f'{name} {value}' for name, value in given.items() if name != 'num_classes')
-        raise UserError(f'--backbone {args.backbone} ({options}): {error}') from error
+        raise InputError(f'--backbone {args.backbone} ({options}): {error}') from error
 
 
 def kaiming(net: nn.Module) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from bench.core import safe_pickle
-from bench.core.errors import UserError
 from bench.core.torch_files import IGNORED, load_torch
+from scroll.errors import InputError
 
 HALF = ((0.5,) * 3, (0.5,) * 3)                                                                     # [0, 1] -> [-1, 1]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -89,7 +89,7 @@ def read(path) -> Checkpoint:
     """The checkpoint in a file of torch's or a pickle.
 
     Raises:
-        UserError: it is damaged, names code, or holds no network that is known here.
+        InputError: it is damaged, names code, or holds no network that is known here.
     """
     with open(path, 'rb') as file:
         start = file.read(len(_LEGACY_TORCH))
@@ -101,14 +101,14 @@ def read(path) -> Checkpoint:
         if isinstance(content, dict) and 'experiment_state' in content:
             return from_byol(content)
         return from_state_dict(*_state_dict(content))
-    except UserError as error:
-        raise UserError(f'{path}: {error}') from error
+    except InputError as error:
+        raise InputError(f'{path}: {error}') from error
 
 
 def _state_dict(content) -> tuple:
     """(state dict, format, what else is in the file, arguments of the run) of what torch loaded."""
     if not isinstance(content, dict) or not content:
-        raise UserError(f'it holds a {type(content).__name__} where a dict of tensors was expected')
+        raise InputError(f'it holds a {type(content).__name__} where a dict of tensors was expected')
     for entry, kind in (('state_dict', 'checkpoint with state_dict'), ('model', 'checkpoint with model')):
         if isinstance(content.get(entry), dict):
             args = content.get('args')
@@ -127,11 +127,11 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
         args: of the run that wrote it: its data set says what images were like, and some options show in no tensor.
 
     Raises:
-        UserError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors of one name.
+        InputError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors of one name.
     """
     _refuse([name for name, t in state.items() if not isinstance(name, str) or not isinstance(t, torch.Tensor)])
     if sum(t.numel() for t in state.values()) > _MOST_NUMBERS:          # a stride of 0 makes any number of them of one
-        raise UserError(f'its tensors stand for more than {_MOST_NUMBERS:,} numbers, more than any backbone here has')
+        raise InputError(f'its tensors stand for more than {_MOST_NUMBERS:,} numbers, more than any backbone here has')
     ignored = {'beside the network': list(beside)} if beside else {}
     for prefix in _PREFIXES:
         if any(name.startswith(prefix) for name in state):
@@ -147,7 +147,7 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
     stem, convolutions, stages = _anatomy(state)
     architecture = ARCHITECTURES.get((stem, convolutions, stages))
     if architecture is None:
-        raise UserError(f"its tensors ({_first(list(state))}) are those of no backbone that can be read: conv1 of {stem} px, "
+        raise InputError(f"its tensors ({_first(list(state))}) are those of no backbone that can be read: conv1 of {stem} px, "
                         f"blocks {'-'.join(map(str, stages)) or 'none'} of {convolutions} convolutions; known: "
                         f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
     args = {name: value for name, value in (args or {}).items() if type(value) in (int, str)}
@@ -170,13 +170,13 @@ def _checkpoint(architecture: Architecture, tensors: dict, kind: str, ignored: d
 
 def _refuse(odd: list) -> None:
     if odd:
-        raise UserError(f'not a checkpoint known here: {_first(odd)}: not an ordinary tensor of real numbers under a name')
+        raise InputError(f'not a checkpoint known here: {_first(odd)}: not an ordinary tensor of real numbers under a name')
 
 
 def _renamed(state: dict, names: list) -> dict:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise UserError(f'two of its tensors are {twice[0]} of the network')
+        raise InputError(f'two of its tensors are {twice[0]} of the network')
     return dict(zip(names, state.values()))
 
 
@@ -211,11 +211,11 @@ def from_byol(content: dict) -> Checkpoint:
     {module path: {leaf: array}}, where a batch norm's running statistics are modules `mean_ema` and `var_ema` of its own.
 
     Raises:
-        UserError: it is not made like that. What it has beside the torso and the three heads keeps its Haiku name.
+        InputError: it is not made like that. What it has beside the torso and the three heads keeps its Haiku name.
     """
     experiment = content['experiment_state']
     if not isinstance(experiment, tuple) or len(experiment) != 5:
-        raise UserError('not a BYOL checkpoint known here: its experiment_state has not the five parts of BYOL')
+        raise InputError('not a BYOL checkpoint known here: its experiment_state has not the five parts of BYOL')
     ignored = {'target network, optimiser': ['target_params', 'target_state', 'opt_state'],
                'beside the network': sorted(str(name) for name in content if name != 'experiment_state')}
     tensors, counts = {}, {'head': 0, 'average without correction, and its counter': 0}
@@ -228,7 +228,7 @@ def from_byol(content: dict) -> Checkpoint:
         else:
             name, tensor = _from_haiku(parts, leaf, array)
             if name in tensors:
-                raise UserError(f'two of its arrays are {name} of the network')
+                raise InputError(f'two of its arrays are {name} of the network')
             tensors[name] = tensor
     return _checkpoint(BYOL, tensors, 'BYOL experiment', ignored | counts, {})
 
@@ -239,7 +239,7 @@ def _leaves(modules):
         for leaf, array in _mapping(leaves).items():
             array = np.asarray(array if isinstance(array, (np.ndarray, int, float)) else '')
             if array.dtype.kind not in 'fiu':
-                raise UserError(f'{path}/{leaf} is no array of real numbers')
+                raise InputError(f'{path}/{leaf} is no array of real numbers')
             yield str(path), str(leaf), array
 
 
@@ -248,7 +248,7 @@ def _mapping(value) -> dict:
     if isinstance(value, tuple) and len(value) == 1:
         value = value[0]
     if not isinstance(value, dict):
-        raise UserError(f'not a BYOL checkpoint known here: it has a {type(value).__name__} where a dict of arrays was expected')
+        raise InputError(f'not a BYOL checkpoint known here: it has a {type(value).__name__} where a dict of arrays was expected')
     return value
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from backbone import MammothBackbone, kaiming, register_backbone
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 class DropBlock(nn.Module):
@@ -88,7 +88,7 @@ class ResNet12(MammothBackbone):
 
     def maps(self, x: torch.Tensor) -> list:
         if min(x.shape[2:]) < 16:
-            raise UserError(f'--backbone resnet12 halves images four times; {tuple(x.shape[2:])} pixels are too few: give '
+            raise InputError(f'--backbone resnet12 halves images four times; {tuple(x.shape[2:])} pixels are too few: give '
                             '--input_size 16 or more')
         maps = []
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):

@@ -2,7 +2,7 @@
 import torch
 
 from backbone import MammothBackbone, ReturnTypes, register_backbone
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 class TimmBackbone(MammothBackbone):
@@ -20,7 +20,7 @@ class TimmBackbone(MammothBackbone):
 
     def _fitting(self, x: torch.Tensor) -> torch.Tensor:
         if self.img_size not in (None, x.shape[-1]):
-            raise UserError(f'--backbone vit: it takes images of {self.img_size} pixels, these have {x.shape[-1]}: give '
+            raise InputError(f'--backbone vit: it takes images of {self.img_size} pixels, these have {x.shape[-1]}: give '
                             f'--input_size {self.img_size}, or --img_size {x.shape[-1]}')
         return x
 

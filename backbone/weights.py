@@ -21,10 +21,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
 from backbone import checkpoints, get_backbone_class, get_backbone_names
-from bench.core.errors import UserError
 from bench.core.plugins import backbone_name
-from scroll.embedding import state_digest
-from scroll.integer_network import IntegerNetwork
+from scroll.embedding.embedder import state_digest
+from scroll.embedding.integer_network import IntegerNetwork
+from scroll.errors import InputError
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 DEFAULT = 'compact'
@@ -77,19 +77,19 @@ class Weights:
     info: dict = field(default_factory=dict)
 
     def load_into(self, net: torch.nn.Module) -> None:
-        """Copy every tensor into `net`, leaving its classifier alone; UserError where `check` finds fault."""
+        """Copy every tensor into `net`, leaving its classifier alone; InputError where `check` finds fault."""
         self.check(net)
         net.load_state_dict({**net.state_dict(), **self.tensors})
 
     def check(self, net: torch.nn.Module) -> None:
-        """UserError, with the first few, if a tensor is missing on either side or has another shape."""
+        """InputError, with the first few, if a tensor is missing on either side or has another shape."""
         wanted = {name: t for name, t in net.state_dict().items() if _is_feature_tensor(name)}
         wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})" for name in sorted(set(wanted) ^ set(self.tensors))]
         wrong += [f'{name} {tuple(self.tensors[name].shape)} for {tuple(t.shape)}' for name, t in wanted.items()
                   if name in self.tensors and t.shape != self.tensors[name].shape]
         if wrong:
             more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
-            raise UserError(f"--weights {self.name}: made for --backbone {self.backbone} {self.options}; "
+            raise InputError(f"--weights {self.name}: made for --backbone {self.backbone} {self.options}; "
                             f"these tensors do not fit: {', '.join(wrong[:3])}{more}")
 
 
@@ -119,7 +119,7 @@ def find(name: str) -> Path:
     """The file of a shipped or published name, of a name of torchvision's, or at a path.
 
     Raises:
-        UserError: there is none; with where to fetch it and where to put it, or else the nearest known names.
+        InputError: there is none; with where to fetch it and where to put it, or else the nearest known names.
     """
     published = PUBLISHED.get(str(name))
     files = [SHIPPED / f'{name}.safetensors', Path(name)]
@@ -128,16 +128,16 @@ def find(name: str) -> Path:
             if path.is_file():
                 return path
         except OSError as error:            # too long for a name, or in a folder that is closed
-            raise UserError(f'--weights {name}: {error.strerror}') from error
+            raise InputError(f'--weights {name}: {error.strerror}') from error
     if published:
-        raise UserError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at {SHIPPED / published.file}')
+        raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at {SHIPPED / published.file}')
     if re.fullmatch(r'ResNet(18|50)_Weights\.\w+', str(name)):
         return _of_torchvision(name)
     known = [*names(), *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1', 'ResNet50_Weights.IMAGENET1K_V1']
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
     offered = f"shipped: {', '.join(names()) or 'none'}; to be fetched: {', '.join(PUBLISHED)}"
     hint = f'did you mean {close[0]}?' if close else offered
-    raise UserError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from scratch)")
+    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from scratch)")
 
 
 def integer_file(name: str) -> Path:
@@ -149,19 +149,19 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
     """The integer network that was made from these weights (`pretrain.py quantise`).
 
     Raises:
-        UserError: there is none, or it was made from other weights, or for images of another size.
+        InputError: there is none, or it was made from other weights, or for images of another size.
     """
     if name == 'none':
-        raise UserError('--embedding_dtype integer: --weights none has no integer network; give weights')
+        raise InputError('--embedding_dtype integer: --weights none has no integer network; give weights')
     path = integer_file(name)
     if not path.is_file():
-        raise UserError(f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise {name}')
+        raise InputError(f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise {name}')
     network, about = IntegerNetwork.load(path)
     if about.get('psi') != state_digest(net):
-        raise UserError(f'--embedding_dtype integer: {path} was made from other weights than --weights {name}: '
+        raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights {name}: '
                         f'python pretrain.py quantise {name}')
     if network.input_size != preprocessing.input_size:
-        raise UserError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: --input_size '
+        raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: --input_size '
                         f'{preprocessing.input_size} needs one of its own')
     return network
 
@@ -172,12 +172,12 @@ def _of_torchvision(name: str) -> Path:
     try:
         weights = get_weight(name)
     except (AttributeError, KeyError, ValueError) as error:
-        raise UserError(f'--weights {name}: torchvision has no such weights ({error})') from error
+        raise InputError(f'--weights {name}: torchvision has no such weights ({error})') from error
     path = Path(torch.hub.get_dir()) / 'checkpoints' / weights.url.rpartition('/')[2]
     if not path.is_file():
-        raise UserError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and put it at {path}")
+        raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and put it at {path}")
     if not _digest(path).startswith(path.stem.rpartition('-')[2]):
-        raise UserError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
+        raise InputError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
     return path
 
 
@@ -194,7 +194,7 @@ def load(name: str, tensors: bool = True) -> Weights:
     """Read weights by name or path; `tensors=False` gives only what the file says about itself.
 
     Raises:
-        UserError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does not fit its backbone.
+        InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does not fit its backbone.
     """
     path = find(name)
     try:
@@ -205,9 +205,9 @@ def load(name: str, tensors: bool = True) -> Weights:
         else:
             content, digest = _read_safetensors(path, tensors), _digest(path)
     except OSError as error:
-        raise UserError(f'--weights {name}: {path}: {error.strerror}') from error
-    except UserError as error:
-        raise UserError(f'--weights {name}: {error}') from error
+        raise InputError(f'--weights {name}: {path}: {error.strerror}') from error
+    except InputError as error:
+        raise InputError(f'--weights {name}: {error}') from error
     found = Weights(name=str(name), digest=digest, **content._asdict())
     if tensors or foreign or found.tensors:         # a file of ours is believed until its tensors are read
         _check(found)
@@ -230,11 +230,11 @@ def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:
             names = file.keys()                     # safe_open is no mapping
             values = {key: file.get_tensor(key) for key in names} if tensors or bare else {}
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise UserError(f'{path} is damaged, or neither a safetensors file nor a checkpoint ({error})') from error
+        raise InputError(f'{path} is damaged, or neither a safetensors file nor a checkpoint ({error})') from error
     if bare:
         return checkpoints.from_state_dict(values)
     if not isinstance(about, dict) or about.get('format') != _FORMAT or not _complete(about):
-        raise UserError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
+        raise InputError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
     name = backbone_name(about['backbone'], about['options'])
     return checkpoints.Checkpoint({key: t.float() for key, t in values.items()}, name, about['options'],
                                   int(about['input_size']), tuple(about['mean']), tuple(about['std']), about['info'])
@@ -252,17 +252,17 @@ def _complete(about: dict) -> bool:
 
 
 def _check(weights: Weights) -> None:
-    """UserError unless these are all tensors of the backbone that they are said to be for, and finite."""
+    """InputError unless these are all tensors of the backbone that they are said to be for, and finite."""
     published = PUBLISHED.get(weights.name)
     if published and weights.backbone != published.backbone:
-        raise UserError(f'--weights {weights.name}: {find(weights.name)} has weights of {weights.backbone}; '
+        raise InputError(f'--weights {weights.name}: {find(weights.name)} has weights of {weights.backbone}; '
                         f'expected {published.backbone}')
     try:
         with torch.device('meta'):
             net = get_backbone_class(weights.backbone)(1, **weights.options)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f'--weights {weights.name}: {error}') from error
+        raise InputError(f'--weights {weights.name}: {error}') from error
     weights.check(net)
     bad = [key for key, t in weights.tensors.items() if not torch.isfinite(t).all()]
     if bad:
-        raise UserError(f'--weights {weights.name}: tensor {bad[0]} is not finite; the file is damaged')
+        raise InputError(f'--weights {weights.name}: tensor {bad[0]} is not finite; the file is damaged')

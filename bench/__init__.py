@@ -7,7 +7,7 @@
     print(row['final_accuracy'], row['weights'], model.net)
 
 Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is wrong is a
-`bench.core.errors.UserError` of one line. Classes of a notebook are found once they are registered:
+`scroll.errors.InputError` of one line. Classes of a notebook are found once they are registered:
 
     from bench import ContinualModel, register_model
 
@@ -48,7 +48,7 @@ def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:
         args, flags: flag -> value; None is one that is not given, a list one with several words.
 
     Raises:
-        UserError: what `main.py` would refuse.
+        InputError: what `main.py` would refuse.
     """
     from bench.cli.parsing import parse_args
     from bench.run.building import initialize
@@ -63,10 +63,10 @@ def train(model, dataset, args=None) -> dict:
     Args:
         args: of the run; by default those of `load_runner`.
     """
-    from bench.core.errors import UserError
     from bench.run.training import train as run
+    from scroll.errors import InputError
     if dataset.c_task >= 0:
-        raise UserError('this stream has begun already: make a new one with load_runner')
+        raise InputError('this stream has begun already: make a new one with load_runner')
     return run(model, dataset, dataset.args if args is None else args)
 
 

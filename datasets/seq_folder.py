@@ -1,7 +1,7 @@
 """A user's own images as a stream: `--data_dir` with `{train,test}/<class>/`; five tasks by default."""
-from bench.core.errors import UserError
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
+from scroll.errors import InputError
 
 
 class SequentialFolder(ScheduledDataset):
@@ -21,5 +21,5 @@ class SequentialFolder(ScheduledDataset):
     @classmethod
     def read(cls, args):
         if not args.data_dir:
-            raise UserError('--data_dir is missing: seq-folder needs a folder with train/<class>/ and test/<class>/ in it')
+            raise InputError('--data_dir is missing: seq-folder needs a folder with train/<class>/ and test/<class>/ in it')
         return readers.folder(args.data_dir, cls.SIZE[0])

@@ -7,9 +7,9 @@ import torch
 from torch.autograd.functional import hessian, jacobian
 
 from bench.core.arguments import binary_to_boolean_type, real, whole
-from bench.core.errors import UserError
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from models.utils.replay_model import ReplayModel
+from scroll.errors import InputError
 from scroll.randomness import torch_stream
 from utils.buffer import fill_buffer, icarl_replay, logits_of
 
@@ -93,7 +93,7 @@ class Bic(ReplayModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.valset_split >= 1:
-            raise UserError(f'--valset_split {args.valset_split:g}: nothing would be left to train on; use a share below 1')
+            raise InputError(f'--valset_split {args.valset_split:g}: nothing would be left to train on; use a share below 1')
         super().__init__(backbone, loss, args, transform, dataset)
         self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
         self.newest, self.bias = self.old.clone(), torch.tensor([1.0, 0.0], device=self.device)

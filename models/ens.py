@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from bench.core.arguments import real, whole
 from bench.core.environment import check_memory
-from bench.core.errors import UserError
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
+from scroll.errors import InputError
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID
 
@@ -52,7 +52,7 @@ class Ens(ContinualModel):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         if args.top_k > args.n_classifiers:
-            raise UserError(f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers (--n_classifiers)')
+            raise InputError(f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers (--n_classifiers)')
         self.net.requires_grad_(False)
         self.embedder = make_embedder(self.net, args, dataset, self.device)
         self.features_of = TestFeatures(self.embedder)
@@ -104,7 +104,7 @@ class Ens(ContinualModel):
     def _fit_keys(self, z: torch.Tensor) -> None:
         """Give the keys, so far N(0, 1) scaled to unit length, the mean and deviation of these features (B, d)."""
         if len(z) < 2:
-            raise UserError('--keys data needs a first batch of at least 2 samples: use a larger --batch_size, or --keys normal')
+            raise InputError('--keys data needs a first batch of at least 2 samples: use a larger --batch_size, or --keys normal')
         spread = self.keys * z.shape[1] ** 0.5
         self.keys, self.fitted_keys = F.normalize(z.mean(dim=0) + spread * z.std(dim=0, correction=0)), True
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from bench.core.arguments import binary_to_boolean_type, real, whole
-from bench.core.errors import UserError
 from bench.core.loss_watch import LossWatch
 from bench.core.progress import Progress
 from models.utils.replay_model import ReplayModel
-from scroll.embedding import sample_keys
+from scroll.embedding.embedder import sample_keys
+from scroll.errors import InputError
 from scroll.randomness import stream_seed, torch_stream
 from utils.augmentations import cutmix_data
 from utils.batch_norm import training_mode
@@ -66,7 +66,7 @@ class Gdumb(ReplayModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.minlr > args.maxlr:
-            raise UserError(f'--minlr {args.minlr:g} is above --maxlr {args.maxlr:g}')
+            raise InputError(f'--minlr {args.minlr:g} is above --maxlr {args.maxlr:g}')
         super().__init__(backbone, loss, args, transform, dataset)
         self.buffer = Buffer(args.buffer_size, self.device, args.sampler, raw=True, seed=stream_seed(args.seed, 'buffer'))
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}

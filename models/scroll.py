@@ -15,18 +15,18 @@ import torch
 
 from bench.core.arguments import add_rehearsal_args, binary_to_boolean_type, real, whole
 from bench.core.distributed import agree_on_arguments, world
-from bench.core.errors import UserError
 from bench.core.progress import Progress
 from models.utils import learned_files, shared_work
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
-from scroll import predictors
 from scroll.adaptation import MODES, Adaptation
+from scroll.embedding.images import Augmentation
+from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES
-from scroll.images import Augmentation
+from scroll.heads import predictors
+from scroll.heads.ridge_lambda import AUTO
+from scroll.io.states import CLASSIFIERS
 from scroll.learner import Scroll
-from scroll.ridge_lambda import AUTO
-from scroll.states import CLASSIFIERS
 from utils.evaluate import evaluate
 
 _EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on chunks, the learner on segments
@@ -91,7 +91,7 @@ class ScrollModel(ContinualModel):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
-            raise UserError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
+            raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
         self.net.requires_grad_(False)
         self.world = world()
         agree_on_arguments(args, getattr(dataset, 'schedule', None))

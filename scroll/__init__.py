@@ -2,8 +2,9 @@
 
 It needs torch, numpy and scipy, and nothing else of this project.
 """
-_HOME = {'Scroll': 'learner', 'Adaptation': 'adaptation', 'Embedder': 'embedding', 'Statistics': 'statistics',
-         'Preprocessing': 'images', 'Augmentation': 'images', 'Schedule': 'schedules', 'make_schedule': 'schedules',
+_HOME = {'Scroll': 'learner', 'Adaptation': 'adaptation', 'Embedder': 'embedding.embedder', 'Statistics': 'statistics',
+         'Preprocessing': 'embedding.images', 'Augmentation': 'embedding.images',
+         'Schedule': 'schedules', 'make_schedule': 'schedules',
          'InputError': 'errors'}
 __all__ = sorted(_HOME)
 

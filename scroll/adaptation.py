@@ -24,11 +24,11 @@ from torch import nn
 
 from scroll import adapters
 from scroll.arguments import instance, number, on_off, one_of, whole
-from scroll.embedding import Embedder
+from scroll.embedding.embedder import Embedder
+from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.images import Augmentation
-from scroll.predictors import LinearPredictor
+from scroll.heads.predictors import LinearPredictor
 from scroll.randomness import stream_seed, torch_stream
 from scroll.statistics import GRID
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from scroll.adaptation import Adaptation, adapt
 from scroll.arguments import shown
-from scroll.embedding import Embedder, check_quantised, quantise, sample_keys
+from scroll.embedding.embedder import Embedder, check_quantised, quantise, sample_keys
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
+from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, ncc_left_out, random, ridge, ridge_left_out
+from scroll.heads.ridge_lambda import AUTO, choose_lambda
+from scroll.io.states import PARAMS, State, check_params, check_samples
 from scroll.learned_keys import LearnedKeys
-from scroll.predictors import LinearPredictor, exact_lambda, ncc, ncc_left_out, random, ridge, ridge_left_out
-from scroll.ridge_lambda import AUTO, choose_lambda
-from scroll.states import PARAMS, State, check_params, check_samples
 from scroll.statistics import Statistics, check_labels
 
 
@@ -133,7 +133,7 @@ class Scroll:
     def remove(self, X, y) -> 'Scroll':
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them, the buffer lets
         go of them (their places stay free until new samples come), f* is dropped, and the embedder's cache loses their features.
-        Files that were written before still hold what they held (`python -m scroll.unlearn --find`).
+        Files that were written before still hold what they held (`python -m scroll.io.unlearn --find`).
 
         Raises:
             InputError: they cannot all have been learned, or other bad input. Nothing is changed then. (Without `keep_keys`,
@@ -291,7 +291,7 @@ class Scroll:
             self.adapt()
 
     def save(self, path) -> None:
-        """Write settings, statistics and buffer to `path`, whole or not at all (`scroll.states`; no psi, no f*).
+        """Write settings, statistics and buffer to `path`, whole or not at all (`scroll.io.states`; no psi, no f*).
 
         Raises:
             InputError: nothing was learned yet, or the file cannot be written.

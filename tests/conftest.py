@@ -13,7 +13,7 @@ import main
 from backbone import weights
 from bench.cli.parsing import parse_args
 from bench.core import progress
-from bench.core.errors import UserError
+from scroll.errors import InputError
 from tests.scroll.conftest import tiny_net
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,8 +45,8 @@ def default_signals():
 
 @contextmanager
 def refused(*words: str):
-    """The block must raise a UserError of one line that has all these words in it."""
-    with pytest.raises(UserError) as caught:
+    """The block must raise a InputError of one line that has all these words in it."""
+    with pytest.raises(InputError) as caught:
         yield
     text = str(caught.value)
     assert len(text.splitlines()) == 1

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from bench.core.errors import UserError
 from bench.results import rows as results
 from bench.results.rows import read_rows
-from scroll import files, statistics_files
+from scroll.errors import InputError
+from scroll.io import files, statistics_files
 from tests.conftest import files_below
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.test_hostile import marker, payload  # noqa: F401
@@ -58,7 +58,7 @@ class Unfinished:
 
     def begin(self, command_line, monkeypatch) -> None:
         def full(folder, row):
-            raise UserError(f'{folder} cannot be written (No space left on device)')
+            raise InputError(f'{folder} cannot be written (No space left on device)')
         with monkeypatch.context() as patch:
             patch.setattr(results, 'append_row', full)
             code, _, err = command_line(*self.words)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from backbone import weights
 from backbone.resnet18 import ResNet18
-from bench.core.errors import UserError
 from bench.pretraining import command as pretrain
 from bench.pretraining import parts as pretraining
 from bench.pretraining.command import SHARED
+from scroll.errors import InputError
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import ROOT, files_below, python, quick, refused
 
@@ -545,7 +545,7 @@ def test_a_machine_that_cannot_compile_says_so(monkeypatch):
     def broken(function):
         raise RuntimeError('no C++ compiler')
     monkeypatch.setattr(torch, 'compile', broken)
-    with pytest.raises(UserError, match='--compile does not work on this machine .*leave it out'):
+    with pytest.raises(InputError, match='--compile does not work on this machine .*leave it out'):
         pretraining.compile_net(ResNet18(2, width=2))
 
 

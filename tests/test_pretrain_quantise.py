@@ -6,7 +6,7 @@ import pytest
 import pretrain
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.integer_network import IntegerNetwork
+from scroll.embedding.integer_network import IntegerNetwork
 from tests.conftest import refused
 from tests.test_pretrain import base, learn  # noqa: F401
 

@@ -48,15 +48,15 @@ def setup_logging() -> None:
     Unless the process has a handler already: then that one stays.
 
     Raises:
-        UserError: LOG_LEVEL is no level.
+        InputError: LOG_LEVEL is no level.
     """
     import logging
     import os
     import sys
 
-    from bench.core.errors import UserError
+    from scroll.errors import InputError
     level = os.environ.get('LOG_LEVEL', 'INFO').upper()
     if not isinstance(logging.getLevelName(level), int):
-        raise UserError(f'LOG_LEVEL {level}: expected DEBUG, INFO, WARNING, ERROR or CRITICAL')
+        raise InputError(f'LOG_LEVEL {level}: expected DEBUG, INFO, WARNING, ERROR or CRITICAL')
     logging.basicConfig(level=level, stream=sys.stdout, format='[%(levelname)s] %(asctime)s - %(message)s',
                         datefmt='%d-%b-%y %H:%M:%S')

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from scroll import images as scroll_images
-from scroll.images import Preprocessing, resize
+from scroll.embedding import images as scroll_images
+from scroll.embedding.images import Preprocessing, resize
 from utils.image_ops import grey, per_channel, random_jitter, random_resized_crop, sides, sometimes
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from bench.core.environment import check_memory
-from bench.core.errors import UserError
-from scroll.embedding import quantise
+from scroll.embedding.embedder import quantise
+from scroll.errors import InputError
 from scroll.exemplars import herding_order, quotas
 from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
@@ -83,7 +83,7 @@ class Buffer:
         """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
 
         Raises:
-            UserError: other attributes than the rows so far have, or images of another kind.
+            InputError: other attributes than the rows so far have, or images of another kind.
         """
         given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels, true_labels=true_labels,
                      attention_maps=attention_maps)
@@ -109,10 +109,10 @@ class Buffer:
         if self.is_empty():
             return
         if list(given) != self.used_attributes:
-            raise UserError(f"the buffer's samples have {', '.join(self.used_attributes)}, new ones {', '.join(given)}: start "
+            raise InputError(f"the buffer's samples have {', '.join(self.used_attributes)}, new ones {', '.join(given)}: start "
                             'with an empty buffer')
         if (given['examples'].dtype == torch.uint8) != (self.examples.dtype == torch.uint8):
-            raise UserError(f"the buffer's images are {self.examples.dtype}, new ones {given['examples'].dtype}: start with an "
+            raise InputError(f"the buffer's images are {self.examples.dtype}, new ones {given['examples'].dtype}: start with an "
                             'empty buffer')
 
     def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
@@ -152,7 +152,7 @@ class Buffer:
             rows = torch.from_numpy(self.draw(size))
         else:
             if not hasattr(self, 'task_labels') and cpt is None:
-                raise UserError("the buffer's samples do not say which task they are of: start with an empty buffer")
+                raise InputError("the buffer's samples do not say which task they are of: start with an empty buffer")
             tasks = self.task_labels if hasattr(self, 'task_labels') else _tasks(self.labels, cpt)
             rows = torch.from_numpy(self.draw(size, tasks[:len(self)] != mask_task_out))
         out = self.get_data_by_index(rows, transform, device)
@@ -220,11 +220,11 @@ class Buffer:
         self.sample_selection_fn.load_state_dict(state['selection'])
 
     def load(self, content: dict) -> 'Buffer':
-        """Become what `serialize` described; returns itself. UserError if that is no buffer."""
+        """Become what `serialize` described; returns itself. InputError if that is no buffer."""
         stored = {name: content[name] for name in ATTRIBUTES if name in content}
         lengths = {len(values) if isinstance(values, torch.Tensor) and values.dim() else None for values in stored.values()}
         if None in lengths or len(lengths) > 1 or (stored and 'examples' not in stored):
-            raise UserError('what is to be loaded is no buffer: expected examples, and tensors of as many rows')
+            raise InputError('what is to be loaded is no buffer: expected examples, and tensors of as many rows')
         self.empty()
         for name, values in stored.items():
             self._filled = len(values)
@@ -311,7 +311,7 @@ def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
     """Positions of the `count` herded samples."""
     features = features.double().numpy()
     if not np.isfinite(features).all():
-        raise UserError('the network no longer gives finite features: try a smaller --lr')
+        raise InputError('the network no longer gives finite features: try a smaller --lr')
     longest = np.sqrt((features ** 2).sum(axis=1, keepdims=True))
     longest = longest if normalise else longest.max()
     grid = quantise(np.ones((1, 1)))[0, 0]                          # exact sums: the order of a tie cannot depend on rounding

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 from utils.augmentations import BatchCompose, apply_transform, random_flip, random_grayscale
 from utils.image_ops import crop, random_jitter, random_resized_crop, sides, sometimes
 
@@ -99,7 +99,7 @@ def _crop_of(images: torch.Tensor, size, padding) -> torch.Tensor:
     given, images = images.shape, F.pad(images, padding)
     room = images.shape[2] - size[0], images.shape[3] - size[1]
     if min(room) < 0:
-        raise UserError(f'RandomCrop to {size[0]} x {size[1]}: the images have {given[2]} x {given[3]} pixels, padded '
+        raise InputError(f'RandomCrop to {size[0]} x {size[1]}: the images have {given[2]} x {given[3]} pixels, padded '
                         f'{images.shape[2]} x {images.shape[3]}')
     top, left = (torch.randint(0, most + 1, (len(images),)) for most in room)
     return crop(images, top, left, *size)

@@ -1,7 +1,7 @@
 """A buffer with equal room for each task, in which the newest samples of the task stay (Chaudhry et al. 2021, HAL)."""
 import numpy as np
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 from utils.buffer import Buffer
 from utils.sample_selection import Selection
 
@@ -28,7 +28,7 @@ class Ring(Selection):
     def begin(self, task: int) -> None:
         """A new ring behind the rows that are taken."""
         if not 0 <= task < self.n_tasks:
-            raise UserError(f'task_number {task}: the ring buffer has room for {self.n_tasks} tasks, from 0 on')
+            raise InputError(f'task_number {task}: the ring buffer has room for {self.n_tasks} tasks, from 0 on')
         self.task, self.start, self.offered = task, len(self.buffer), 0
 
 
@@ -41,7 +41,7 @@ class RingBuffer(Buffer):
 
     def __init__(self, buffer_size: int, device='cpu', n_tasks: int = 1, **options):
         if not 1 <= n_tasks <= buffer_size:
-            raise UserError(f'--buffer_size {buffer_size}: a ring buffer for {n_tasks} tasks needs at least {max(1, n_tasks)}')
+            raise InputError(f'--buffer_size {buffer_size}: a ring buffer for {n_tasks} tasks needs at least {max(1, n_tasks)}')
         super().__init__(buffer_size, device, **options)
         self.sample_selection_strategy, self.sample_selection_fn = 'ring', Ring(self, n_tasks)
 

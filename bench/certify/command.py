@@ -28,10 +28,10 @@ import numpy as np
 from bench.cli import parsing as cli
 from bench.cli.flags import whole
 from bench.core.arguments import ArgumentParser, binary_to_boolean_type
-from bench.core.errors import UserError
 from bench.core.plugins import normalise
 from bench.core.progress import Progress
 from bench.run.building import initialize
+from scroll.errors import InputError
 
 _FORMAT = 'schedule-certificate-1'
 _REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after', '--inference_only',
@@ -60,7 +60,7 @@ def parse_options(words=None) -> tuple:
     options, flags = parser.parse_known_args(words)
     for word in flags:
         if word.split('=')[0] in _REFUSED:
-            raise UserError(f"{word.split('=')[0]}: every schedule is to bring the whole data set, as --schedules, --splits and "
+            raise InputError(f"{word.split('=')[0]}: every schedule is to bring the whole data set, as --schedules, --splits and "
                             '--specs say; leave the flag out')
     flags += [] if '--disable_log' in {word.split('=')[0] for word in flags} else ['--disable_log', '1']   # its rows are its own
     return options, ['--non_verbose', '1','--model', options.model, '--dataset', options.dataset, *flags]
@@ -75,7 +75,7 @@ def plan_specs(options, dataset, seed: int) -> list:
         try:
             splits = [whole(1, len(classes))(word) for word in options.splits.split(',')]
         except argparse.ArgumentTypeError as error:
-            raise UserError(f'--splits {options.splits}: {error}; give numbers of tasks, 1..{len(classes)}, as 5,10') from None
+            raise InputError(f'--splits {options.splits}: {error}; give numbers of tasks, 1..{len(classes)}, as 5,10') from None
     by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
     named = (by_default if options.specs is None else options.specs).split(';')
     tasks, random = dataset.N_TASKS, numpy_stream(seed, 'certificate')
@@ -91,16 +91,16 @@ def _joined(classes) -> str:
 
 
 def schedule_of(spec: str, dataset, seed: int):
-    """The schedule; UserError if it does not bring each sample once."""
+    """The schedule; InputError if it does not bring each sample once."""
     from scroll.errors import InputError
     from scroll.schedules import make_schedule
     try:
         schedule = make_schedule(spec, dataset.train_labels, seed)
     except InputError as error:
-        raise UserError(f'--specs: {error}') from error
+        raise InputError(f'--specs: {error}') from error
     if schedule.covers != 'all':
         what = 'repeats samples' if schedule.covers == 'repeats' else 'leaves out samples'
-        raise UserError(f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules of the whole data set')
+        raise InputError(f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules of the whole data set')
     return schedule
 
 
@@ -117,7 +117,7 @@ class Store:
                 if file.tell() and (file.seek(-1, os.SEEK_END), file.read())[1] != b'\n':
                     file.write(b'\n')           # a run was killed while it wrote its last line
         except OSError as error:
-            raise UserError(f'{folder} cannot be written ({error.strerror}): choose another --out') from error
+            raise InputError(f'{folder} cannot be written ({error.strerror}): choose another --out') from error
         self.rows = {}
         for line in self.path.read_text().splitlines():
             try:
@@ -249,13 +249,13 @@ def certify(options, words) -> int:
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
         from bench.certify.trials import about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset
-        from scroll.embedding import state_digest
-        from scroll.robustness import judge
+        from scroll.certify.robustness import judge
+        from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
         identity = dict(arguments={k: v for k, v in vars(args).items() if k not in _NO_MATTER})
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
-            raise UserError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be certified')
+            raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be certified')
         identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed, data_digest=data_digest(dataset),
                          psi_digest=state_digest(model.net), machine=about_machine())
         specs = plan_specs(options, dataset, args.seed)

@@ -11,12 +11,10 @@ import numpy as np
 import torch
 
 from bench.cli import parsing as cli
-from bench.core.errors import UserError
 from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.learner import Scroll
-from scroll.prefix_sums import (
+from scroll.certify.prefix_sums import (
     Samples,
     SummedStream,
     TestSet,
@@ -26,7 +24,9 @@ from scroll.prefix_sums import (
     first_segments,
     learn_stream,
 )
-from scroll.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
+from scroll.certify.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
+from scroll.errors import InputError
+from scroll.learner import Scroll
 from utils.evaluate import eval_mode, is_told, serve
 
 
@@ -54,7 +54,7 @@ class ScrollTrials:
             model.embedder.cache.flush()
         classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
         if not np.array_equal(classes, self.test.classes):
-            raise UserError(f'--dataset {dataset.NAME}: training and test samples are not of the same classes')
+            raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same classes')
         self.summed = SummedStream(self.learner, class_statistics(features, self.samples.labels))
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
         self.checked = set(np.linspace(len(specs) - 1, 0, min(options.stream_check, len(specs)), dtype=int).tolist())
@@ -152,7 +152,7 @@ class MethodTrials:
 
     def __init__(self, options, words, model, dataset, specs):
         if is_told(model):
-            raise UserError(f'--model {model.NAME} has to be told the task of a sample: it has no predictor to compare')
+            raise InputError(f'--model {model.NAME} has to be told the task of a sample: it has no predictor to compare')
         for spec in specs:
             if not spec.startswith('split:'):                                   # may be refused: better now than after hours
                 cli.parse_args([*words, '--schedule', spec])

@@ -3,7 +3,7 @@ import importlib.util
 import os
 
 from bench.core.distributed import check_processes
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 _STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq', 'early_stopping_epsilon')
 _HAS_EFFECT = (         # flags; whether they have an effect in a run with these arguments; what they need
@@ -35,52 +35,52 @@ def settle(args) -> None:
 
 
 def check_flags(args, given: set) -> None:
-    """UserError for what no method and no stream can do; `given`: the flags of the command line."""
+    """InputError for what no method and no stream can do; `given`: the flags of the command line."""
     for flags, has_effect, needed in _HAS_EFFECT:
         for flag in given.intersection(flags):
             if not has_effect(args, given):
-                raise UserError(f'--{flag} has no effect in this run: it needs {needed}')
+                raise InputError(f'--{flag} has no effect in this run: it needs {needed}')
     for mode, flag in (('iters', 'n_iters'), ('time', 'fitting_minutes')):
         if args.fitting_mode == mode and getattr(args, flag) is None:
-            raise UserError(f'--fitting_mode {mode} needs --{flag}')
+            raise InputError(f'--fitting_mode {mode} needs --{flag}')
     if bool(args.wandb_entity) != bool(args.wandb_project):
-        raise UserError('--wandb_entity and --wandb_project belong together: give both of them')
+        raise InputError('--wandb_entity and --wandb_project belong together: give both of them')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
-        raise UserError(f'--start_from {args.start_from} --stop_after {args.stop_after}: nothing is left to train')
+        raise InputError(f'--start_from {args.start_from} --stop_after {args.stop_after}: nothing is left to train')
     if args.start_from and args.enable_other_metrics:
-        raise UserError('--enable_other_metrics needs the accuracies of all tasks: leave out --start_from')
+        raise InputError('--enable_other_metrics needs the accuracies of all tasks: leave out --start_from')
     for flag in ('start_from', 'stop_after', 'enable_other_metrics', 'eval_future'):
         if args.joint and getattr(args, flag):
-            raise UserError(f'--{flag} has no effect with --joint 1: there is one task only')
+            raise InputError(f'--{flag} has no effect with --joint 1: there is one task only')
     if args.save_checkpoint_mode != 'safe':
-        raise UserError(f'--save_checkpoint_mode {args.save_checkpoint_mode}: such files hold code, and are '
+        raise InputError(f'--save_checkpoint_mode {args.save_checkpoint_mode}: such files hold code, and are '
                         'not written here; leave the flag out (safe files hold the same)')
     if args.ckpt_name and os.path.basename(args.ckpt_name) != args.ckpt_name:
-        raise UserError(f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is --checkpoint_path')
+        raise InputError(f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is --checkpoint_path')
     if args.tensorboard and args.disable_log:
-        raise UserError('--tensorboard writes into the results folder, and --disable_log 1 wants no files: give one of them')
+        raise InputError('--tensorboard writes into the results folder, and --disable_log 1 wants no files: give one of them')
 
 
 def check_method(model, dataset, args, given: set) -> None:
-    """UserError if the method cannot run on this stream, or was given a flag that it has no use for."""
+    """InputError if the method cannot run on this stream, or was given a flag that it has no use for."""
     for flag, why in model.REFUSED_FLAGS.items():
         if flag in given:
-            raise UserError(f'--{flag} has no effect on --model {args.model}: {why}')
+            raise InputError(f'--{flag} has no effect on --model {args.model}: {why}')
     check_processes(model, args, given)
     if hasattr(model, 'check_args'):
         model.check_args(args)
     if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
-        raise UserError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, or --eval_epochs')
+        raise InputError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, or --eval_epochs')
     if args.eval_future and not hasattr(model, 'future_forward'):
-        raise UserError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no FutureModel)')
+        raise InputError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no FutureModel)')
     task_free = dataset.is_task_free(args)
     compatible = 'general-continual' in getattr(model, 'COMPATIBILITY', ['general-continual'])
     if task_free and not compatible and not args.force_compat:
-        raise UserError(f'--model {args.model} needs to be told where tasks begin and end, and this stream has no tasks: use '
+        raise InputError(f'--model {args.model} needs to be told where tasks begin and end, and this stream has no tasks: use '
                         '--n_splits, or a method for streams without tasks (er, der, er-ace, mir, scroll, ...)')
     if task_free or model.ONLINE:
         what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
         if args.fitting_mode != 'epochs':
-            raise UserError(f'--fitting_mode {args.fitting_mode}: {what}; leave the flag out')
+            raise InputError(f'--fitting_mode {args.fitting_mode}: {what}; leave the flag out')
         if args.n_epochs != 1:
-            raise UserError(f'--n_epochs {args.n_epochs}: {what}; use 1 or leave the flag out')
+            raise InputError(f'--n_epochs {args.n_epochs}: {what}; use 1 or leave the flag out')

@@ -14,10 +14,10 @@ from bench.cli.checks import check_flags, check_method, settle
 from bench.core.arguments import ArgumentParser, binary_to_boolean_type, whole
 from bench.core.configs import dataset_config, model_config
 from bench.core.environment import warn_once
-from bench.core.errors import UserError
 from bench.core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
 from bench.core.progress import Progress
 from bench.results.tracking import check_tracking
+from scroll.errors import InputError
 
 HELP = ('-h', '--help')
 
@@ -26,7 +26,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     """The run's arguments, or the parser that knows all their flags; see `bench.core.arguments` for the order of precedence.
 
     Raises:
-        UserError: anything wrong with the command line or a config file, in one line.
+        InputError: anything wrong with the command line or a config file, in one line.
     """
     cmd = sys.argv[1:] if cmd is None else list(cmd)
     check_repeated(cmd)
@@ -122,7 +122,7 @@ def _peek(cmd):
     if not set(HELP) & set(cmd):
         for flag in ('model', 'dataset'):
             if not getattr(chosen, flag):
-                raise UserError(f'--{flag} is missing; {_names().splitlines()[flag == "dataset"]}')
+                raise InputError(f'--{flag} is missing; {_names().splitlines()[flag == "dataset"]}')
     return chosen
 
 
@@ -156,7 +156,7 @@ def _backbone(chosen, dataset, asked: dict, default: str):
     about = weights.load(chosen.weights, tensors=False)
     if wanted and backbone_name(wanted) != about.backbone:
         if chosen.backbone:
-            raise UserError(f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
+            raise InputError(f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
                             f'{about.backbone}; leave --weights out to start from scratch, or give others')
         warn_once(f'--weights {chosen.weights} are for {about.backbone}, which goes before backbone {wanted} '
                   'of a config file')
@@ -206,11 +206,11 @@ def check_repeated(argv) -> None:
     flags = [item.split('=')[0] for item in argv if item.startswith('--')]
     for flag in flags:
         if flags.count(flag) > 1:
-            raise UserError(f'{flag} is given {flags.count(flag)} times: give it once')
+            raise InputError(f'{flag} is given {flags.count(flag)} times: give it once')
 
 
 def given_flags(parser: ArgumentParser, argv) -> set:
-    """Names (`dest`) of the flags on the command line. UserError where one thing is said twice, by any of its names."""
+    """Names (`dest`) of the flags on the command line. InputError where one thing is said twice, by any of its names."""
     found = {}
     for item in argv:
         option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
@@ -219,7 +219,7 @@ def given_flags(parser: ArgumentParser, argv) -> set:
             if action.dest in found:
                 first = found[action.dest]
                 twice = f'{option} is given 2 times' if first == option else f'{first} and {option} say the same'
-                raise UserError(f'{twice}: give one of them')
+                raise InputError(f'{twice}: give one of them')
             found[action.dest] = option
     return set(found)
 
@@ -228,24 +228,24 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     """Make `values` the defaults of flags that exist, passed through each flag's type.
 
     Raises:
-        UserError: no such flag, or a value that its type or choices refuse; `source` is named.
+        InputError: no such flag, or a value that its type or choices refuse; `source` is named.
     """
     actions = {action.dest: action for action in reversed(parser._actions)}     # of several names of a flag, the first is its own
     for name, value in values.items():
         if name not in actions:
-            raise UserError(f'{source}: {name} is not a flag of this run; {nearest(name, actions)}')
+            raise InputError(f'{source}: {name} is not a flag of this run; {nearest(name, actions)}')
         action = actions[name]
         value, many = None if value == 'None' else value, action.nargs not in (None, 0, '?')
         if value is not None and isinstance(value, list) != many:
-            raise UserError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
+            raise InputError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
         try:
             if action.type is not None and value is not None:
                 items = [action.type(int(v) if isinstance(v, bool) else v) for v in (value if many else [value])]
                 value = items if many else items[0]
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
-            raise UserError(f'{source}: {name}: {error}') from error
+            raise InputError(f'{source}: {name}: {error}') from error
         if action.choices and value is not None and value not in action.choices:
-            raise UserError(f'{source}: {name} {value!r}: expected one of {", ".join(map(str, action.choices))}')
+            raise InputError(f'{source}: {name} {value!r}: expected one of {", ".join(map(str, action.choices))}')
         parser.set_defaults(**{name: value})
 
 
@@ -262,7 +262,7 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
     try:
         added = get_parser(parser) if inspect.signature(get_parser).parameters else get_parser()
     except argparse.ArgumentError as error:
-        raise UserError(f'--model {model.NAME}: its flags clash with those of this run ({error})') from error
+        raise InputError(f'--model {model.NAME}: its flags clash with those of this run ({error})') from error
     if added is not None and added is not parser:
         for action in added._actions:
             if action.option_strings and not set(action.option_strings) & set(parser._option_string_actions):

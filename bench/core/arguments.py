@@ -3,7 +3,7 @@ import argparse
 import difflib
 import math
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -21,7 +21,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """argparse with underscored flags only, no abbreviations, and errors as `UserError` (one line, exit code 2)."""
+    """argparse with underscored flags only, no abbreviations, and errors as `InputError` (one line, exit code 2)."""
 
     def __init__(self, *args, **kwargs):
         kwargs.setdefault('allow_abbrev', False)
@@ -29,7 +29,7 @@ class ArgumentParser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message):
-        raise UserError(message)
+        raise InputError(message)
 
     def parse_args(self, args=None, namespace=None):
         parsed, unknown = self.parse_known_args(args, namespace)
@@ -37,7 +37,7 @@ class ArgumentParser(argparse.ArgumentParser):
             flag = unknown[0].split('=')[0]
             known = [o for action in self._actions for o in action.option_strings]
             close = difflib.get_close_matches(flag.replace('-', '_').replace('__', '--', 1), known, n=1)
-            raise UserError(f"{unknown[0]}: no such flag here" + (f'; did you mean {close[0]}?' if close else '; see --help'))
+            raise InputError(f"{unknown[0]}: no such flag here" + (f'; did you mean {close[0]}?' if close else '; see --help'))
         return parsed
 
 

@@ -4,7 +4,7 @@ import signal
 import sys
 
 from bench.core.distributed import say_once
-from bench.core.errors import Interrupted, UserError
+from bench.core.errors import Interrupted
 from scroll.errors import InputError
 
 _NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")       # how torch says it
@@ -23,7 +23,7 @@ def run_command(main) -> int:
     """Exit code of a command: that of `main()`, 0 for None; 2, after one line, for what the user can mend; 130+ if stopped."""
     try:
         return main() or 0
-    except (UserError, InputError) as error:
+    except InputError as error:
         text = ' '.join(str(error).split())
         say_once(f'{sys.argv[0].rpartition("/")[2]}: error: {text if len(text) <= 1600 else f"{text[:800]} ... {text[-800:]}"}')
         return 2

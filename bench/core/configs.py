@@ -3,8 +3,8 @@ import math
 from pathlib import Path
 
 from bench.core.environment import warn_once
-from bench.core.errors import UserError
 from bench.core.plugins import ROOT, normalise
+from scroll.errors import InputError
 
 _LARGEST, _DEEPEST, _MOST_VALUES = 1 << 18, 50, 10_000
 
@@ -29,7 +29,7 @@ def _check_extent(content) -> None:
 
 
 def read_yaml(path: Path) -> dict:
-    """A YAML mapping; UserError if the file is damaged or something else."""
+    """A YAML mapping; InputError if the file is damaged or something else."""
     import yaml
     try:
         if path.stat().st_size > _LARGEST:
@@ -39,9 +39,9 @@ def read_yaml(path: Path) -> dict:
         content = yaml.safe_load(text) or {}
         _check_extent(content)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
+        raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
     if not isinstance(content, dict):
-        raise UserError(f'{path}: expected a mapping, found {type(content).__name__}')
+        raise InputError(f'{path}: expected a mapping, found {type(content).__name__}')
     return content
 
 
@@ -55,7 +55,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     these may stand at the top of the file, as Mammoth has them. A run that has no such part is warned.
 
     Raises:
-        UserError: there is no such section, or the file is made otherwise.
+        InputError: there is no such section, or the file is made otherwise.
     """
     path = next((p for p in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
                  if p.stem.replace('_', '-') == model.replace('_', '-')), None)
@@ -67,17 +67,17 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     source = str(path.relative_to(ROOT)) if path else 'models/config'
     for name, part in content.items():
         if name != 'best' and not isinstance(part, (dict, list, type(None))):
-            raise UserError(f'{source}: {name}: {part!r}: expected a mapping of flags; values for every run '
+            raise InputError(f'{source}: {name}: {part!r}: expected a mapping of flags; values for every run '
                             'belong under default')
     values = content.get('default') or {}
     has_own = any(normalise(name) == known['dataset'] for name in content)
     by_data = {name: part or {} for name, part in content.items() if name not in ('default', 'best')
                and (normalise(name) == known['dataset'] or not isinstance(part, list))}     # a list: rules
     if not isinstance(values, dict):
-        raise UserError(f'{source}: default: expected a mapping of flags, found {values!r}')
+        raise InputError(f'{source}: default: expected a mapping of flags, found {values!r}')
     if which not in ('default', 'best', *content):
         have = ', '.join(dict.fromkeys(['default', 'best', 'base', *map(str, content)]))
-        raise UserError(f'--model_config {which}: {source} has no such section; there are: {have}')
+        raise InputError(f'--model_config {which}: {source} has no such section; there are: {have}')
     try:
         if which == 'default':
             if has_own:
@@ -87,7 +87,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
         if which == 'best':
             found = {**found, **_from_section(by_data, known, source, quiet=bool(found))}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UserError(f'{source}: {which} must be a list of {{when: ..., set: ...}}, or have flags by '
+        raise InputError(f'{source}: {which} must be a list of {{when: ..., set: ...}}, or have flags by '
                         f'data set and buffer size ({error})') from error
     return {**values, **found}, source
 
@@ -160,5 +160,5 @@ def dataset_config(dataset: str, which) -> tuple:
         if which is None:
             return {}, ''
         have = ', '.join(sorted(files)) or 'none'
-        raise UserError(f'--dataset_config {which}: {dataset} has no such config; it has: {have}')
+        raise InputError(f'--dataset_config {which}: {dataset} has no such config; it has: {have}')
     return read_yaml(path), str(path.relative_to(ROOT))

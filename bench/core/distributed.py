@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 _LAUNCHED = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')        # what torchrun tells each process
 _PATIENCE = timedelta(days=1)           # the others wait while the first adapts; a process that ends is noticed at once
@@ -45,9 +45,9 @@ class World:
         return np.frombuffer(b''.join(parts), part.dtype).reshape(-1, *part.shape[1:])
 
     def agree(self, text: str, otherwise: str) -> None:
-        """UserError with the words of `otherwise` unless all processes give the same text."""
+        """InputError with the words of `otherwise` unless all processes give the same text."""
         if len(set(self.exchange(text.encode()))) > 1:
-            raise UserError(otherwise)
+            raise InputError(otherwise)
 
     def first_then_others(self, function):
         """Its result; the first process calls it before the others do, so that what it downloads is there for them."""
@@ -113,7 +113,7 @@ def _others_may_end():
     try:
         yield
     except RuntimeError as error:
-        raise UserError('another process of this run has ended, see what it says') from error
+        raise InputError('another process of this run has ended, see what it says') from error
 
 
 def processes() -> int:
@@ -156,7 +156,7 @@ def join(args) -> World:
 
 
 def agree_on_arguments(args, schedule) -> None:
-    """UserError unless all processes run the same: on several machines, each has a command line and data of its own."""
+    """InputError unless all processes run the same: on several machines, each has a command line and data of its own."""
     plain = {name: repr(value) for name, value in sorted(vars(args).items()) if name not in _OWN}
     world().agree(repr((schedule and schedule.digest(), plain)),
                   'the processes were given different arguments, or different data: start all of them with the same command')
@@ -191,21 +191,21 @@ def say_once(line: str) -> None:
 
 
 def check_processes(model, args, given: set) -> None:
-    """UserError if the method cannot be run by the processes that there are. `SHARED`: its work can be cut into shares.
+    """InputError if the method cannot be run by the processes that there are. `SHARED`: its work can be cut into shares.
 
     Args:
         given: the flags of the command line.
     """
     count, shared = processes(), getattr(model, 'SHARED', False)
     if shared and args.distributed == 'dp':
-        raise UserError(f'--distributed dp has no effect on --model {args.model}: it trains no network; start several processes '
+        raise InputError(f'--distributed dp has no effect on --model {args.model}: it trains no network; start several processes '
                         'instead, torchrun --nproc_per_node 2 main.py ...')
     if not shared and (count > 1 or args.distributed == 'ddp'):
         what = f'{count} processes were started' if count > 1 else '--distributed ddp'
-        raise UserError(f'{what}: --model {args.model} learns in one process; to split its batches among GPUs, start that one '
+        raise InputError(f'{what}: --model {args.model} learns in one process; to split its batches among GPUs, start that one '
                         'with --distributed dp')
     for flag in ('checkpoint_every', 'resume', 'save_after_interrupt'):
         if count > 1 and flag in given:
-            raise UserError(f'--{flag}: a run of {count} processes writes no checkpoints from which it could continue')
+            raise InputError(f'--{flag}: a run of {count} processes writes no checkpoints from which it could continue')
     if args.distributed == 'ddp' and not all(os.environ.get(name) for name in _LAUNCHED):
-        raise UserError('--distributed ddp: start the processes with torchrun --nproc_per_node 2 main.py ...')
+        raise InputError('--distributed ddp: start the processes with torchrun --nproc_per_node 2 main.py ...')

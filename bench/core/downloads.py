@@ -6,7 +6,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 def fetch(url: str, folder) -> Path:
@@ -15,7 +15,7 @@ def fetch(url: str, folder) -> Path:
     The page of a file on the Hugging Face hub (`.../blob/...`) stands for the file.
 
     Raises:
-        UserError: it cannot be had; what to do instead.
+        InputError: it cannot be had; what to do instead.
     """
     parts = urlsplit(url)
     source = url.replace('/blob/', '/resolve/', 1) if parts.netloc == 'huggingface.co' else url
@@ -32,7 +32,7 @@ def fetch(url: str, folder) -> Path:
         os.replace(side, path)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = ' '.join(str(error).split())
-        raise UserError(f'{url} cannot be fetched ({reason}): fetch it by other means, and give the path '
+        raise InputError(f'{url} cannot be fetched ({reason}): fetch it by other means, and give the path '
                         'of the file') from error
     finally:
         side.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 _run = dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')        # what files written for Mammoth ask for
 
@@ -39,10 +39,10 @@ def _devices(wanted=None, several: bool = False) -> list:
         words = ['cpu']
     unknown = [word for word in words if word != 'cpu' and not (word.isdecimal() and int(word) < count)]
     if unknown or len(set(words)) < len(words) or 'cpu' in words[1:]:
-        raise UserError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; use cpu" +
+        raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; use cpu" +
                         (f' or 0..{count - 1}' if count else ''))
     if len(words) > 1 and not several:
-        raise UserError(f'--device {wanted}: a run uses one device, unless it has --distributed dp')
+        raise InputError(f'--device {wanted}: a run uses one device, unless it has --distributed dp')
     return [torch.device('cpu' if word == 'cpu' else f'cuda:{word}') for word in words]
 
 
@@ -81,10 +81,10 @@ def set_random_seed(seed: int) -> None:
 
 
 def check_memory(size: int, what: str) -> None:
-    """UserError if something takes more bytes than this machine has."""
+    """InputError if something takes more bytes than this machine has."""
     there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
     if size > there:
-        raise UserError(f'{what} takes {size / 2 ** 30:,.0f} GiB; this machine has {there / 2 ** 30:,.0f} GiB of memory')
+        raise InputError(f'{what} takes {size / 2 ** 30:,.0f} GiB; this machine has {there / 2 ** 30:,.0f} GiB of memory')
 
 
 def results_folder(args, setting: str) -> Path:

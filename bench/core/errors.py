@@ -1,8 +1,4 @@
-"""The exceptions that a command ends with: what the user can mend, and what a signal asked for."""
-
-
-class UserError(Exception):
-    """One line: what was given, what is expected, what to do. Commands print it and end with exit code 2."""
+"""What a run ends with when a signal asked for it; what the user can mend is a `scroll.errors.InputError`."""
 
 
 class Interrupted(Exception):

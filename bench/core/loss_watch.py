@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 class LossWatch:
@@ -33,10 +33,10 @@ class LossWatch:
         return due and self.mean is not None
 
     def check(self) -> None:
-        """UserError if a loss since the last look is not finite."""
+        """InputError if a loss since the last look is not finite."""
         losses = [float(loss) for loss in self._known] + (torch.stack(self._waiting).tolist() if self._waiting else [])
         if not all(map(math.isfinite, losses)):
-            raise UserError(f'the loss is no longer finite ({self.where}): try a smaller --lr')
+            raise InputError(f'the loss is no longer finite ({self.where}): try a smaller --lr')
         if losses:
             self.mean = sum(losses) / len(losses)
         self._known, self._waiting, self._looked = [], [], time.monotonic()

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.core.environment import warn_once
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = {         # package -> its files that declare names and come with this project; others are a user's
@@ -130,15 +130,15 @@ class PluginFolder:
         return _Named(self)
 
     def check(self, name: str) -> None:
-        """UserError, with the nearest known names, if nothing is called `name`. Imports nothing."""
+        """InputError, with the nearest known names, if nothing is called `name`. Imports nothing."""
         if normalise(name) not in self.names():
-            raise UserError(f"--{self.kind} {name}: no such {self.kind}; {nearest(normalise(name), self.names())}")
+            raise InputError(f"--{self.kind} {name}: no such {self.kind}; {nearest(normalise(name), self.names())}")
 
     def get(self, name):
         """The class or function of a name, or of a run's arguments, which have it.
 
         Raises:
-            UserError: the name is unknown (with the nearest known), or its file cannot be imported.
+            InputError: the name is unknown (with the nearest known), or its file cannot be imported.
         """
         name = getattr(name, self.kind, name)
         key = normalise(name)
@@ -148,16 +148,16 @@ class PluginFolder:
             return found
         self.check(key)
         if key in self._twice:
-            raise UserError(f'--{self.kind} {name}: declared in both {self._twice[key]}: rename one of them')
+            raise InputError(f'--{self.kind} {name}: declared in both {self._twice[key]}: rename one of them')
         module, attribute = offer
         if key in self._replaced:
             self._tell(key, _file(offer), self._replaced[key])
         try:
             return getattr(importlib.import_module(module), attribute)
-        except UserError:
+        except InputError:
             raise
         except Exception as error:      # whatever the file does when it is imported
-            raise UserError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
+            raise InputError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
                             f"{type(error).__name__}: {error}") from error
 
 
@@ -172,7 +172,7 @@ class _Named(Mapping):
             raise KeyError(name)
         try:
             return self.folder.get(name)
-        except UserError as error:
+        except InputError as error:
             return error
 
     def __iter__(self):

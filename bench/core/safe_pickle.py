@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 class _Name:
@@ -177,13 +177,13 @@ def load(path, encoding: str = 'latin1', records: tuple = ()):
         records: top-level packages whose classes may occur; an object of theirs becomes a tuple of what it was made from.
 
     Raises:
-        UserError: the file is missing, damaged, or holds anything but plain data. Nothing it names has been called.
+        InputError: the file is missing, damaged, or holds anything but plain data. Nothing it names has been called.
     """
     try:
         with open(path, 'rb') as file:
             return _plain(_PlainUnpickler(file, encoding=encoding, records=records).load(), {})
     except OSError as error:
-        raise UserError(f'{path}: {error.strerror}') from error
+        raise InputError(f'{path}: {error.strerror}') from error
     except Exception as error:      # damaged pickles raise almost anything
-        reason = ' '.join(str(error).split())
-        raise UserError(f'{path}: not a pickle of plain arrays ({reason}); fetch the file again') from error
+        reason = ' '.join(str(error)[:200].split())
+        raise InputError(f'{path}: not a pickle of plain arrays ({reason}); fetch the file again') from error

@@ -8,7 +8,7 @@ import zipfile
 import torch
 
 from bench.core import safe_pickle
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 IGNORED = {         # why a tensor of a state dict is not needed: its name
     'batch counter': re.compile(r'(.*\.)?num_batches_tracked'),
@@ -19,7 +19,7 @@ IGNORED = {         # why a tensor of a state dict is not needed: its name
 def load_torch(path):
     """What `torch.save` wrote, as plain data and tensors."""
     if torch.__version__ < (2, 6):
-        raise UserError(f'{path}: opening it without running what it names needs torch 2.6 or later; this is {torch.__version__}')
+        raise InputError(f'{path}: opening it without running what it names needs torch 2.6 or later; this is {torch.__version__}')
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -31,7 +31,7 @@ def load_torch(path):
     except Exception as error:      # damaged files raise almost anything
         named = re.search(r'GLOBAL (\S+)', str(error)) if isinstance(error, pickle.UnpicklingError) else None
         reason = f'it names {named[1]}, which is not plain data' if named else f'damaged? {type(error).__name__}: {error}'
-        raise UserError(f"{path}: not a checkpoint of plain data ({' '.join(reason.split())[:300]})") from error
+        raise InputError(f"{path}: not a checkpoint of plain data ({' '.join(reason.split())[:300]})") from error
 
 
 class _PickledBuffer:

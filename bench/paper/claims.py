@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from bench.core.errors import UserError
 from bench.paper.experiments import lower, upper
+from scroll.errors import InputError
 
 LEVEL = 0.05
 SUPPORTED, CONTRADICTED, UNDECIDED = 'supported', 'contradicted', 'cannot tell'
@@ -45,19 +45,19 @@ class Finding:
 def pairs(claim: dict, here, get) -> list:
     """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim of experiment `here` is about.
 
-    get: name -> Experiment. UserError: the claim cannot be read, or names what is not there.
+    get: name -> Experiment. InputError: the claim cannot be read, or names what is not there.
     """
     kind = next((kind for kind in KINDS if kind in claim), None)
     expected = {'says', kind, KINDS.get(kind)}
     if kind is None or expected - set(claim) or set(claim) - _MORE - expected:
-        raise UserError(f'claim {claim!r}: expected says, one pair of {", ".join(f"{a}/{b}" for a, b in KINDS.items())}, '
+        raise InputError(f'claim {claim!r}: expected says, one pair of {", ".join(f"{a}/{b}" for a, b in KINDS.items())}, '
                         f'and no more than {", ".join(sorted(_MORE))}')
     if (kind == 'near') != ('within' in claim) or claim.get('of', 'all') not in ('all', 'most'):
-        raise UserError(f"claim {claim['says']!r}: near needs within, and of is all or most")
+        raise InputError(f"claim {claim['says']!r}: near needs within, and of is all or most")
     sides = [dict(side) for side in (claim[kind], claim[KINDS[kind]])]
     for side in sides:
         if set(side) - {'rows', 'columns', 'experiment'}:
-            raise UserError(f"claim {claim['says']!r}: a side has rows, columns, experiment; found {side!r}")
+            raise InputError(f"claim {claim['says']!r}: a side has rows, columns, experiment; found {side!r}")
         side['experiment'] = get(side['experiment']) if 'experiment' in side else here
     rows = _together(claim, sides, 'rows', _row_names)
     columns = _together(claim, sides, 'columns', _column_names)
@@ -69,14 +69,14 @@ def _together(claim: dict, sides: list, what: str, names) -> list:
     """Pairs of row or column names."""
     own = [what in side for side in sides]
     if any(own) != all(own) or (any(own) and what in claim):
-        raise UserError(f"claim {claim['says']!r}: {what}: for both sides, or for the claim as a whole")
+        raise InputError(f"claim {claim['says']!r}: {what}: for both sides, or for the claim as a whole")
     first, second = (names(side['experiment'], side.get(what, claim.get(what))) for side in sides)
     if any(own) and what == 'rows':
         return list(itertools.product(first, second))
     if len(first) == 1 < len(second):
         first = first * len(second)
     if len(first) != len(second):
-        raise UserError(f"claim {claim['says']!r}: {len(first)} {what} beside {len(second)}")
+        raise InputError(f"claim {claim['says']!r}: {len(first)} {what} beside {len(second)}")
     return list(zip(first, second))
 
 
@@ -95,7 +95,7 @@ def _names(have: list, wanted, known_as) -> list:
     for name in [wanted] if isinstance(wanted, str) else wanted:
         matching = [entry for entry in have if name == entry] or [entry for entry in have if name in known_as(entry)]
         if not matching:
-            raise UserError(f'claims: no row, column or heading {name!r}; expected some of: {"; ".join(have)}')
+            raise InputError(f'claims: no row, column or heading {name!r}; expected some of: {"; ".join(have)}')
         found += matching
     return found
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.core.commands import on_stop
-from bench.core.errors import UserError
 from bench.core.plugins import ROOT
 from bench.core.progress import span
 from bench.paper.runs import Lock, Run, end
+from scroll.errors import InputError
 
 _TICK = 0.2                         # seconds between looks at the runs
 _DAY = 24 * 60                      # minutes
@@ -193,12 +193,12 @@ class Job:
 
 
 def check_slurm() -> None:
-    """UserError where runs cannot be submitted."""
+    """InputError where runs cannot be submitted."""
     if importlib.util.find_spec('submitit') is None:
-        raise UserError('--engine slurm needs the package submitit: pip install submitit')
+        raise InputError('--engine slurm needs the package submitit: pip install submitit')
     for command in ('sbatch', 'squeue'):
         if shutil.which(command) is None:
-            raise UserError(f'--engine slurm: there is no {command} here; run this where jobs are submitted')
+            raise InputError(f'--engine slurm: there is no {command} here; run this where jobs are submitted')
 
 
 def submit(runs: list, jobs: int, timeout: float = None, cluster: str = 'slurm') -> list:
@@ -226,7 +226,7 @@ def queued(runs: list) -> list:
     """Those of the runs that wait or run as jobs already."""
     jobs = subprocess.run(['squeue', '--noheader', '--array', '--format=%i'], capture_output=True, text=True)
     if jobs.returncode:
-        raise UserError(f'--engine slurm: squeue: {jobs.stderr.strip() or "no answer"}')
+        raise InputError(f'--engine slurm: squeue: {jobs.stderr.strip() or "no answer"}')
     jobs = set(jobs.stdout.split())
     return [run for run in runs if _submitted_as(run).is_file() and _submitted_as(run).read_text() in jobs]
 

@@ -18,9 +18,9 @@ import pandas as pd
 
 from bench.cli import parsing as cli
 from bench.cli.flags import whole
-from bench.core.errors import UserError
 from bench.results import plots
 from bench.run.building import initialize
+from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.schedules import make_schedule
 from scroll.statistics import GRID, Statistics
@@ -117,11 +117,11 @@ def one_class(options) -> tuple:
     model, dataset, args = initialize(args)
     images, names = dataset.images, dataset.images.class_names
     if options.class_id >= len(names):
-        raise UserError(f'--class_id {options.class_id}: {args.dataset} has the classes 0..{len(names) - 1}')
+        raise InputError(f'--class_id {options.class_id}: {args.dataset} has the classes 0..{len(names) - 1}')
     mine = images.train[images.train_labels == options.class_id]
     least = max(buffer_size for buffer_size, _ in SCENARIOS) + 1
     if len(mine) < least:
-        raise UserError(f'--class_id {options.class_id} of {args.dataset} has {len(mine)} samples: at least {least} are needed')
+        raise InputError(f'--class_id {options.class_id} of {args.dataset} has {len(mine)} samples: at least {least} are needed')
     features, keys = model.embedder(mine)
     model.embedder.cache.flush()
     return features, keys, names[options.class_id]
@@ -130,7 +130,7 @@ def one_class(options) -> tuple:
 def main():
     options = parse_args()
     if options.out.suffix not in ('.png', '.pdf', '.svg'):
-        raise UserError(f'--out {options.out}: expected a name that ends in .png, .pdf or .svg')
+        raise InputError(f'--out {options.out}: expected a name that ends in .png, .pdf or .svg')
     features, keys, name = one_class(options)
     try:
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -139,5 +139,5 @@ def main():
         draw(options.out, rows, f'{options.dataset}, class {options.class_id} ({name}), {options.shuffles} shuffles')
         pd.DataFrame(rows).to_csv(options.out.with_suffix('.csv'), index=False)
     except OSError as error:
-        raise UserError(f'--out {options.out} cannot be written ({error.strerror})') from error
+        raise InputError(f'--out {options.out} cannot be written ({error.strerror})') from error
     print(options.out, options.out.with_suffix('.csv'), sep='\n')

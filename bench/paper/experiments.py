@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.core.configs import read_yaml
-from bench.core.errors import UserError
 from bench.core.plugins import ROOT, backbone_name
 from bench.results.rows import FILE, read_rows
+from scroll.errors import InputError
 
 FOLDER = ROOT / 'experiments'
 KINDS = ('table', 'figure')
@@ -102,44 +102,44 @@ def experiment_files() -> list:
 
 
 def load(path) -> Experiment:
-    """Read an experiment; UserError, in one line, for anything that is wrong in its file."""
+    """Read an experiment; InputError, in one line, for anything that is wrong in its file."""
     path = Path(path)
     if not path.is_file():
         have = ', '.join(p.stem for p in experiment_files())
-        raise UserError(f'{path}: no such experiment; experiments/ has: {have}')
+        raise InputError(f'{path}: no such experiment; experiments/ has: {have}')
     content = read_yaml(path)
     try:
         return _experiment(path, content)
-    except UserError as error:
-        raise UserError(f'{path}: {error}') from error
+    except InputError as error:
+        raise InputError(f'{path}: {error}') from error
 
 
 def _experiment(path: Path, content: dict) -> Experiment:
     unknown = sorted(map(str, set(content) - _KEYS))
     if unknown:
-        raise UserError(f'unknown key {unknown[0]!r}; expected some of: {", ".join(sorted(_KEYS))}')
+        raise InputError(f'unknown key {unknown[0]!r}; expected some of: {", ".join(sorted(_KEYS))}')
     kind, seeds = content.get('kind', 'table'), content.get('seeds', 1)
     for key, default in (('title', None), ('source', '')):
         if not isinstance(content.get(key, default), str):
-            raise UserError(f'{key}: expected a text, found {content.get(key)!r}')
+            raise InputError(f'{key}: expected a text, found {content.get(key)!r}')
     if kind not in KINDS:
-        raise UserError(f'kind {kind!r}: expected one of {", ".join(KINDS)}')
+        raise InputError(f'kind {kind!r}: expected one of {", ".join(KINDS)}')
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise UserError(f'seeds {seeds!r}: expected a whole number of at least 1')
+        raise InputError(f'seeds {seeds!r}: expected a whole number of at least 1')
     columns, rows = (_mapping(content.get(key), key) for key in ('columns', 'rows'))
     if not (columns and rows or content.get('commands')):
-        raise UserError('expected columns and rows, or commands')
+        raise InputError('expected columns and rows, or commands')
     lists = {key: content.get(key) or [] for key in ('claims', 'commands')}
     for key, value in lists.items():
         if not isinstance(value, list):
-            raise UserError(f'{key}: expected a list, found {value!r}')
+            raise InputError(f'{key}: expected a list, found {value!r}')
     experiment = Experiment(
         path, content['title'], kind, content.get('source', ''), seeds, list(rows), list(columns),
         _cells(content, columns, rows), lists['claims'], content.get('about', ''),
         {row: spec.get('group', '') for row, spec in rows.items()}, lists['commands'],
         _mapping(content.get('values'), 'values'), content.get('x', ''))
     if experiment.of_the_paper and not experiment.source:
-        raise UserError('source: expected the label in the paper, since there are values of the paper')
+        raise InputError('source: expected the label in the paper, since there are values of the paper')
     return experiment
 
 
@@ -147,10 +147,10 @@ def _mapping(value, what: str) -> dict:
     """A mapping of mappings; nothing is an empty one."""
     value = {} if value is None else value
     if not isinstance(value, dict):
-        raise UserError(f'{what}: expected a mapping, found {value!r}')
+        raise InputError(f'{what}: expected a mapping, found {value!r}')
     for name, entry in value.items():
         if not isinstance(name, str) or not isinstance(entry, dict):
-            raise UserError(f'{what}: {name!r}: expected a name with a mapping, found {entry!r}')
+            raise InputError(f'{what}: {name!r}: expected a name with a mapping, found {entry!r}')
     return value
 
 
@@ -159,14 +159,14 @@ def _cells(content: dict, columns: dict, rows: dict) -> list:
     for row, by_column in special.items():
         for column, flags in by_column.items():
             if row not in rows or column not in columns or not isinstance(flags, dict):
-                raise UserError(f'cells: {row!r}, {column!r}: expected a row, a column and flags')
+                raise InputError(f'cells: {row!r}, {column!r}: expected a row, a column and flags')
     for row, spec in rows.items():
         paper = _paper(spec.get('paper'), list(columns), row)
         for column, of_column in columns.items():
             merged = {**(content.get('flags') or {}), **of_column, **spec, **special.get(row, {}).get(column, {})}
             metric = merged.get('metric', METRICS[0])
             if metric not in METRICS:
-                raise UserError(f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
+                raise InputError(f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
             cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
     return cells
 
@@ -176,10 +176,10 @@ def _flags(merged: dict, row: str) -> dict:
     flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric') and value is not None}
     for name, value in flags.items():
         if not isinstance(name, str) or not re.fullmatch(r'[a-z]\w*', name) or not isinstance(value, (str, int, float)):
-            raise UserError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
+            raise InputError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
     for name in ('model', 'dataset'):
         if name not in flags:
-            raise UserError(f'{row!r}: no {name}')
+            raise InputError(f'{row!r}: no {name}')
     return flags
 
 
@@ -188,11 +188,11 @@ def _paper(given, columns: list, row: str) -> dict:
     if isinstance(given, dict):
         unknown = [heading for heading in given if heading not in {upper(column) for column in columns}]
         if unknown:
-            raise UserError(f'{row!r}: paper: no column is headed {unknown[0]!r}')
+            raise InputError(f'{row!r}: paper: no column is headed {unknown[0]!r}')
         given = [given.get(upper(column)) for column in columns]
     given = [None] * len(columns) if given is None else given
     if not isinstance(given, list) or len(given) != len(columns):
-        raise UserError(f'{row!r}: paper: expected {len(columns)} values, one for each column, found {given!r}')
+        raise InputError(f'{row!r}: paper: expected {len(columns)} values, one for each column, found {given!r}')
     return {column: _value(value, row) for column, value in zip(columns, given)}
 
 
@@ -201,7 +201,7 @@ def _value(text, row: str):
         return None
     found = _VALUE.fullmatch(str(text))
     if not found:
-        raise UserError(f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
+        raise InputError(f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
     return float(found[1]), None if found[2] is None else float(found[2])
 
 
@@ -247,7 +247,7 @@ def _arguments(words: tuple):
     from bench.cli.parsing import parse_args
     try:
         arguments = vars(parse_args(list(words)))
-    except UserError:
+    except InputError:
         return None
     return {name: value for name, value in arguments.items() if name not in FREE}
 

@@ -22,13 +22,13 @@ import re
 import sys
 from pathlib import Path
 
-from bench.core.errors import UserError
 from bench.paper import (
     claims,
     tables,
 )
 from bench.paper.experiments import FREE, experiment_files, load, matching_rows, results_rows
 from bench.results.rows import read_rows
+from scroll.errors import InputError
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
 # Of this machine or of this one run; the rest is kept.
@@ -74,7 +74,7 @@ def write(path: Path, text: str) -> None:
         os.replace(side, path)
     except OSError as error:
         side.unlink(missing_ok=True)
-        raise UserError(f'{path} cannot be written ({error.strerror}): choose another --out') from error
+        raise InputError(f'{path} cannot be written ({error.strerror}): choose another --out') from error
 
 
 class Report:
@@ -234,16 +234,16 @@ def chosen(paths: list) -> dict:
     """name -> file of the experiments that are given, else of all of experiments/.
 
     Raises:
-        UserError: a file is no experiment, or its rows would be kept under the name of another.
+        InputError: a file is no experiment, or its rows would be kept under the name of another.
     """
     ours, found = {path.stem: path for path in experiment_files()}, {}
     for path in paths:
         name = load(path).name
         other = found.get(name, ours.get(name, path))
         if not path.samefile(other):
-            raise UserError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
+            raise InputError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
         if '.' in name:
-            raise UserError(f'{path}: rows are kept by its name, where a dot sets off a psi: rename it')
+            raise InputError(f'{path}: rows are kept by its name, where a dot sets off a psi: rename it')
         found[name] = other
     return found or ours
 
@@ -259,7 +259,7 @@ def main():
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
     if options.weights and not options.collect:
-        raise UserError('--weights says which rows to take in: it needs --collect')
+        raise InputError('--weights says which rows to take in: it needs --collect')
     names = chosen(options.experiments)
     report = Report(options.out, names)
     if options.collect:

@@ -15,10 +15,10 @@ import pandas as pd
 
 from bench.cli import parsing as cli
 from bench.core.configs import model_config
-from bench.core.errors import UserError
 from bench.run.building import initialize
-from scroll import predictors
-from scroll.ridge_lambda import choose_lambda, gcv, left_out, search, spectrum
+from scroll.errors import InputError
+from scroll.heads import predictors
+from scroll.heads.ridge_lambda import choose_lambda, gcv, left_out, search, spectrum
 from scroll.statistics import Statistics
 
 GRID = (.0001, .000316, .001, .00316, .01, .0316, .1, .316, 1., 3.16, 10., 31.6, 100., 316., 1000.)
@@ -61,12 +61,12 @@ def table(train: tuple, test: tuple, targets: str, tuned: float = None) -> list:
 
 
 def write(path: Path, rows: list) -> None:
-    """The rows as a CSV file. UserError if it cannot be written."""
+    """The rows as a CSV file. InputError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame(rows).to_csv(path, index=False)
     except OSError as error:
-        raise UserError(f'--out {path} cannot be written ({error.strerror})') from error
+        raise InputError(f'--out {path} cannot be written ({error.strerror})') from error
 
 
 def main():

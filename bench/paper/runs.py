@@ -17,8 +17,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench.core.errors import UserError
 from bench.paper.experiments import Cell, matching_rows, results_rows
+from scroll.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Run:
         """The run's process, in a group of its own, or None: another process has the lock, or there is a row by now.
 
         Raises:
-            UserError: it cannot be started.
+            InputError: it cannot be started.
         """
         lock = Lock(self)
         if not lock.take():
@@ -83,7 +83,7 @@ class Run:
                                            env={**os.environ, **variables}, pass_fds=(lock.file,))
             lock.write(host=socket.gethostname(), sweep=os.getpid(), run=process.pid, gpu=gpu, began=time.time())
         except OSError as error:
-            raise UserError(f'{self}: cannot be started ({error.strerror}: {error.filename})') from error
+            raise InputError(f'{self}: cannot be started ({error.strerror}: {error.filename})') from error
         finally:
             lock.release()
         return process
@@ -119,7 +119,7 @@ class Lock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise UserError(f'{self.path} cannot be written ({error.strerror}): choose another --base_path') from error
+            raise InputError(f'{self.path} cannot be written ({error.strerror}): choose another --base_path') from error
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from bench.core.arguments import ArgumentParser, real, whole
 from bench.core.commands import run_command
-from bench.core.errors import UserError
 from bench.core.plugins import ROOT
 from bench.paper.experiments import FREE, load
 from bench.paper.runs import Run, base_path, key
@@ -50,9 +49,9 @@ def parse_args(argv: list):
     options = parser.parse_args(argv[:cut])
     extra = _flags([word for word in argv[cut + 1:] if word != '--'])
     if options.per_gpu and not options.gpus:
-        raise UserError('--per_gpu says how many runs share a GPU: give --gpus, too')
+        raise InputError('--per_gpu says how many runs share a GPU: give --gpus, too')
     if options.gpus and options.engine == 'slurm':
-        raise UserError('--gpus names GPUs of this machine; with --engine slurm, SBATCH_GRES=gpu:1 gives each run one')
+        raise InputError('--gpus names GPUs of this machine; with --engine slurm, SBATCH_GRES=gpu:1 gives each run one')
     options.gpus = [gpu.strip() for gpu in options.gpus.split(',')] if options.gpus else []
     return options, extra
 
@@ -62,11 +61,11 @@ def _flags(words: list) -> dict:
     words, flags = [part for word in words for part in (word.split('=', 1) if word.startswith('--') else [word])], {}
     for name, value in zip(words[::2], [*words[1::2], '--']):
         if not name.startswith('--') or value.startswith('--'):
-            raise UserError(f'--extra: {name}: expected flags with one value each, as in --extra -- --weights compact')
+            raise InputError(f'--extra: {name}: expected flags with one value each, as in --extra -- --weights compact')
         if name[2:] in _NOT_OF_A_SWEEP:
-            raise UserError(f'--extra: {name} is not for a sweep: {_NOT_OF_A_SWEEP[name[2:]]}')
+            raise InputError(f'--extra: {name} is not for a sweep: {_NOT_OF_A_SWEEP[name[2:]]}')
         if name[2:] in flags:
-            raise UserError(f'--extra: {name} is given more than once: give it once')
+            raise InputError(f'--extra: {name} is given more than once: give it once')
         flags[name[2:]] = value
     return flags
 
@@ -77,10 +76,10 @@ def shares(options, extra: dict) -> tuple:
     threads, room = extra.get('num_threads'), len(options.gpus) * (options.per_gpu or 1)
     if threads is not None:
         if not threads.isdecimal() or int(threads) < 1:
-            raise UserError(f'--extra: --num_threads {threads}: expected a whole number of at least 1')
+            raise InputError(f'--extra: --num_threads {threads}: expected a whole number of at least 1')
         threads = int(threads)
     if room and options.jobs and options.jobs > room:
-        raise UserError(f'--jobs {options.jobs}: the GPUs have room for {room}; raise --per_gpu, or leave --jobs out')
+        raise InputError(f'--jobs {options.jobs}: the GPUs have room for {room}; raise --per_gpu, or leave --jobs out')
     if options.engine == 'slurm':
         return options.jobs or 256, threads or 1
     jobs = options.jobs or room or max(1, cores // (threads or 1))
@@ -96,7 +95,7 @@ def expand(options, extra: dict, threads: int, command: list) -> tuple:
         if not experiment.cells:
             print(f'{experiment.name}: no runs of main.py; its file says by which commands it is made', file=sys.stderr)
     if not chosen:
-        raise UserError(f"--only {' '.join(options.only)}: no cell has such a name" if options.only else
+        raise InputError(f"--only {' '.join(options.only)}: no cell has such a name" if options.only else
                         f"{' '.join(options.experiments)}: no runs are to be made")
     understood = [_arguments(cell) for _, cell in chosen]
     runs, refused, logs = {}, {}, set()
@@ -125,7 +124,7 @@ def _arguments(cell) -> tuple:
     from bench.cli import parsing as cli
     try:
         arguments, line = vars(cli.parse_args(cell.command(0)[1:])), None
-    except (UserError, InputError) as error:
+    except InputError as error:
         arguments, line = cell.flags, ' '.join(str(error).split())
     return {name: value for name, value in arguments.items() if name not in _SAME_RUN}, line
 
@@ -155,7 +154,7 @@ def sweep(argv: list, command: list) -> int:
     for run, line in refused.items():
         print(f'{run}: main.py refuses it: {line}', file=sys.stderr)
     if refused and len(refused) == len(open_runs):
-        raise UserError(f'no run can be made: {next(iter(refused.values()))}')
+        raise InputError(f'no run can be made: {next(iter(refused.values()))}')
     if options.dry_run:
         print('\n'.join(map(printed, open_runs)), end='\n' * bool(open_runs))
         return int(bool(refused))

@@ -18,8 +18,8 @@ from bench.cli import parsing as cli
 from bench.core.plugins import ROOT
 from bench.results.rows import read_rows
 from bench.run.building import initialize
-from scroll import predictors
 from scroll.adaptation import adaptation_path
+from scroll.heads import predictors
 
 LAMBDAS = (.001, .003, .01, .03, .1, .3, 1., 3., 10., 30.)
 GRID = dict(                # (learning rate of adapters or network, of the classifier), numbers of updates looked at

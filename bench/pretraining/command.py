@@ -28,8 +28,8 @@ from functools import partial
 from pathlib import Path
 
 from bench.core.arguments import ArgumentParser, real, share, whole
-from bench.core.errors import UserError
 from bench.core.plugins import backbone_name
+from scroll.errors import InputError
 
 # stream -> wnid of a training class -> what it is: the stream's class that it is a kind of
 SHARED = {
@@ -91,25 +91,25 @@ def parse_args(argv=None) -> argparse.Namespace:
 
 
 def fill_in(args) -> None:
-    """Take the recipe's values; UserError where flags contradict each other."""
+    """Take the recipe's values; InputError where flags contradict each other."""
     recipe = RECIPES[args.recipe]
     for name in {name: None for numbers in RECIPES.values() for name in numbers}:
         if name not in recipe and getattr(args, name) is not None:
-            raise UserError(f'--{name} is no part of --recipe {args.recipe}')
+            raise InputError(f'--{name} is no part of --recipe {args.recipe}')
         if getattr(args, name) is None:
             setattr(args, name, recipe.get(name))
     if args.recipe == 'rfs':
         args.milestones = args.milestones or sorted({round(part * args.epochs) for part in (0.6, 0.8)} - {0, args.epochs})
         if sorted(set(args.milestones)) != args.milestones or args.milestones and args.milestones[-1] >= args.epochs:
-            raise UserError(f"--milestones {' '.join(map(str, args.milestones))}: expected rising numbers below "
+            raise InputError(f"--milestones {' '.join(map(str, args.milestones))}: expected rising numbers below "
                             f'--epochs {args.epochs}')
     args.leave_out = sorted({name for text in args.leave_out for name in text.split(',')})
     if args.leave_out != ['none'] and not set(args.leave_out) <= set(SHARED):
-        raise UserError(f"--leave_out {' '.join(args.leave_out)}: expected {', '.join(SHARED)} or both, or none")
+        raise InputError(f"--leave_out {' '.join(args.leave_out)}: expected {', '.join(SHARED)} or both, or none")
     if args.small_epochs > args.epochs:
-        raise UserError(f'--small_epochs {args.small_epochs}: there are {args.epochs} epochs')
+        raise InputError(f'--small_epochs {args.small_epochs}: there are {args.epochs} epochs')
     if not Path(args.out).absolute().parent.is_dir() or Path(args.out).is_dir():
-        raise UserError(f'--out {args.out}: expected a file name in a folder that exists')
+        raise InputError(f'--out {args.out}: expected a file name in a folder that exists')
 
 
 def learning_rate(step: int, per_epoch: int, args) -> float:
@@ -144,7 +144,7 @@ def train_epoch(net, optimiser, schedule, batch, labels, order, args) -> tuple:
         total_loss += loss.detach()
         hits += (logits.argmax(1) == labels[ids]).sum()
         if (step % 50 == 49 or step == len(steps) - 1) and not math.isfinite(total_loss.item()):
-            raise UserError(f'the loss is not finite any more; give a smaller --lr than {args.lr:g}')
+            raise InputError(f'the loss is not finite any more; give a smaller --lr than {args.lr:g}')
     seen = len(steps) * args.batch_size
     return total_loss.item() / len(steps), 100 * hits.item() / seen, time.time() - began
 
@@ -156,8 +156,8 @@ def train(args, checkpoint: Path) -> None:
     from bench.core.environment import choose_devices
     from bench.pretraining import parts as pretraining
     from datasets.utils.readers import mini_split
-    from scroll.images import Preprocessing
-    from scroll.layout import layout_for
+    from scroll.embedding.images import Preprocessing
+    from scroll.embedding.layout import layout_for
     from scroll.randomness import stream_seed
 
     device = choose_devices(args.device)[0]
@@ -169,7 +169,7 @@ def train(args, checkpoint: Path) -> None:
     data = pretraining.divide(*mini_split(args.base_path, 'train'), left_out)
     per_epoch = len(data.images) // args.batch_size
     if per_epoch == 0:
-        raise UserError(f'--batch_size {args.batch_size}: there are {len(data.images)} images to learn from')
+        raise InputError(f'--batch_size {args.batch_size}: there are {len(data.images)} images to learn from')
     images, labels, probe = data.images.to(device), data.labels.to(device), data.probe.to(device)
 
     torch.manual_seed(args.seed)

@@ -14,11 +14,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from backbone import get_backbone_class, weights
-from bench.core.errors import UserError
 from bench.core.plugins import keyword_flags
 from bench.pretraining.widening import widened
-from scroll.images import colour_jitter, random_crop, random_flip, resize
-from scroll.layout import layout_for
+from scroll.embedding.images import colour_jitter, random_crop, random_flip, resize
+from scroll.embedding.layout import layout_for
+from scroll.errors import InputError
 
 CENTROID, TEST = 150, 50        # images of a class that its centroid is the mean of, and images that test it
 
@@ -52,7 +52,7 @@ def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Dat
     unseen = [rows[wnid] for wnid in wnids if wnid in left_out]
     classes = [wnid for wnid in wnids if wnid not in left_out]
     if not classes:
-        raise UserError(f'all {len(wnids)} classes of the data are left out: leave fewer out')
+        raise InputError(f'all {len(wnids)} classes of the data are left out: leave fewer out')
     fewest = min(map(len, unseen or rows.values()))
     if unseen:
         count = min(fewest, CENTROID + TEST)
@@ -128,11 +128,11 @@ def backbone_options(name: str, width, default_width: int, given: list) -> dict:
     if 'width' in known:
         options['width'] = default_width if width is None else width
     elif width is not None:
-        raise UserError(f"--width {width}: --backbone {name} has no width; its options: {', '.join(known) or 'none'}")
+        raise InputError(f"--width {width}: --backbone {name} has no width; its options: {', '.join(known) or 'none'}")
     for text in given:
         key, equals, value = text.partition('=')
         if not equals or key not in known or key in options:
-            raise UserError(f"--option {text}: expected NAME=VALUE, once, for an option of --backbone {name}: "
+            raise InputError(f"--option {text}: expected NAME=VALUE, once, for an option of --backbone {name}: "
                             f"{', '.join(k for k in known if k != 'width') or 'it has none'}")
         try:
             options[key] = ast.literal_eval(value)
@@ -143,28 +143,28 @@ def backbone_options(name: str, width, default_width: int, given: list) -> dict:
 
 
 def make_net(name: str, num_classes: int, options: dict) -> torch.nn.Module:
-    """A fresh network in the layout that it is trained in. UserError if it cannot be made with these options."""
+    """A fresh network in the layout that it is trained in. InputError if it cannot be made with these options."""
     try:
         net = get_backbone_class(name)(num_classes=num_classes, **options)
         return net.to(memory_format=layout_for(net))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f'--backbone {name} {options}: {error}') from error
+        raise InputError(f'--backbone {name} {options}: {error}') from error
 
 
 def grow(net, name: str, left_out, seed: int) -> None:
     """Let `net` begin with the function of narrower weights (`bench.pretraining.widening`), its head apart.
 
     Raises:
-        UserError: the weights do not fit, or have seen a class that is to be left out.
+        InputError: the weights do not fit, or have seen a class that is to be left out.
     """
     narrow = weights.load(name)
     seen = sorted(set(left_out) & set(narrow.info.get('classes', ())))
     if seen:
-        raise UserError(f'--grow_from {name}: it has seen {seen[0]} ({left_out[seen[0]]}), which --leave_out leaves out')
+        raise InputError(f'--grow_from {name}: it has seen {seen[0]} ({left_out[seen[0]]}), which --leave_out leaves out')
     try:
         tensors = widened(narrow.tensors, net, torch.Generator().manual_seed(seed))
     except ValueError as error:
-        raise UserError(f'--grow_from {name}: {error}') from error
+        raise InputError(f'--grow_from {name}: {error}') from error
     net.load_state_dict({**net.state_dict(), **tensors})
 
 
@@ -194,7 +194,7 @@ def compile_net(net) -> None:
     try:
         torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
     except Exception as error:          # whatever the compilers of this machine say
-        raise UserError(f'--compile does not work on this machine ({type(error).__name__}: {error}); leave it out') from error
+        raise InputError(f'--compile does not work on this machine ({type(error).__name__}: {error}); leave it out') from error
     net.compile()
 
 
@@ -202,14 +202,14 @@ def training_flops(name: str, net, size: int, device) -> float:
     """Multiplications and additions of one image's forward and backward pass; changes nothing in `net`.
 
     Raises:
-        UserError: the network cannot take images of `size` pixels.
+        InputError: the network cannot take images of `size` pixels.
     """
     net.eval()
     try:
         with FlopCounterMode(display=False) as counter:
             net(torch.zeros(2, 3, size, size, device=device)).sum().backward()
     except RuntimeError as error:
-        raise UserError(f'--backbone {name} cannot take images of {size} pixels: {error}') from error
+        raise InputError(f'--backbone {name} cannot take images of {size} pixels: {error}') from error
     net.zero_grad()
     return counter.get_total_flops() / 2
 
@@ -241,17 +241,17 @@ def load_checkpoint(path: Path, settings: dict) -> dict:
     """What `save_checkpoint` wrote for the same `settings`.
 
     Raises:
-        UserError: it was written for others, or is no such file.
+        InputError: it was written for others, or is no such file.
     """
     try:
         state = torch.load(path, map_location='cpu', weights_only=True)
         there = state['settings']
         differ = sorted(key for key in {*there, *settings} if there.get(key) != settings.get(key))
     except Exception as error:          # whatever damage makes of the file
-        raise UserError(f'{path} cannot be read ({type(error).__name__}: {error}): delete it to start again') from error
+        raise InputError(f'{path} cannot be read ({type(error).__name__}: {error}): delete it to start again') from error
     if differ:
         key = differ[0]
-        raise UserError(f'{path} belongs to other settings: delete it to start again, or go on with its own '
+        raise InputError(f'{path} belongs to other settings: delete it to start again, or go on with its own '
                         f'({key} {there.get(key)}, not {settings.get(key)})')
     return state
 
@@ -261,7 +261,7 @@ def save_weights(path, net, backbone: str, options: dict, preprocessing, info: d
     try:
         weights.save(path, net, backbone, options, preprocessing.input_size, preprocessing.mean, preprocessing.std, info)
     except ValueError as error:
-        raise UserError(f'{path} is not written: {error}; give a smaller --lr') from error
+        raise InputError(f'{path} is not written: {error}; give a smaller --lr') from error
     with open(path, 'rb') as file:
         os.fsync(file.fileno())
 

@@ -8,9 +8,9 @@ from backbone import get_backbone_class, weights
 from bench.core.arguments import whole
 from bench.pretraining import parts as pretraining
 from datasets.utils.readers import mini_split
-from scroll.embedding import Embedder, state_digest
-from scroll.images import Preprocessing
-from scroll.quantisation import quantise_network
+from scroll.embedding.embedder import Embedder, state_digest
+from scroll.embedding.images import Preprocessing
+from scroll.embedding.quantisation import quantise_network
 
 CHUNK = 64
 

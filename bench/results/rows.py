@@ -14,7 +14,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 FILE = 'mean_accs.csv'
 _LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')
@@ -30,7 +30,7 @@ def check_writable(folder: Path) -> None:
         if (folder / FILE).exists():
             read_rows(folder / FILE)                                # what is no results file cannot take a row
     except OSError as error:
-        raise UserError(f'results cannot be written to {error.filename or folder} ({error.strerror}): choose another --base_path '
+        raise InputError(f'results cannot be written to {error.filename or folder} ({error.strerror}): choose another --base_path '
                         'or --results_path, or --disable_log 1') from error
 
 
@@ -49,13 +49,13 @@ def append_row(folder: Path, row: dict) -> Path:
             else:
                 _write(path, [*_dicts(path, content), cells])
     except OSError as error:
-        raise UserError(f'{path} cannot be written ({error.strerror}); the rows it held are as they were') from error
+        raise InputError(f'{path} cannot be written ({error.strerror}); the rows it held are as they were') from error
     _confirm(path)
     return path
 
 
 def read_rows(path: Path) -> list:
-    """All whole rows as dicts of text. UserError if it is no results file."""
+    """All whole rows as dicts of text. InputError if it is no results file."""
     content = path.read_bytes()
     return _dicts(path, content[:_whole(path, content)])
 
@@ -80,13 +80,13 @@ def _records(path: Path, content: bytes):
     try:
         yield from csv.reader(io.TextIOWrapper(io.BytesIO(content), encoding='utf-8-sig', newline=''))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f'{path} is not a results file ({error}): move it away') from error
+        raise InputError(f'{path} is not a results file ({error}): move it away') from error
 
 
 def _dicts(path: Path, content: bytes) -> list:
     columns, *records = _records(path, content) if content else [[]]
     if len(set(columns)) < len(columns) or any(len(record) > len(columns) for record in records):
-        raise UserError(f'{path} is not a results file (columns of one name, or cells without a column): move it away')
+        raise InputError(f'{path} is not a results file (columns of one name, or cells without a column): move it away')
     return [dict(zip(columns, record + [''] * (len(columns) - len(record)))) for record in records if record]
 
 
@@ -104,7 +104,7 @@ def _whole(path: Path, content: bytes) -> int:
     try:
         starts += [reader.line_num for _ in reader]
     except csv.Error as error:
-        raise UserError(f'{path} is not a results file ({error}): move it away') from error
+        raise InputError(f'{path} is not a results file ({error}): move it away') from error
     last = lines[starts[-2] if len(starts) > 1 else 0:]
     try:
         list(csv.reader(last, strict=True))
@@ -156,7 +156,7 @@ def _confirm(path: Path) -> None:
         with open(path, 'rb') as file:
             os.fsync(file.fileno())
     except OSError as error:
-        raise UserError(f'{path} is written, but the disk does not confirm it ({error.strerror})') from error
+        raise InputError(f'{path} is written, but the disk does not confirm it ({error.strerror})') from error
 
 
 def _as_text(columns: list, rows: list, header: bool = True) -> bytes:

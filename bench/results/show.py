@@ -6,7 +6,7 @@ import argparse
 
 import pandas as pd
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 def main():
@@ -18,11 +18,11 @@ def main():
     try:
         table = pd.read_csv(options.file, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
-        raise UserError(f'{options.file} cannot be read: {error}') from error
+        raise InputError(f'{options.file} cannot be read: {error}') from error
     conditions = [condition.partition('=')[::2] for condition in options.where]
     unknown = [name for name in (*options.columns, *dict(conditions)) if name not in table.columns]
     if unknown:
-        raise UserError(f'{options.file} has no column {unknown[0]}; it has {", ".join(table.columns)}')
+        raise InputError(f'{options.file} has no column {unknown[0]}; it has {", ".join(table.columns)}')
     for column, value in conditions:
         table = table[table[column] == value]
     table = table[options.columns].map(lambda cell: cell[:8] if len(cell) == 64 else cell)

@@ -1,7 +1,7 @@
 """A run's accuracies to Weights & Biases or TensorBoard, if asked for. Neither is needed otherwise, nor imported."""
 import importlib.util
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 def wanted(args) -> list:
@@ -10,11 +10,11 @@ def wanted(args) -> list:
 
 
 def check_tracking(args) -> None:
-    """UserError, before any work, if what is asked for is not installed."""
+    """InputError, before any work, if what is asked for is not installed."""
     for name in wanted(args):
         if importlib.util.find_spec(name) is None:
             flag = dict(wandb='--wandb_entity').get(name, f'--{name}')
-            raise UserError(f'{flag}: the package {name} is not installed; pip install {name}, or leave the flag out')
+            raise InputError(f'{flag}: the package {name} is not installed; pip install {name}, or leave the flag out')
 
 
 class Tracker:
@@ -64,5 +64,5 @@ def _start_wandb(args):
         return wandb.init(entity=args.wandb_entity, project=args.wandb_project, name=args.wandb_name,
                           config={k: str(v) for k, v in vars(args).items()})
     except wandb.Error as error:
-        raise UserError(f'--wandb_entity: Weights & Biases cannot be used ({" ".join(str(error).split())}); see `wandb login`, '
+        raise InputError(f'--wandb_entity: Weights & Biases cannot be used ({" ".join(str(error).split())}); see `wandb login`, '
                         'or give --nowand 1') from error

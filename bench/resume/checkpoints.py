@@ -24,11 +24,12 @@ import numpy as np
 import torch
 
 from bench.core.commands import on_stop
-from bench.core.errors import Interrupted, UserError
+from bench.core.errors import Interrupted
 from bench.core.plugins import ROOT
 from bench.core.progress import span
 from bench.resume.model_state import checksum
 from bench.resume.run_state import Incomplete, Position, RunState
+from scroll.errors import InputError
 from utils import to_parsable_obj
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
@@ -83,16 +84,16 @@ class Checkpoints:
         for path in found:
             try:
                 content = read(path)
-            except UserError as error:
+            except InputError as error:
                 print(f'{error}; the one before it is used' if path == found[0] != found[-1] else f'{error}; the run begins anew')
                 continue
             if not _complete(content):
-                raise UserError(f'{path}: not a checkpoint of a run; --resume never begins anew')
+                raise InputError(f'{path}: not a checkpoint of a run; --resume never begins anew')
             self._check(content['about'])
             try:
                 position = self.state.restore(content['state'])
-            except UserError as error:
-                raise UserError(f'{path}: {error}; --resume never begins anew') from error
+            except InputError as error:
+                raise InputError(f'{path}: {error}; --resume never begins anew') from error
             ago, threads = time.time() - content['time'], content['about']['threads']
             when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
             where = str(position)
@@ -104,12 +105,12 @@ class Checkpoints:
         return None
 
     def _check(self, about: dict) -> None:
-        """UserError if something other than the arguments has changed since."""
+        """InputError if something other than the arguments has changed since."""
         changed = [name for name, digest in about['code'].items() if self.about['code'].get(name, digest) != digest]
         changed += [name for name in ('torch', 'numpy', 'device', 'weights', 'schedule') if about[name] != self.about[name]]
         if changed and self.args.resume != 'always':
             what = ', '.join(changed[:3]) + (f' and {len(changed) - 3} more' if changed[3:] else '')
-            raise UserError(f'a run with these arguments was interrupted ({self.path}), and since then this has changed: {what}; '
+            raise InputError(f'a run with these arguments was interrupted ({self.path}), and since then this has changed: {what}; '
                             '--resume always continues it all the same, --resume never begins anew')
 
     def due(self, task_end: bool = False) -> bool:
@@ -199,18 +200,18 @@ def write(path: Path, content: dict, before: Path = None) -> None:
 
 
 def read(path: Path) -> dict:
-    """What `write` wrote. UserError if anything in it is not as it was written."""
+    """What `write` wrote. InputError if anything in it is not as it was written."""
     try:
         with zipfile.ZipFile(path) as file:
             large = sum(entry.file_size for entry in file.infolist()) > path.stat().st_size       # nothing in it is compressed
             damaged = large or file.testzip() is not None
         if damaged:
-            raise UserError(f'{path} is damaged')
+            raise InputError(f'{path} is damaged')
         return torch.load(path, map_location='cpu', weights_only=True)
-    except UserError:
+    except InputError:
         raise
     except Exception as error:          # damaged archives raise almost anything
-        raise UserError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
+        raise InputError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
 
 
 def _complete(content) -> bool:

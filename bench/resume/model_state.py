@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 _NOT_LEARNED = {'args', 'dataset', 'loss', 'normalization_transform', 'device', 'training', 'psi_digest'}
 _PLAIN = (bool, int, float, str, type(None))
@@ -46,7 +46,7 @@ def load_model_state(model: nn.Module, state: dict) -> None:
     """Give a newly built method the state of another, made with the same arguments.
 
     Raises:
-        UserError: something in it does not fit this method.
+        InputError: something in it does not fit this method.
     """
     Unpacker(model.device, model.net).members(state, model, '')
 
@@ -186,11 +186,11 @@ class Unpacker:
                 setattr(model, name, value)
 
     def unpack(self, packed: dict, present, path: str):
-        """The value again. UserError, which names the path, if it does not fit what is there."""
+        """The value again. InputError, which names the path, if it does not fit what is there."""
         try:
             return self._unpack(packed, present, path)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, StopIteration) as error:
-            raise UserError(f'the saved state does not fit this run: {path} ({" ".join(str(error).split())[:300]})') from error
+            raise InputError(f'the saved state does not fit this run: {path} ({" ".join(str(error).split())[:300]})') from error
 
     def _unpack(self, packed: dict, present, path: str):
         kind, content = next(iter(packed.items()))

@@ -11,8 +11,8 @@ import random
 import numpy as np
 import torch
 
-from bench.core.errors import UserError
 from bench.resume.model_state import Packer, Unpacker, landmarks
+from scroll.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,11 +141,11 @@ class RunState:
                 and (name not in self.arguments or self.arguments[name] != value)}
 
     def restore(self, state: dict) -> Position:
-        """Give a run that is newly begun this state. UserError if it does not fit."""
+        """Give a run that is newly begun this state. InputError if it does not fit."""
         try:
             return self._restore(state)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            raise UserError(f'the saved state does not fit this run ({" ".join(str(error).split())[:300]})') from error
+            raise InputError(f'the saved state does not fit this run ({" ".join(str(error).split())[:300]})') from error
 
     def _restore(self, state: dict) -> Position:
         position = Position(*state['position'])

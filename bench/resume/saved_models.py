@@ -13,11 +13,11 @@ import torch
 
 from bench.core.downloads import fetch
 from bench.core.environment import warn_once
-from bench.core.errors import UserError
 from bench.core.plugins import backbone_name
 from bench.core.torch_files import IGNORED, load_torch
 from bench.resume.checkpoints import write
 from bench.resume.run_state import Incomplete, Position
+from scroll.errors import InputError
 from utils import to_parsable_obj
 
 _OF_THE_RUN = {     # arguments that say how a run goes, not what it is: another one does not inherit them
@@ -29,7 +29,7 @@ _OF_THE_RUN = {     # arguments that say how a run goes, not what it is: another
 
 
 def check_writable(args, model) -> None:
-    """UserError, before any work, if the files that `--savecheck` asks for could not be written."""
+    """InputError, before any work, if the files that `--savecheck` asks for could not be written."""
     if not args.savecheck:
         return
     folder, size = Path(args.checkpoint_path), sum(t.nbytes for t in model.state_dict().values() if isinstance(t, torch.Tensor))
@@ -38,10 +38,10 @@ def check_writable(args, model) -> None:
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise UserError(f'--savecheck: {folder} cannot be written ({error.strerror}): choose another '
+        raise InputError(f'--savecheck: {folder} cannot be written ({error.strerror}): choose another '
                         '--checkpoint_path') from error
     if free < size:
-        raise UserError(f'--savecheck: {folder} has room for {free / 1e6:,.1f} MB, the model takes {size / 1e6:,.1f} MB: '
+        raise InputError(f'--savecheck: {folder} has room for {free / 1e6:,.1f} MB, the model takes {size / 1e6:,.1f} MB: '
                         'make room, or choose another --checkpoint_path')
 
 
@@ -68,12 +68,12 @@ def make(state, args, arguments: dict, task: int, last: bool):
 
 
 def keep(path: Path, content: dict) -> None:
-    """Write it. UserError if that cannot be."""
+    """Write it. InputError if that cannot be."""
     try:
         write(path, content)
     except (OSError, RuntimeError) as error:
         why = getattr(error, 'strerror', None) or ' '.join(str(error).split())
-        raise UserError(f'{path} cannot be written ({why})') from error
+        raise InputError(f'{path} cannot be written ({why})') from error
     print(f'  checkpoint: {path}', flush=True)
 
 
@@ -84,13 +84,13 @@ def read(path, folder='./checkpoints/') -> dict:
         path: or a URL, whose file is kept in `<folder>/fetched`.
 
     Raises:
-        UserError: it cannot be had, or is neither.
+        InputError: it cannot be had, or is neither.
     """
     if '://' in str(path):
         with _named(path):
             content = _fetched(path, Path(folder) / 'fetched')
     elif not Path(path).is_file():
-        raise UserError(f'--loadcheck {path}: there is no such file')
+        raise InputError(f'--loadcheck {path}: there is no such file')
     else:
         content = load_torch(path)
     if not (isinstance(content, dict) and isinstance(content.get('model'), dict)):
@@ -101,7 +101,7 @@ def read(path, folder='./checkpoints/') -> dict:
                args=not isinstance(args, (dict, argparse.Namespace)),
                run=not (isinstance(position, list) and position and all(isinstance(number, int) for number in position)))
     if any(odd.values()):
-        raise UserError(f'--loadcheck {path}: not the file of a model ({", ".join(name for name in odd if odd[name])})')
+        raise InputError(f'--loadcheck {path}: not the file of a model ({", ".join(name for name in odd if odd[name])})')
     if 'args' in content:
         args = dict(vars(args) if isinstance(args, argparse.Namespace) else args)
         if isinstance(args.get('backbone'), str):
@@ -115,9 +115,9 @@ def _fetched(url: str, folder: Path):
     path = fetch(url, folder)
     try:
         return load_torch(path)
-    except UserError as error:
+    except InputError as error:
         path.unlink(missing_ok=True)
-        raise UserError(f'what is at this address is no checkpoint, a page perhaps ({error})') from error
+        raise InputError(f'what is at this address is no checkpoint, a page perhaps ({error})') from error
 
 
 def saved_args(path, folder='./checkpoints/') -> dict:
@@ -137,7 +137,7 @@ def load(state, args) -> Position:
     if run is not None and (first or args.inference_only):
         stood = run['position'][0]
         if first and stood != first:
-            raise UserError(f'--loadcheck {args.loadcheck} --start_from {first}: its run stood after task {stood}; '
+            raise InputError(f'--loadcheck {args.loadcheck} --start_from {first}: its run stood after task {stood}; '
                             f'give --start_from {stood}')
         _check(args, saved)
         record = state.parts['record']
@@ -163,17 +163,17 @@ def _named(path):
     """Errors say which file it is."""
     try:
         yield
-    except UserError as error:
-        raise UserError(f'--loadcheck {path}: {error}') from error
+    except InputError as error:
+        raise InputError(f'--loadcheck {path}: {error}') from error
 
 
 def _check(args, saved: dict) -> None:
-    """UserError if the file's run was another one."""
+    """InputError if the file's run was another one."""
     for name in ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'joint', 'permute_classes', 'custom_class_order',
                  'custom_task_order', 'buffer_size', 'validation', 'input_size', 'num_classes', 'seed'):
         here = to_parsable_obj(getattr(args, name, None))
         if name in saved and here != saved[name]:
-            raise UserError(f'--loadcheck {args.loadcheck}: its run had --{name} {saved[name]}, this one has {here}')
+            raise InputError(f'--loadcheck {args.loadcheck}: its run had --{name} {saved[name]}, this one has {here}')
 
 
 def _load_weights(model, tensors: dict, path, bare: bool) -> None:
@@ -194,7 +194,7 @@ def _load_weights(model, tensors: dict, path, bare: bool) -> None:
             if name in given and _kind(given[name]) != _kind(t)]
     if odd:
         more = f' and {len(odd) - 3} more' if odd[3:] else ''
-        raise UserError(f'--loadcheck {path} does not fit this run: {", ".join(odd[:3])}{more}')
+        raise InputError(f'--loadcheck {path} does not fit this run: {", ".join(odd[:3])}{more}')
     whole.load_state_dict({name: t for name, t in given.items() if name in wanted}, strict=False)
 
 
@@ -217,7 +217,7 @@ def _load_buffer(model, dataset, content) -> None:
     if _takes_raw(model, dataset) and isinstance(examples, torch.Tensor) and examples.is_floating_point():
         content = {**content, 'examples': (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)}
     if examples is not None and 0 <= model.buffer.buffer_size < len(examples):
-        raise UserError(f'its buffer holds {len(examples)} samples, --buffer_size is {model.buffer.buffer_size}')
+        raise InputError(f'its buffer holds {len(examples)} samples, --buffer_size is {model.buffer.buffer_size}')
     model.load_buffer(content)
 
 
@@ -227,7 +227,7 @@ def _takes_raw(model, dataset) -> bool:
 
 
 def _check_buffer(model, dataset, content: dict) -> None:
-    """UserError if a buffer's samples cannot be of this data set."""
+    """InputError if a buffer's samples cannot be of this data set."""
     examples, labels, seen = (content.get(name) for name in ('examples', 'labels', 'num_seen_examples'))
     odd = []
     if _takes_raw(model, dataset):
@@ -244,7 +244,7 @@ def _check_buffer(model, dataset, content: dict) -> None:
     if seen is not None and (not isinstance(seen, int) or seen < 0):
         odd += ['num_seen_examples, which should be a number of samples']
     if odd:
-        raise UserError(f'its buffer does not fit this run: {"; ".join(odd)}')
+        raise InputError(f'its buffer does not fit this run: {"; ".join(odd)}')
 
 
 def _continue_rows(record, results, first: int) -> None:
@@ -253,6 +253,6 @@ def _continue_rows(record, results, first: int) -> None:
         try:
             rows = [[[float(a) for a in row] for row in part[:first]] for part in results[:2]]
         except (TypeError, ValueError) as error:
-            raise UserError(f'its results are no accuracies ({error})') from error
+            raise InputError(f'its results are no accuracies ({error})') from error
         if len(rows[0]) == first:
             record.first, (record.class_il, record.task_il) = 0, rows

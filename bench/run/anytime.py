@@ -8,8 +8,8 @@ import json
 
 import torch
 
-from bench.core.errors import UserError
 from bench.results import metrics
+from scroll.errors import InputError
 from utils.evaluate import accuracy_on_classes, is_told
 
 
@@ -24,7 +24,7 @@ class Anytime:
 
     def __init__(self, model, dataset, every: int = None):
         if every and is_told(model):
-            raise UserError(f'--eval_every: {model.NAME} has to be told the task of a sample, so it has no anytime accuracy')
+            raise InputError(f'--eval_every: {model.NAME} has to be told the task of a sample, so it has no anytime accuracy')
         self.model, self.dataset, self.every = model, dataset, every
         self.curve, self.seen, self.samples = [], [], 0
 

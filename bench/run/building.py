@@ -1,6 +1,6 @@
 """From arguments to what a run consists of: data set, backbone, method."""
 from bench.core import distributed
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 def initialize(args=None):
@@ -16,7 +16,7 @@ def initialize(args=None):
     from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
     from datasets import get_dataset
     from models import get_model
-    from scroll.embedding import state_digest
+    from scroll.embedding.embedder import state_digest
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
     world = distributed.join(args)
@@ -47,6 +47,6 @@ def _outputs(args, dataset) -> int:
     """Outputs of the network: one for each class, or `--num_classes`."""
     outputs = getattr(args, 'num_classes', dataset.N_CLASSES)
     if outputs < dataset.N_CLASSES:
-        raise UserError(f'--num_classes {outputs}: {args.dataset} has {dataset.N_CLASSES} classes; give as '
+        raise InputError(f'--num_classes {outputs}: {args.dataset} has {dataset.N_CLASSES} classes; give as '
                         'many or more')
     return outputs

@@ -3,8 +3,8 @@ import ctypes
 
 import torch
 
-from bench.core.errors import UserError
-from scroll.layout import layout_for
+from scroll.embedding.layout import layout_for
+from scroll.errors import InputError
 from utils.distributed import CustomDP
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _MOST_ON_HEAP = -1, -3, 32 << 20       # malloc.h; glibc takes no more
@@ -43,7 +43,7 @@ def optimise(net, level: int) -> None:
         try:
             torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
         except Exception as error:          # whatever the compilers of this machine say
-            raise UserError(f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: {error}); '
+            raise InputError(f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: {error}); '
                             'use -O 2') from error
         net.compile()
 
@@ -52,10 +52,10 @@ def split_among_gpus(model, devices: list) -> None:
     """`--distributed dp`: let each batch that the method gives to its network be split among these devices.
 
     Raises:
-        UserError: there is one device only, or the method trains no network.
+        InputError: there is one device only, or the method trains no network.
     """
     if len(devices) < 2:
-        raise UserError(f'--distributed dp: needs two CUDA devices or more, here there is {devices[0]}; leave the flag out')
+        raise InputError(f'--distributed dp: needs two CUDA devices or more, here there is {devices[0]}; leave the flag out')
     if model.opt is None:
-        raise UserError(f'--distributed dp has no effect on --model {model.NAME}: it trains no network')
+        raise InputError(f'--distributed dp has no effect on --model {model.NAME}: it trains no network')
     model.net = CustomDP(model.net, [device.index for device in devices])

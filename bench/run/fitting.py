@@ -3,7 +3,7 @@ import copy
 import math
 import time
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 from utils.evaluate import evaluate, is_told
 
 
@@ -50,7 +50,7 @@ class Iterations(Epochs):
 
     def end_epoch(self, epoch, batches):
         if not batches:
-            raise UserError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has not one whole batch: '
+            raise InputError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has not one whole batch: '
                             'use a smaller --batch_size, or --drop_last 0')
 
 

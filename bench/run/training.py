@@ -4,7 +4,6 @@ import sys
 from contextlib import contextmanager
 
 from bench.core.environment import results_folder
-from bench.core.errors import UserError
 from bench.core.loss_watch import LossWatch
 from bench.core.progress import Progress
 from bench.results import rows as results
@@ -28,7 +27,7 @@ def train(model, dataset, args) -> dict:
         The results row, which is also written unless `--disable_log 1`.
 
     Raises:
-        UserError: something cannot be; if that is a file of the model, only when the row is written.
+        InputError: something cannot be; if that is a file of the model, only when the row is written.
     """
     saved_models.check_writable(args, model)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
@@ -81,7 +80,7 @@ def train(model, dataset, args) -> dict:
             checkpoints.finished()
     if record.unkept or unwritten:
         advice = f'; make room or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
-        raise UserError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
+        raise InputError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
                         + '; '.join([*record.unkept, *unwritten]) + advice)
     return row
 
@@ -90,7 +89,7 @@ def _unwritten(write, *given) -> list:
     """Call what writes files that are no reason to lose a run; the line on what could not be written, if any."""
     try:
         write(*given)
-    except (UserError, InputError) as error:
+    except InputError as error:
         print(f'warning: {error}', file=sys.stderr, flush=True)
         return [str(error)]
     return []
@@ -113,7 +112,7 @@ def _part_of_the_stream(dataset, args) -> tuple:
     first, last = args.start_from or 0, args.stop_after or dataset.N_TASKS
     for flag, value, most in (('start_from', first, dataset.N_TASKS - 1), ('stop_after', last, dataset.N_TASKS)):
         if value > most:
-            raise UserError(f'--{flag} {value}: this stream has {dataset.N_TASKS} tasks; use at most {most}')
+            raise InputError(f'--{flag} {value}: this stream has {dataset.N_TASKS} tasks; use at most {most}')
     return last, first
 
 
@@ -185,7 +184,7 @@ def _enough_for_batch_norms(net, count: int):
     except ValueError as error:
         if 'more than 1 value per channel' not in str(error):
             raise
-        raise UserError('batch norms cannot train on one sample at a time: give --minibatch_size above 1, a larger --input_size, '
+        raise InputError('batch norms cannot train on one sample at a time: give --minibatch_size above 1, a larger --input_size, '
                         'or --bn frozen') from error
     finally:
         for module in spared:

@@ -20,7 +20,7 @@ from bench.speed import (
     training,
 )
 from bench.speed.timing import peaks
-from scroll.images import Preprocessing
+from scroll.embedding.images import Preprocessing
 
 
 def load_psi(name: str) -> tuple:

@@ -12,7 +12,7 @@ import torch
 from bench.core.plugins import ROOT
 from bench.speed.timing import Line, clock, fastest, operations
 from scroll.adaptation import Adaptation, adapt
-from scroll.embedding import Embedder, FeatureCache, quantise
+from scroll.embedding.embedder import Embedder, FeatureCache, quantise
 from scroll.learner import Scroll
 from scroll.statistics import Statistics
 

@@ -19,7 +19,7 @@ from bench.run.devices import arrange
 from bench.speed.timing import Line, fastest, of_command, operations
 from datasets.utils.loader import ImageLoader, InMemoryDataset
 from models import get_model_class
-from scroll.images import Preprocessing
+from scroll.embedding.images import Preprocessing
 from utils.augmentations import BatchTransform, PlainTransform
 from utils.evaluate import eval_mode, evaluate
 

@@ -5,8 +5,8 @@ import math
 import reprlib
 
 from bench.core.configs import dataset_config
-from bench.core.errors import UserError
 from bench.core.plugins import keyword_flags, nearest
+from scroll.errors import InputError
 
 CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD', 'TRANSFORM',
              'TEST_TRANSFORM')
@@ -42,7 +42,7 @@ def split_config(values: dict) -> tuple:
     for name, value in constants.items():
         wanted, holds = _EXPECTED.get(name, ('', lambda value: True))
         if not holds(value):
-            raise UserError(f'data-set config: {name} is {reprlib.repr(value)}; expected {wanted}')
+            raise InputError(f'data-set config: {name} is {reprlib.repr(value)}; expected {wanted}')
     return constants, {name: value for name, value in values.items() if name not in CONSTANTS}
 
 
@@ -55,7 +55,7 @@ def build(kind, args):
     constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
         if constants.pop(name, known := getattr(kind, name, None)) != known:
-            raise UserError(f'{source}: {name}: the data of {kind.NAME} say it is {known}; leave it out')
+            raise InputError(f'{source}: {name}: the data of {kind.NAME} say it is {known}; leave it out')
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
     _tell_static_methods(dataset, constants)
@@ -95,7 +95,7 @@ def composed(steps, source: str):
     `RandomApply` takes its `transforms` as such a list.
 
     Raises:
-        UserError: torchvision has no such transform, or it refuses the parameters.
+        InputError: torchvision has no such transform, or it refuses the parameters.
     """
     from torchvision import transforms
     made = []
@@ -104,12 +104,12 @@ def composed(steps, source: str):
         kind = getattr(transforms, name, None) if isinstance(name, str) else None
         if not isinstance(kind, type):
             known = [n for n in dir(transforms) if n[0].isupper()]
-            raise UserError(f'{source}: torchvision has no transform {name!r}; {nearest(str(name), known)}')
+            raise InputError(f'{source}: torchvision has no transform {name!r}; {nearest(str(name), known)}')
         parameters = dict(parameters or {})
         if name == 'RandomApply' and 'transforms' in parameters:
             parameters['transforms'] = composed(parameters['transforms'], source).transforms
         try:
             made.append(kind(**parameters))
         except (TypeError, ValueError) as error:
-            raise UserError(f'{source}: {name}: {error}') from error
+            raise InputError(f'{source}: {name}: {error}') from error
     return transforms.Compose(made)

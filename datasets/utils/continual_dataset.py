@@ -9,11 +9,11 @@ import functools
 import numpy as np
 import torch.nn.functional as F
 
-from bench.core.errors import UserError
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
 from datasets.utils.config import build
 from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
+from scroll.errors import InputError
 from utils.evaluate import evaluate
 from utils.prompt_templates import templates
 
@@ -71,7 +71,7 @@ class ContinualDataset:
         if not self.has_own_classes():
             for flag in ('joint', 'custom_task_order'):
                 if label_changes.option(self.args, flag, False):
-                    raise UserError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes of their own')
+                    raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes of their own')
         if label_changes.option(self.args, 'joint', False):
             self.N_TASKS, per_task = 1, self.N_CLASSES
         elif order is not None:
@@ -194,7 +194,7 @@ class ContinualDataset:
     def get_class_names(self) -> list:
         """Names of the classes by label in the stream; of those in the files, if the class has `class_names`."""
         if self.class_names is None:
-            raise UserError(f'--dataset {self.NAME}: it has no class names, which this method needs: define get_class_names')
+            raise InputError(f'--dataset {self.NAME}: it has no class names, which this method needs: define get_class_names')
         return fix_class_names_order(self.class_names, self.args)
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Files of data sets from the Hugging Face hub, where `huggingface_hub` is installed and there is a network."""
 from pathlib import Path
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'dataset', **options) -> str:
@@ -15,7 +15,7 @@ def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'data
         The path of the file, or of the folder.
 
     Raises:
-        UserError: the package is missing, or the files cannot be had; where they belong is said.
+        InputError: the package is missing, or the files cannot be had; where they belong is said.
     """
     where = Path(root) / (filename or '')
     what = f'{filename or "all files"} of {repo_id} (Hugging Face hub, {repo_type})'
@@ -24,12 +24,12 @@ def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'data
     try:
         import huggingface_hub
     except ImportError as error:
-        raise UserError(f'{where} is missing: fetch {what}, and put {"it" if filename else "them"} there, or install '
+        raise InputError(f'{where} is missing: fetch {what}, and put {"it" if filename else "them"} there, or install '
                         'huggingface_hub') from error
     try:
         if filename:
             return str(huggingface_hub.hf_hub_download(repo_id, filename, repo_type=repo_type, local_dir=root, **options))
         return str(huggingface_hub.snapshot_download(repo_id, repo_type=repo_type, local_dir=root, **options))
     except Exception as error:              # no network, no such repository, no access
-        raise UserError(f'{what} cannot be fetched ({type(error).__name__}: {" ".join(str(error).split())[:200]}): put '
+        raise InputError(f'{what} cannot be fetched ({type(error).__name__}: {" ".join(str(error).split())[:200]}): put '
                         f'{"it" if filename else "them"} at {where}') from error

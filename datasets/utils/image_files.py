@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.core.environment import warn_once
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 # Without EPS, for which Pillow would run a program.
 _FORMATS = 'PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO'
@@ -32,11 +32,11 @@ def image_files(folder) -> tuple:
         (paths that may be images, sorted; Counter of the kinds of those that are not: 'hidden', '.txt', ...)
 
     Raises:
-        UserError: a folder in it cannot be read.
+        InputError: a folder in it cannot be read.
     """
     def stop(error):
         if not isinstance(error, FileNotFoundError):            # what is not there has no files
-            raise UserError(f'{error.filename} cannot be read ({error.strerror})') from error
+            raise InputError(f'{error.filename} cannot be read ({error.strerror})') from error
     found, others, seen = [], Counter(), set()
     for place, folders, names in os.walk(folder, onerror=stop, followlinks=True):
         real = os.path.realpath(place)
@@ -72,7 +72,7 @@ def read_image(path, size: int) -> np.ndarray:
     its kind; real numbers are grey from 0 to 1. Colours of 16 bits keep their upper 8.
 
     Raises:
-        UserError: it is no image, or damaged, or has numbers for which there is no grey.
+        InputError: it is no image, or damaged, or has numbers for which there is no grey.
     """
     return _read(path, size)[0]
 
@@ -90,7 +90,7 @@ def _read(path, size: int) -> tuple:
                 image = image.resize((size, size), Image.Resampling.LANCZOS)
             return np.asarray(image), several
     except Exception as error:              # damaged images raise almost anything
-        raise UserError(f'{path}: not a readable image ({error})') from error
+        raise InputError(f'{path}: not a readable image ({error})') from error
 
 
 def _turned(pixels, image):

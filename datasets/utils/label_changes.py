@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.core.errors import UserError
+from scroll.errors import InputError
 from scroll.randomness import numpy_stream
 
 
@@ -28,7 +28,7 @@ def class_order(args, n_classes: int) -> np.ndarray:
     """
     custom = option(args, 'custom_class_order')
     if custom is not None and option(args, 'permute_classes', False):
-        raise UserError('--custom_class_order and --permute_classes both say how classes are ordered: give one of them')
+        raise InputError('--custom_class_order and --permute_classes both say how classes are ordered: give one of them')
     if custom is not None:
         return np.argsort(permutation(custom, n_classes, '--custom_class_order', 'class'))
     if option(args, 'permute_classes', False):
@@ -43,18 +43,18 @@ def task_order(args, n_tasks: int):
         return None
     for other in ('custom_class_order', 'permute_classes', 'joint'):
         if option(args, other, False):
-            raise UserError(f'--custom_task_order and --{other} both say what comes when: give one of them')
+            raise InputError(f'--custom_task_order and --{other} both say what comes when: give one of them')
     return permutation(custom, n_tasks, '--custom_task_order', 'task')
 
 
 def permutation(text: str, count: int, flag: str, what: str) -> np.ndarray:
-    """'2-0-1' or '2,0,1' as an array; UserError unless each of 0..count-1 is in it once."""
+    """'2-0-1' or '2,0,1' as an array; InputError unless each of 0..count-1 is in it once."""
     items = re.split('[,-]', str(text).replace(' ', ''))
     listed = [int(item) for item in items if re.fullmatch('[0-9]{1,9}', item)]
     if len(listed) != len(items) or sorted(listed) != list(range(count)):
         shown = text if len(str(text)) <= 40 else f'{str(text)[:37]}...'
         plural = 'classes' if what == 'class' else f'{what}s'
-        raise UserError(f'{flag} {shown}: expected each of the {count} {plural} 0..{count - 1} once, joined by commas or dashes')
+        raise InputError(f'{flag} {shown}: expected each of the {count} {plural} 0..{count - 1} once, joined by commas or dashes')
     return np.array(listed, np.int64)
 
 
@@ -72,7 +72,7 @@ def validation_share(args) -> float:
     percent = option(args, 'validation', 0)
     share = percent if percent < 1 else percent / 100
     if not 0 <= share < 1:
-        raise UserError(f'--validation {percent:g}: expected percent of the training samples of a class, above 0 and below 100')
+        raise InputError(f'--validation {percent:g}: expected percent of the training samples of a class, above 0 and below 100')
     return share
 
 
@@ -91,11 +91,11 @@ def noisy_labels(args, labels: np.ndarray, n_classes: int, confused_with: dict =
     """
     rate, kind, seed = option(args, 'noise_rate', 0), option(args, 'noise_type', 'symmetric'), option(args, 'seed', 0)
     if not 0 <= rate <= 1:
-        raise UserError(f'--noise_rate {rate:g}: expected a share of the labels, 0..1')
+        raise InputError(f'--noise_rate {rate:g}: expected a share of the labels, 0..1')
     if not rate:
         return labels
     if n_classes < 2:
-        raise UserError(f'--noise_rate {rate:g}: there is one class only, no label can be wrong')
+        raise InputError(f'--noise_rate {rate:g}: there is one class only, no label can be wrong')
     path = None
     if not option(args, 'disable_noisy_labels_cache', False):
         digest = hashlib.sha256(labels.astype('<i8').tobytes()).hexdigest()[:16]
@@ -121,11 +121,11 @@ def _load(path: Path, labels: np.ndarray, n_classes: int) -> np.ndarray:
     try:
         noisy = np.load(path, allow_pickle=False)
     except Exception as error:              # damaged headers raise almost anything
-        raise UserError(f'{path}: cannot be read ({" ".join(str(error).split())[:300]}); delete it, or give '
+        raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:300]}); delete it, or give '
                         '--disable_noisy_labels_cache 1') from error
     fits = isinstance(noisy, np.ndarray) and noisy.shape == labels.shape and noisy.dtype == np.int64
     if not fits or noisy.min() < 0 or noisy.max() >= n_classes:
-        raise UserError(f'{path}: does not hold the labels of this data set: delete it')
+        raise InputError(f'{path}: does not hold the labels of this data set: delete it')
     return noisy
 
 
@@ -137,7 +137,7 @@ def _save(path: Path, noisy: np.ndarray) -> None:
             np.save(file, noisy)
         os.replace(part, path)
     except OSError as error:
-        raise UserError(f'{path}: cannot be written ({error.strerror}); give another --base_path, or '
+        raise InputError(f'{path}: cannot be written ({error.strerror}); give another --base_path, or '
                         '--disable_noisy_labels_cache 1') from error
 
 
@@ -146,9 +146,9 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
     by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
     for flag, share in (('label_perc', by_task), ('label_perc_by_class', by_class)):
         if not 0 < share <= 1:
-            raise UserError(f'--{flag} {share:g}: expected a share of the samples, above 0 and up to 1')
+            raise InputError(f'--{flag} {share:g}: expected a share of the samples, above 0 and up to 1')
     if by_task < 1 and by_class < 1:
-        raise UserError('--label_perc and --label_perc_by_class both say how many labels there are: give one of them')
+        raise InputError('--label_perc and --label_perc_by_class both say how many labels there are: give one of them')
     random = numpy_stream(option(args, 'seed', 0), f'unlabelled {task}')
     if by_task < 1:
         return ~pick(np.zeros_like(labels), by_task, random)
@@ -156,12 +156,12 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
 
 
 def check_labelled(args, tasks) -> None:
-    """UserError if the shares of labelled samples, rounded to whole samples, leave no label at all.
+    """InputError if the shares of labelled samples, rounded to whole samples, leave no label at all.
 
     Args:
         tasks: iterable of the labels (N_t,) of each task; read up to the first in which a label is left.
     """
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = next(name for name in ('label_perc', 'label_perc_by_class') if option(args, name, 1) < 1)
-        raise UserError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any task; '
+        raise InputError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any task; '
                         'give more')

@@ -5,9 +5,9 @@ import numpy as np
 import torch
 
 from bench.core.environment import create_seeded_dataloader
-from bench.core.errors import UserError
 from datasets.utils import label_changes
 from datasets.utils.validation import ValidationDataset, take
+from scroll.errors import InputError
 
 _PER_SAMPLE = ('data', 'targets', 'indexes', 'num_times_iterated', 'task_ids')
 _TEST_BATCH = 256
@@ -52,7 +52,7 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
         if not self.train:
             return tuple(item[:2])
         if len(item) < 3:
-            raise UserError(f'{type(self.dataset).__name__}: training items must be (input, label, un-augmented image), '
+            raise InputError(f'{type(self.dataset).__name__}: training items must be (input, label, un-augmented image), '
                             f'not {len(item)} values')
         return *item[:3], *(getattr(self, name)[index] for name in self.extra_return_fields)
 
@@ -104,7 +104,7 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     test.keep(_belongs(test, setting, task, label_changes.validation_share(args) > 0
                        and label_changes.option(args, 'validation_mode') == 'complete'))
     if not len(train):
-        raise UserError(f'{setting.NAME}: task {task + 1} has no training samples')
+        raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
     train.targets[torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))] = -1
     setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', batch_size=args.batch_size,
                                                     shuffle=True, drop_last=label_changes.option(args, 'drop_last', False))
@@ -119,7 +119,7 @@ def _labels(dataset, setting) -> np.ndarray:
     labels = np.array(targets.cpu() if isinstance(targets, torch.Tensor) else targets).astype(np.int64).reshape(-1)
     if len(labels) and not 0 <= labels.min() <= labels.max() < setting.N_CLASSES:
         wrong = labels.max() if labels.max() >= setting.N_CLASSES else labels.min()
-        raise UserError(f'{setting.NAME}: a sample has label {wrong}, but N_CLASSES is {setting.N_CLASSES}')
+        raise InputError(f'{setting.NAME}: a sample has label {wrong}, but N_CLASSES is {setting.N_CLASSES}')
     return labels
 
 

@@ -2,9 +2,9 @@
 import numpy as np
 import torch
 
-from bench.core.errors import UserError
 from datasets.utils.label_changes import option
 from datasets.utils.scheduled_dataset import ScheduledDataset
+from scroll.errors import InputError
 from scroll.schedules import Schedule
 
 _CUTTING = ('n_splits', 'schedule', 'joint', 'custom_task_order')
@@ -17,7 +17,7 @@ class OwnStreamDataset(ScheduledDataset):
     def _settle_tasks(self):
         for flag in _CUTTING:
             if option(self.args, flag):
-                raise UserError(f'--{flag}: {self.NAME} is a {self.SETTING} stream with an order of its own; leave it out')
+                raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream with an order of its own; leave it out')
         super()._settle_tasks()
 
     @classmethod

@@ -1,6 +1,6 @@
 """The official files of each data set -> uint8 images (N, H, W, 3) and int64 labels (N,). No schedule, no transform.
 
-Every reader returns `Images(train, train_labels, test, test_labels, class_names)` or raises a UserError of one line that says
+Every reader returns `Images(train, train_labels, test, test_labels, class_names)` or raises a InputError of one line that says
 what is missing or damaged and where it belongs.
 """
 import csv
@@ -19,8 +19,8 @@ import numpy as np
 
 from bench.core import safe_pickle
 from bench.core.environment import warn_once
-from bench.core.errors import UserError
 from datasets.utils.image_files import image_files, read_images
+from scroll.errors import InputError
 
 Images = namedtuple('Images', 'train train_labels test test_labels class_names')
 
@@ -65,9 +65,9 @@ def cifar(base_path, name: str) -> Images:
 def _checked_pickle(path: Path, md5: str):
     """The plain data of an official file whose MD5 is known."""
     if not path.is_file():
-        raise UserError(f'{path} is missing: put the official file there, or delete {path.parent} to download it again')
+        raise InputError(f'{path} is missing: put the official file there, or delete {path.parent} to download it again')
     if hashlib.md5(path.read_bytes()).hexdigest() != md5:
-        raise UserError(f'{path} is damaged (its MD5 is not {md5}): delete {path.parent} and fetch it again')
+        raise InputError(f'{path} is damaged (its MD5 is not {md5}): delete {path.parent} and fetch it again')
     return safe_pickle.load(path)
 
 
@@ -84,10 +84,10 @@ def _download_cifar(home: Path, facts: dict) -> None:
             os.replace(side, archive)
     except (OSError, http.client.HTTPException) as error:
         side.unlink(missing_ok=True)
-        raise UserError(f"{home / facts['folder']} is missing and cannot be downloaded ({error}): unpack "
+        raise InputError(f"{home / facts['folder']} is missing and cannot be downloaded ({error}): unpack "
                         f"{facts['archive']} from {_CIFAR_URL} into {home}") from error
     if hashlib.md5(archive.read_bytes()).hexdigest() != facts['md5']:
-        raise UserError(f"{archive} is damaged (its MD5 is not {facts['md5']}): delete it and fetch it again")
+        raise InputError(f"{archive} is damaged (its MD5 is not {facts['md5']}): delete it and fetch it again")
     wanted = {file for file, _ in (*facts['train'], *facts['test'], facts['meta'])}
     (home / facts['folder']).mkdir(exist_ok=True)
     with tarfile.open(archive) as tar:
@@ -97,24 +97,24 @@ def _download_cifar(home: Path, facts: dict) -> None:
 
 
 def check(name: str, images) -> None:
-    """UserError unless a data set's `read` has returned `Images` that can be learned from; `name` of the data set."""
+    """InputError unless a data set's `read` has returned `Images` that can be learned from; `name` of the data set."""
     if not isinstance(images, tuple) or len(images) != 5:
-        raise UserError(f'{name}: read must return datasets.utils.readers.Images')
+        raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or 0 in pixels.shape[1:] \
                 or pixels.ndim == 4 and pixels.shape[3] not in (1, 3):
-            raise UserError(f'{name}: its {part} images are {_shown(pixels)}: expected uint8 (N, H, W, 3), (N, H, W, 1) or '
+            raise InputError(f'{name}: its {part} images are {_shown(pixels)}: expected uint8 (N, H, W, 3), (N, H, W, 1) or '
                             '(N, H, W)')
         if not isinstance(labels, np.ndarray) or labels.dtype.kind not in 'iu' or labels.shape != pixels.shape[:1]:
-            raise UserError(f'{name}: its {part} labels are {_shown(labels)}: expected whole numbers ({len(pixels)},), one an '
+            raise InputError(f'{name}: its {part} labels are {_shown(labels)}: expected whole numbers ({len(pixels)},), one an '
                             'image')
         if len(labels) and not 0 <= labels.min() <= labels.max() < count:
-            raise UserError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected 0..{count - 1}, for its '
+            raise InputError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected 0..{count - 1}, for its '
                             f'{count} classes')
     empty = np.flatnonzero(np.bincount(images[1].astype(np.int64), minlength=count) == 0)
     if len(empty):
-        raise UserError(f'{name}: there are no training images of class {empty[0]} ({images[4][empty[0]]})')
+        raise InputError(f'{name}: there are no training images of class {empty[0]} ({images[4][empty[0]]})')
 
 
 def _shown(value) -> str:
@@ -142,21 +142,21 @@ def mini_split(base_path, split: str):
                 raise ValueError(f'image_data has dtype {images.dtype} and shape {images.shape}')
             return np.ascontiguousarray(images[order]), labels, wnids
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-            raise UserError(f"{cache}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
+            raise InputError(f"{cache}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
     if table.is_file():
         try:
             with open(table, newline='', encoding='utf-8', errors='replace') as file:
                 lines = [(row.get('label'), row.get('filename')) for row in csv.DictReader(file)]
         except (OSError, csv.Error) as error:
-            raise UserError(f'{table}: not a readable table ({error})') from error
+            raise InputError(f'{table}: not a readable table ({error})') from error
         if not lines or not all(label and name and name not in ('.', '..') and '/' not in name for label, name in lines):
-            raise UserError(f'{table}: expected lines with the columns filename and label')
+            raise InputError(f'{table}: expected lines with the columns filename and label')
         lines = [(label, home / 'images' / name) for label, name in lines]
         wnids = sorted({label for label, _ in lines})
         lines.sort(key=lambda line: line[0])
         images = read_images([path for _, path in lines], 84, home)
         return images, np.array([wnids.index(label) for label, _ in lines], np.int64), wnids
-    raise UserError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and images/, into {home}')
+    raise InputError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and images/, into {home}')
 
 
 def mini_imagenet(base_path) -> Images:
@@ -190,7 +190,7 @@ def mnist(base_path, n_classes: int = 10) -> Images:
     for part, names in _IDX.items():
         images, labels = (_read_idx(_idx_file(home, name), dimensions) for name, dimensions in zip(names, (3, 1)))
         if len(images) != len(labels) or not len(labels) or labels.max() > 9:
-            raise UserError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected as many, labels 0..9; '
+            raise InputError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected as many, labels 0..9; '
                             'fetch the files again')
         kept = labels < n_classes
         parts += [images[kept], labels[kept].astype(np.int64)]
@@ -198,12 +198,12 @@ def mnist(base_path, n_classes: int = 10) -> Images:
 
 
 def _idx_file(home: Path, name: str) -> Path:
-    """Where one of MNIST's files is; UserError if it is nowhere."""
+    """Where one of MNIST's files is; InputError if it is nowhere."""
     found = [path for folder in (home, home / 'raw', home / 'MNIST' / 'raw')
              for path in (folder / name, folder / f'{name}.gz') if path.is_file()]
     if not found:
         every = ', '.join(f'{n}.gz' for names in _IDX.values() for n in names)
-        raise UserError(f'{home / name}.gz is missing: put the four files of MNIST there ({every}), as they are or unpacked')
+        raise InputError(f'{home / name}.gz is missing: put the four files of MNIST there ({every}), as they are or unpacked')
     return found[0]
 
 
@@ -213,11 +213,11 @@ def _read_idx(path: Path, dimensions: int) -> np.ndarray:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == '.gz' else content
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f'{path}: cannot be read ({error}); fetch it again') from error
+        raise InputError(f'{path}: cannot be read ({error}); fetch it again') from error
     head = 4 + 4 * dimensions
     shape = np.frombuffer(content[4:head].ljust(head - 4, b'\xff'), '>i4').tolist()
     if content[:4] != bytes((0, 0, 8, dimensions)) or min(shape) < 0 or len(content) != head + math.prod(shape):
-        raise UserError(f'{path}: not an IDX file of {dimensions} dimension{"s" * (dimensions > 1)}, or damaged; fetch it again')
+        raise InputError(f'{path}: not an IDX file of {dimensions} dimension{"s" * (dimensions > 1)}, or damaged; fetch it again')
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 
@@ -233,7 +233,7 @@ def tiny_imagenet(base_path) -> Images:
         return Images(*parts, [f'class {y}' for y in range(_TINY_CLASSES)])
     official = next((p for p in (home / 'tiny-imagenet-200', home) if (p / 'train').is_dir()), None)
     if official is None:
-        raise UserError(f'TinyImageNet is missing: unpack tiny-imagenet-200.zip into {home}, or put the folder processed with '
+        raise InputError(f'TinyImageNet is missing: unpack tiny-imagenet-200.zip into {home}, or put the folder processed with '
                         'its parts x_train_01.npy ... y_val_20.npy there')
     wnids = sorted(p.name for p in (official / 'train').iterdir() if p.is_dir())
     files = {'train': [(path, y) for y, wnid in enumerate(wnids)
@@ -242,7 +242,7 @@ def tiny_imagenet(base_path) -> Images:
     parts = []
     for split, pairs in files.items():
         if not pairs:
-            raise UserError(f'{official / split}: no images; unpack tiny-imagenet-200.zip again')
+            raise InputError(f'{official / split}: no images; unpack tiny-imagenet-200.zip again')
         parts += [read_images([path for path, _ in pairs], 64, official / split), np.array([y for _, y in pairs], np.int64)]
     return Images(*parts, _tiny_names(official / 'words.txt', wnids))
 
@@ -254,7 +254,7 @@ def _tiny_val(home: Path, wnids: list) -> list:
         lines = [line.split('\t') for line in table.read_text(encoding='utf-8').splitlines()]
         return [(home / 'images' / Path(line[0]).name, number[line[1]]) for line in lines]
     except (OSError, ValueError, IndexError, KeyError) as error:
-        raise UserError(f'{table}: expected lines of a file name and the wnid of a folder in train ({error!r})') from error
+        raise InputError(f'{table}: expected lines of a file name and the wnid of a folder in train ({error!r})') from error
 
 
 def _tiny_names(path: Path, wnids: list) -> list:
@@ -272,7 +272,7 @@ def _tiny_shards(home: Path, split: str) -> tuple:
     for i in range(1, _TINY_SHARDS + 1):
         pixels, y = (_tiny_part(home / f'{kind}_{split}_{i:02d}.npy') for kind in 'xy')
         if pixels.shape != (len(y), 64, 64, 3) or pixels.dtype.kind != 'f' or y.ndim != 1:
-            raise UserError(f'{home}: part {i} of {split} holds {pixels.dtype} {pixels.shape} and {len(y)} labels: expected '
+            raise InputError(f'{home}: part {i} of {split} holds {pixels.dtype} {pixels.shape} and {len(y)} labels: expected '
                             'floats (N, 64, 64, 3) and N labels')
         images += [np.rint(np.clip(pixels[a:a + 500], 0, 1) * 255).astype(np.uint8) for a in range(0, len(y), 500)]
         labels.append(np.asarray(y, np.int64))
@@ -283,7 +283,7 @@ def _tiny_part(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode='r', allow_pickle=False)
     except Exception as error:              # damaged headers raise almost anything
-        raise UserError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]}): all {_TINY_SHARDS} parts belong there') \
+        raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]}): all {_TINY_SHARDS} parts belong there') \
             from error
 
 
@@ -295,18 +295,18 @@ def folder(data_dir, size: int) -> Images:
     home = Path(data_dir)
     classes = _class_folders(home / 'train')
     if not classes:
-        raise UserError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with images in them')
+        raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with images in them')
     parts, left_out = [], Counter()
     for part in ('train', 'test'):
         extra = [name for name in _class_folders(home / part) if name not in classes]
         if extra:
-            raise UserError(f'{home / part / extra[0]}: no such class in train/; classes are {", ".join(classes[:5])} ...')
+            raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are {", ".join(classes[:5])} ...')
         left_out['beside the folders of classes'] += sum(p.is_file() for p in (home / part).glob('*'))
         paths, labels = [], []
         for y, name in enumerate(classes):
             files, others = image_files(home / part / name)
             if not files:
-                raise UserError(f'{home / part / name}: no images; every class needs at least one in train/ and in test/')
+                raise InputError(f'{home / part / name}: no images; every class needs at least one in train/ and in test/')
             paths += files
             labels += [y] * len(files)
             left_out += others

@@ -9,14 +9,13 @@ import torch
 from backbone import weights
 from bench.core.arguments import whole
 from bench.core.environment import warn_once
-from bench.core.errors import UserError
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.loader import ImageLoader, InMemoryDataset
 from datasets.utils.readers import check
+from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
-from scroll.images import Preprocessing
 from scroll.randomness import stream_seed
 from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
@@ -86,7 +85,7 @@ class ScheduledDataset(ContinualDataset):
         self._task_classes = self._classes_by_task()
         untested = [t for t, classes in enumerate(self._task_classes) if not np.isin(self.test_labels, classes).any()]
         if untested:
-            raise UserError(f'{self.NAME}: there are no test images of the classes of task {untested[0] + 1}')
+            raise InputError(f'{self.NAME}: there are no test images of the classes of task {untested[0] + 1}')
         sizes = [len(classes) for classes in self._task_classes]
         self.N_TASKS = len(sizes)
         by_task = (self.train_labels[self.schedule.task(t)[0]] for t in range(self.N_TASKS))
@@ -101,7 +100,7 @@ class ScheduledDataset(ContinualDataset):
         if order is None:
             return
         if self.schedule.task_free:
-            raise UserError(f'--custom_task_order: {self.schedule.spec} has no tasks')
+            raise InputError(f'--custom_task_order: {self.schedule.spec} has no tasks')
         by_task = self._classes_by_task()
         self.schedule = reordered(self.schedule, order)
         self.class_order = np.argsort(np.concatenate([by_task[t] for t in order]))
@@ -123,10 +122,10 @@ class ScheduledDataset(ContinualDataset):
 
     def _spec(self) -> str:
         if self.args.schedule is not None and self.args.n_splits:
-            raise UserError('--n_splits and --schedule both say how the stream is cut: give one of them')
+            raise InputError('--n_splits and --schedule both say how the stream is cut: give one of them')
         if label_changes.option(self.args, 'joint', False):
             if self.args.schedule is not None or (self.args.n_splits or 1) > 1:
-                raise UserError('--joint 1 makes one task of all classes: leave out --n_splits and --schedule')
+                raise InputError('--joint 1 makes one task of all classes: leave out --n_splits and --schedule')
             return 'split:1'
         if self.args.schedule is not None:
             return self.args.schedule
@@ -141,13 +140,13 @@ class ScheduledDataset(ContinualDataset):
 
     def _check_splits(self, n_classes) -> None:
         if n_classes and self.args.n_splits and self.args.n_splits > n_classes:
-            raise UserError(f'--n_splits {self.args.n_splits}: {self.NAME} has {n_classes} classes; use 1..{n_classes}')
+            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {n_classes} classes; use 1..{n_classes}')
 
     def _make_schedule(self):
         try:
             return make_schedule(self._spec(), self.train_labels, self.args.seed)
         except InputError as error:
-            raise UserError(f'--schedule: {error}') from error
+            raise InputError(f'--schedule: {error}') from error
 
     def _classes_by_task(self) -> list:
         """Labels of the classes first seen in each task, sorted. A schedule of class splits gives each task its own."""
@@ -220,7 +219,7 @@ def _asked(question, spec: str):
     try:
         return question(spec)
     except InputError as error:
-        raise UserError(f'--schedule: {error}') from error
+        raise InputError(f'--schedule: {error}') from error
 
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:

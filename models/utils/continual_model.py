@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from bench.core.environment import get_device
-from bench.core.errors import UserError
+from scroll.errors import InputError
 
 
 class ContinualModel(nn.Module):
@@ -97,9 +97,9 @@ class ContinualModel(nn.Module):
             return None
         lr, wd = self.args.lr if lr is None else lr, self.args.optim_wd
         if self.args.optimizer not in self.AVAIL_OPTIMS:
-            raise UserError(f"--optimizer {self.args.optimizer}: {self.NAME} takes {' or '.join(self.AVAIL_OPTIMS)}")
+            raise InputError(f"--optimizer {self.args.optimizer}: {self.NAME} takes {' or '.join(self.AVAIL_OPTIMS)}")
         if self.args.optim_nesterov and not self.args.optim_mom:
-            raise UserError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
+            raise InputError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
         if self.args.optimizer == 'sgd':
             return torch.optim.SGD(params, lr=lr, weight_decay=wd, momentum=self.args.optim_mom,
                                    nesterov=self.args.optim_nesterov)
@@ -157,7 +157,7 @@ class ContinualModel(nn.Module):
         """Write the files of its own that flags ask for. Called at the end of a run, when its row is written.
 
         Raises:
-            UserError, InputError: one cannot be written; the run can be continued to write it.
+            InputError: one cannot be written; the run can be continued to write it.
         """
 
     @staticmethod
@@ -170,7 +170,7 @@ class ContinualModel(nn.Module):
         if isinstance(buffer, dict):
             self.buffer.load(buffer)
         elif buffer.buffer_size != self.buffer.buffer_size:
-            raise UserError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size {self.buffer.buffer_size}')
+            raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size {self.buffer.buffer_size}')
         else:
             self.buffer = buffer.to(self.device)
 
@@ -215,13 +215,13 @@ class ContinualModel(nn.Module):
         Samples without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of these alone is skipped.
 
         Raises:
-            UserError: it needs a field that the batches do not have.
+            InputError: it needs a field that the batches do not have.
         """
         parameters = inspect.signature(self.observe).parameters
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             if parameter.default is parameter.empty and not catches_all and name not in extra:
-                raise UserError(f'--model {self.NAME} needs {name} with each batch, which this stream does not give'
+                raise InputError(f'--model {self.NAME} needs {name} with each batch, which this stream does not give'
                                 + (': it comes with --noise_rate' if name == 'true_labels' else ''))
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
             extra = {name: value for name, value in extra.items() if name in parameters}

@@ -6,9 +6,9 @@ import torch
 
 from backbone import weights
 from bench.core.arguments import binary_to_boolean_type, whole
-from bench.core.errors import UserError
-from scroll.embedding import DTYPES, Embedder, quantise
-from scroll.images import Preprocessing
+from scroll.embedding.embedder import DTYPES, Embedder, quantise
+from scroll.embedding.images import Preprocessing
+from scroll.errors import InputError
 
 
 def add_embedding_args(parser) -> None:
@@ -36,7 +36,7 @@ def _preprocessing(dataset, args) -> Preprocessing:
         about = weights.load(args.weights, tensors=False)
         return Preprocessing(about.input_size, about.mean, about.std)
     if getattr(dataset, 'SIZE', None) is None:
-        raise UserError(f'--model {args.model} needs to know how large images are: give the class of {args.dataset} a SIZE, or '
+        raise InputError(f'--model {args.model} needs to know how large images are: give the class of {args.dataset} a SIZE, or '
                         'use --weights')
     size = dataset.SIZE if isinstance(dataset.SIZE, int) else max(dataset.SIZE)
     known = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.core.errors import UserError
-from scroll import files
-from scroll.embedding import sample_keys
+from scroll.embedding.embedder import sample_keys
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
+from scroll.io import files
+from scroll.io.states import KIND, State
 from scroll.learner import Scroll
-from scroll.states import KIND, State
 from scroll.statistics import Statistics
 from utils import binary_to_boolean_type
 
@@ -47,22 +46,22 @@ def add_file_args(parser) -> None:
 
 
 def check_file_args(args) -> None:
-    """UserError, before any work, for what cannot be or would have no effect."""
+    """InputError, before any work, for what cannot be or would have no effect."""
     if args.by_class and not args.save_statistics:
-        raise UserError('--by_class has no effect in this run: it needs --save_statistics')
+        raise InputError('--by_class has no effect in this run: it needs --save_statistics')
     if args.keep_keys and not args.save_state:
-        raise UserError('--keep_keys has no effect in this run: it needs --save_state')
+        raise InputError('--keep_keys has no effect in this run: it needs --save_state')
     if args.load_state and not args.inference_only:
-        raise UserError(f'--load_state {args.load_state}: evaluates what was learned and learns nothing: give --inference_only 1')
+        raise InputError(f'--load_state {args.load_state}: evaluates what was learned and learns nothing: give --inference_only 1')
     if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):
-        raise UserError('--inference_only 1: scroll knows nothing before it has learned; give --load_state')
+        raise InputError('--inference_only 1: scroll knows nothing before it has learned; give --load_state')
     for flag in ('shard', 'save_statistics', 'save_state'):
         if args.inference_only and getattr(args, flag):
-            raise UserError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
+            raise InputError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
     for flag, path, folder in _written(args):
         if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
             kind = 'folder' if folder == path else 'file in a folder'
-            raise UserError(f'--{flag} {path}: expected a {kind}')
+            raise InputError(f'--{flag} {path}: expected a {kind}')
 
 
 def _written(args) -> list:
@@ -74,14 +73,14 @@ def _written(args) -> list:
 
 
 def check_writable(args) -> None:
-    """UserError, before anything is learned, for a folder that cannot be made or takes no files."""
+    """InputError, before anything is learned, for a folder that cannot be made or takes no files."""
     for flag, path, folder in _written(args):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise UserError(f'--{flag} {path}: {folder} takes no files ({error.strerror})') from error
+            raise InputError(f'--{flag} {path}: {folder} takes no files ({error.strerror})') from error
 
 
 def in_shard(images: np.ndarray, text: str) -> np.ndarray:
@@ -112,14 +111,14 @@ class ClassStatistics:
 
 
 def check_learned(learner: Scroll, args) -> None:
-    """UserError at the end of a run that has seen no sample: it has nothing to evaluate or to write."""
+    """InputError at the end of a run that has seen no sample: it has nothing to evaluate or to write."""
     if not hasattr(learner, 'statistics_'):
-        raise UserError('this run has seen no sample, so there is nothing to write' +
+        raise InputError('this run has seen no sample, so there is nothing to write' +
                         (f': --shard {args.shard} has none of the stream' if args.shard else ''))
 
 
 def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
-    """Write the files that the flags ask for, each whole or not at all; UserError or InputError if one cannot be."""
+    """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be."""
     psi = learner.embedder.digest
     if args.save_statistics and args.by_class:
         for label, part in by_class.parts.items():

@@ -14,7 +14,7 @@ import torch
 
 from bench.core.distributed import World
 from scroll.adaptation import AdaptedPredictor
-from scroll.embedding import Embedder
+from scroll.embedding.embedder import Embedder
 from scroll.learner import Scroll
 
 
@@ -38,7 +38,7 @@ class SharedEmbedder:
 
 
 def shared(embedder: Embedder, world: World):
-    """The embedder of this run; UserError if processes have different ones."""
+    """The embedder of this run; InputError if processes have different ones."""
     if world.size == 1:
         return embedder
     world.agree(embedder.digest, 'the processes run different psi, or on different kinds of machines or versions of torch: their '

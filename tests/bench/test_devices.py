@@ -102,7 +102,7 @@ def test_a_machine_without_compilers_is_told(monkeypatch):
     def fail(function, **options):
         raise RuntimeError('no compiler\nat all')
     monkeypatch.setattr(torch, 'compile', fail)
-    with pytest.raises(speed.UserError, match='-O 3.*no compiler'):
+    with pytest.raises(speed.InputError, match='-O 3.*no compiler'):
         optimise(tiny_net(), 3)
 
 

@@ -107,7 +107,7 @@ from types import SimpleNamespace
 import numpy as np
 from bench.core import distributed
 from bench.core.commands import run_command
-from bench.core.errors import UserError
+from scroll.errors import InputError
 rank = int(os.environ['RANK'])
 
 def work():
@@ -126,7 +126,7 @@ def work():
     world.first_then_others(lambda: calls.append(os.path.exists(sys.argv[2]) or open(sys.argv[2], 'w').close()))
     assert calls == [True if rank else None]
     if 'alone' in sys.argv and rank == 1:
-        raise UserError('only this one has failed')
+        raise InputError('only this one has failed')
     if 'crash' in sys.argv and rank == 2:
         os._exit(7)
     world.exchange(b'')
@@ -134,7 +134,7 @@ def work():
     distributed.leave()
 
 if 'first' in sys.argv:
-    sys.exit(run_command(lambda: (_ for _ in ()).throw(UserError('all have failed'))))
+    sys.exit(run_command(lambda: (_ for _ in ()).throw(InputError('all have failed'))))
 sys.exit(run_command(work))
 '''
 

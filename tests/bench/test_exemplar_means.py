@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from bench.paper import exemplar_means as script
-from scroll.embedding import quantise, sample_keys
+from scroll.embedding.embedder import quantise, sample_keys
 from scroll.exemplars import herding_order
 from scroll.statistics import GRID
 

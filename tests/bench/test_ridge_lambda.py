@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from bench.paper import ridge_lambda as script
-from scroll.predictors import ridge
-from scroll.ridge_lambda import choose_lambda, gcv, left_out, spectrum
+from scroll.heads.predictors import ridge
+from scroll.heads.ridge_lambda import choose_lambda, gcv, left_out, spectrum
 from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream
 

@@ -18,8 +18,8 @@ from bench.results import plots
 from bench.resume import run_state, saved_models
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll import files
-from scroll.states import State
+from scroll.io import files
+from scroll.io.states import State
 from scroll.statistics import Statistics
 from tests.conftest import files_below, refused
 from tests.models.conftest import few_digits  # noqa: F401

@@ -9,7 +9,7 @@ import torch
 from bench.speed import command as bench
 from bench.speed import memory, training
 from bench.speed.timing import Line, fastest, of_command, operations
-from scroll.images import Preprocessing
+from scroll.embedding.images import Preprocessing
 from tests.scroll.conftest import tiny_net
 
 STAGES = ('online stage', 'online stage, cached', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation',

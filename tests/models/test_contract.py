@@ -13,7 +13,7 @@ from bench.resume.model_state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from datasets.utils import readers
-from scroll.embedding import state_digest
+from scroll.embedding.embedder import state_digest
 from tests.conftest import refused
 
 pytestmark = pytest.mark.usefixtures('few_digits')

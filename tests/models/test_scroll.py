@@ -12,9 +12,9 @@ from sklearn.linear_model import Ridge
 from bench.results.rows import read_rows
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.embedding import Embedder
+from scroll.embedding.embedder import Embedder
+from scroll.heads.predictors import exact_lambda
 from scroll.learner import Scroll
-from scroll.predictors import exact_lambda
 from scroll.statistics import GRID
 from tests.conftest import files_below, refused
 

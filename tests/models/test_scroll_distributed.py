@@ -13,16 +13,16 @@ import torch
 import models.scroll
 from bench.core import distributed
 from bench.core.distributed import World
-from bench.core.errors import UserError
 from bench.results.rows import read_rows
 from bench.resume.model_state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from models.utils.learned_files import in_shard, shard
-from scroll import InputError, Scroll, unlearn
-from scroll.states import State
+from scroll import InputError, Scroll
+from scroll.io import unlearn
+from scroll.io.states import State
+from scroll.io.statistics_files import main as statistics
 from scroll.statistics import Statistics
-from scroll.statistics_files import main as statistics
 from tests.conftest import ROOT, files_below, refused
 from tests.scroll.conftest import refused as refused_input
 
@@ -64,7 +64,7 @@ def together(parse, monkeypatch, few_digits):
             try:
                 model, dataset, _ = initialize(args[rank])
                 out[rank] = train(model, dataset, args[rank]), model
-            except UserError as error:          # which all have
+            except InputError as error:          # which all have
                 out[rank] = error, None
             except Exception as error:
                 out[rank] = error, None
@@ -100,7 +100,7 @@ def test_every_process_stands_where_one_alone_would(together, alone, monkeypatch
 
 
 def test_the_work_is_shared(together, monkeypatch):
-    from scroll.embedding import Embedder
+    from scroll.embedding.embedder import Embedder
     seen, original = [], Embedder.features
     monkeypatch.setattr(Embedder, 'features', lambda self, x: seen.append((threading.get_ident(), len(x))) or original(self, x))
     adapted, adapt = [], Scroll.adapt
@@ -129,7 +129,7 @@ def test_processes_that_would_not_count_the_same_are_refused(together, monkeypat
         return embedder
     monkeypatch.setattr(models.scroll, 'make_embedder', other_psi)
     for error, _ in together(2):
-        assert isinstance(error, UserError) and 'different psi' in str(error)
+        assert isinstance(error, InputError) and 'different psi' in str(error)
 
 
 def torchrun(count, *flags, cwd) -> subprocess.CompletedProcess:

@@ -10,11 +10,11 @@ from scipy.special import log_softmax
 from torch import nn
 
 from scroll.adaptation import Adaptation, _minibatches, adapt, adaptation_path, calibrated_scale
-from scroll.embedding import Embedder
+from scroll.embedding.embedder import Embedder
+from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.images import Augmentation
-from scroll.predictors import LinearPredictor, ncc, random
+from scroll.heads.predictors import LinearPredictor, ncc, random
 from scroll.statistics import GRID, Statistics
 from tests.scroll.conftest import PREPROCESSING, make_stream, quick, refused, tiny_net, toy_images
 
@@ -153,7 +153,7 @@ def test_psi_the_predictor_and_the_buffer_are_left_alone(run, embedder, f_T, buf
 @pytest.fixture
 def unfolded(net, monkeypatch):
     """An embedder of a network whose batch norms cannot be folded."""
-    monkeypatch.setattr('scroll.embedding.fold_batch_norm', lambda net, example: None)
+    monkeypatch.setattr('scroll.embedding.embedder.fold_batch_norm', lambda net, example: None)
     return Embedder(net, PREPROCESSING, chunk=8)
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from backbone.resnet18 import ResNet18
 from scroll.adapters import ParallelAdapter, attach, fold
-from scroll.embedding import fold_batch_norm
+from scroll.embedding.embedder import fold_batch_norm
 from tests.scroll.conftest import refused, tiny_net
 
 X = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))

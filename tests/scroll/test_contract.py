@@ -22,9 +22,9 @@ from hypothesis.extra import numpy as hnp
 
 import scroll
 from scroll import Adaptation, Augmentation, Scroll
-from scroll.embedding import quantise, sample_keys
+from scroll.embedding.embedder import quantise, sample_keys
 from scroll.exemplars import STRATEGIES
-from scroll.states import CLASSIFIERS
+from scroll.io.states import CLASSIFIERS
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(f'scroll.{m.name}' for m in pkgutil.iter_modules(scroll.__path__))]

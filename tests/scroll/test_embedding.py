@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import nn
 
-from scroll.embedding import Embedder, FeatureCache, fold_batch_norm, quantise, sample_keys
-from scroll.images import Preprocessing
+from scroll.embedding.embedder import Embedder, FeatureCache, fold_batch_norm, quantise, sample_keys
+from scroll.embedding.images import Preprocessing
 from scroll.statistics import GRID
 from tests.scroll.conftest import PREPROCESSING, quick, refused, threads, tiny_net, toy_images
 

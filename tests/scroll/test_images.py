@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import functional as reference
 
-from scroll.images import (
+from scroll.embedding.images import (
     Augmentation,
     Preprocessing,
     check_images,

@@ -13,10 +13,10 @@ from torch import nn
 
 from backbone import get_backbone_class
 from scroll import Adaptation, Scroll
-from scroll.embedding import Embedder, quantise
-from scroll.images import Preprocessing
-from scroll.integer_network import IntegerNetwork, Op, golden_images
-from scroll.quantisation import quantise_network
+from scroll.embedding.embedder import Embedder, quantise
+from scroll.embedding.images import Preprocessing
+from scroll.embedding.integer_network import IntegerNetwork, Op, golden_images
+from scroll.embedding.quantisation import quantise_network
 from tests.scroll.conftest import refused, threads, tiny_net, toy_images
 
 IMAGES = np.concatenate([golden_images(), toy_images(8, 32)[0]])
@@ -163,7 +163,7 @@ OTHER_MACHINE = '''
 import sys
 import torch
 torch.backends.mkldnn.enabled = sys.argv[2] == '1'
-from scroll.integer_network import IntegerNetwork
+from scroll.embedding.integer_network import IntegerNetwork
 print(IntegerNetwork.load(sys.argv[1])[0].check(16))
 '''
 

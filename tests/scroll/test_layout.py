@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from scroll.embedding import Embedder
-from scroll.layout import layout_for
+from scroll.embedding.embedder import Embedder
+from scroll.embedding.layout import layout_for
 from tests.scroll.conftest import PREPROCESSING, tiny_net
 
 # Heap corruption is silent until something trips over it; glibc's checking allocator looks at each block that is given back.
@@ -19,7 +19,7 @@ import copy, sys
 import torch
 from bench.pretraining.parts import make_net, training_flops
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
-from scroll.layout import layout_for
+from scroll.embedding.layout import layout_for
 from tests.scroll.conftest import tiny_net, toy_images
 from bench.run.devices import arrange
 from types import SimpleNamespace

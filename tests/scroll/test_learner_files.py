@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scroll import Adaptation, Embedder, InputError, Scroll, files
-from scroll.embedding import quantise
-from scroll.images import Augmentation
-from scroll.states import KIND, State
+from scroll import Adaptation, Embedder, InputError, Scroll
+from scroll.embedding.embedder import quantise
+from scroll.embedding.images import Augmentation
+from scroll.io import files
+from scroll.io.states import KIND, State
+from scroll.io.unlearn import main
 from scroll.statistics import Statistics
-from scroll.unlearn import main
 from tests.scroll.conftest import PREPROCESSING, Stream, cuttings, make_stream, quick, refused, streams, tiny_net
 
 RAW = make_stream(np.arange(80) % 4, seed=5)
@@ -147,7 +148,7 @@ def test_a_file_that_cannot_be_used_is_refused(state, capsys, damage):
     if damage != 'unknown setting':                     # forgetting needs no constructor
         assert main(['s.npz', '--samples', 'old.npz', '-o', 's.npz']) == 2
         err = capsys.readouterr().err
-        assert err.startswith('scroll.unlearn: error: ') and len(err.splitlines()) == 1
+        assert err.startswith('scroll.io.unlearn: error: ') and len(err.splitlines()) == 1
         assert {p.name: p.read_bytes() for p in Path().iterdir()} == before
 
 
@@ -220,7 +221,7 @@ def test_a_file_that_was_edited_and_signed_again_is_refused(state, capsys, forge
         Scroll.load(path)
     assert main([str(path), '--samples', 'old.npz', '-o', 'new.npz']) == 2 and not Path('new.npz').exists()
     err = capsys.readouterr().err
-    assert err.startswith('scroll.unlearn: error: ') and len(err.splitlines()) == 1 and len(err) < 500
+    assert err.startswith('scroll.io.unlearn: error: ') and len(err.splitlines()) == 1 and len(err) < 500
 
 
 @pytest.mark.parametrize('strategy', ['hash', 'random'])
@@ -409,7 +410,7 @@ def test_what_cannot_be_done_is_one_line(state, capsys, words):
     state()
     assert main(words) == 2 and not Path('x').exists()
     out, err = capsys.readouterr()
-    assert out == '' and err.startswith('scroll.unlearn: error: ') and len(err.splitlines()) == 1
+    assert out == '' and err.startswith('scroll.io.unlearn: error: ') and len(err.splitlines()) == 1
 
 
 def test_the_size_of_a_file_does_not_grow_with_the_stream(tmp_path):

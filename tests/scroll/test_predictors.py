@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
-from scroll.embedding import quantise
-from scroll.predictors import (
+from scroll.embedding.embedder import quantise
+from scroll.heads.predictors import (
     NCC_BIASES,
     TARGETS,
     LinearPredictor,
@@ -24,7 +24,7 @@ from scroll.predictors import (
     ridge,
     ridge_left_out,
 )
-from scroll.ridge_lambda import choose_lambda
+from scroll.heads.ridge_lambda import choose_lambda
 from scroll.statistics import GRID, Statistics
 from tests.scroll.conftest import exact_solution, make_stream, quick, refused, streams, threads
 

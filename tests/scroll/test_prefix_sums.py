@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.learner import Scroll
-from scroll.predictors import LinearPredictor, ridge
-from scroll.prefix_sums import (
+from scroll.certify.prefix_sums import (
     Samples,
     SummedStream,
     TestSet,
@@ -16,6 +14,8 @@ from scroll.prefix_sums import (
     first_segments,
     learn_stream,
 )
+from scroll.heads.predictors import LinearPredictor, ridge
+from scroll.learner import Scroll
 from scroll.schedules import Schedule, make_schedule
 from scroll.statistics import GRID, Statistics
 from tests.scroll.conftest import make_stream, quick

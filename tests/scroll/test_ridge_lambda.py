@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sklearn.linear_model import RidgeCV
 
 from scroll import Scroll
-from scroll.embedding import quantise
-from scroll.predictors import TARGETS, exact_lambda, ridge, ridge_left_out
-from scroll.ridge_lambda import (
+from scroll.embedding.embedder import quantise
+from scroll.heads.predictors import TARGETS, exact_lambda, ridge, ridge_left_out
+from scroll.heads.ridge_lambda import (
     choose_lambda,
     exact_gcv,
     gcv,
@@ -95,7 +95,7 @@ def test_leave_one_out_is_as_many_refits(targets):
 
 def test_leave_one_out_goes_over_the_features_in_blocks(monkeypatch):
     whole = left_out(spectrum(of(FEATURES, LABELS)), LAMBDAS, FEATURES, LABELS)
-    monkeypatch.setattr('scroll.ridge_lambda._BLOCK', 7)
+    monkeypatch.setattr('scroll.heads.ridge_lambda._BLOCK', 7)
     np.testing.assert_allclose(left_out(spectrum(of(FEATURES, LABELS)), LAMBDAS, FEATURES, LABELS), whole, rtol=1e-12)
 
 

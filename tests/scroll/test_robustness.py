@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
-from scroll import robustness
-from scroll.robustness import (
+from scroll.certify import robustness
+from scroll.certify.robustness import (
     anytime_accuracy,
     anytime_area,
     average_incremental_accuracy,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.rounded import Refinement, smallest_units, solve
+from scroll.heads.rounded import Refinement, smallest_units, solve
 from tests.scroll.conftest import exact_solution, quick, refused
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll import files
-from scroll.embedding import quantise
+from scroll.embedding.embedder import quantise
+from scroll.io import files
+from scroll.io.statistics_files import StatisticsFile, main
 from scroll.statistics import Statistics
-from scroll.statistics_files import StatisticsFile, main
 from tests.scroll.conftest import Stream, cuttings, make_stream, quick, refused, streams
 
 ROOT = Path(__file__).resolve().parent.parent.parent

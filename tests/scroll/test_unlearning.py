@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scroll import Embedder, InputError, Scroll
-from scroll.embedding import FeatureCache, quantise
+from scroll.embedding.embedder import FeatureCache, quantise
 from scroll.exemplars import STRATEGIES
-from scroll.states import State
+from scroll.io.states import State
+from scroll.io.unlearn import main
 from scroll.statistics import Statistics
-from scroll.unlearn import main
 from tests.scroll.conftest import PREPROCESSING, make_stream, refused, toy_images
 
 POOL = make_stream(np.arange(14) % 3, dim=3, seed=2)
@@ -306,7 +306,7 @@ def test_a_state_with_keys_is_certain_and_so_are_sums_where_no_psi_is_involved(t
 
 
 def test_the_parts_of_a_statistics_file_say_whether_the_samples_are_in_it(tmp_path, monkeypatch, capsys):
-    from scroll.statistics_files import main as statistics
+    from scroll.io.statistics_files import main as statistics
     monkeypatch.chdir(tmp_path)
     stream = make_stream(np.zeros(40, int), dim=3, seed=3)
     X, y = quantise(stream.features), stream.labels
@@ -328,7 +328,7 @@ def test_the_parts_of_a_statistics_file_say_whether_the_samples_are_in_it(tmp_pa
 def test_a_search_that_cannot_be_done_is_one_line(old, words, capsys):
     assert main(words) == 2 and not Path('x').exists()
     out, err = capsys.readouterr()
-    assert out == '' and err.startswith('scroll.unlearn: error: ') and len(err.splitlines()) == 1
+    assert out == '' and err.startswith('scroll.io.unlearn: error: ') and len(err.splitlines()) == 1
 
 
 def test_keys_that_are_not_those_of_the_statistics_are_refused(tmp_path):

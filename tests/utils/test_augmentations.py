@@ -2,7 +2,7 @@
 import pytest
 import torch
 
-from scroll.images import Preprocessing
+from scroll.embedding.images import Preprocessing
 from utils.augmentations import BatchTransform
 
 PLAIN = Preprocessing(16)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torchvision import transforms
 
-from scroll.images import Preprocessing
+from scroll.embedding.images import Preprocessing
 from utils.augmentations import (
     BatchCompose,
     BatchTransform,

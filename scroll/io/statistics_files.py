@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scroll import files
 from scroll.errors import InputError
+from scroll.io import files
 from scroll.statistics import Statistics, check_labels
 
 
@@ -100,8 +100,8 @@ def samples_of(path) -> dict:
     as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are what a buffer knows its
     samples by.
     """
-    from scroll.embedding import check_quantised, quantise, sample_keys
-    from scroll.images import check_images
+    from scroll.embedding.embedder import check_quantised, quantise, sample_keys
+    from scroll.embedding.images import check_images
     arrays = files.arrays_of(path)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
         raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, d); it has '

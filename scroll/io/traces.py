@@ -1,6 +1,6 @@
 """Where samples that are to be forgotten still are: the files below a folder that hold them, or may.
 
-    python -m scroll.unlearn --find FOLDER --samples old.npz
+    python -m scroll.io.unlearn --find FOLDER --samples old.npz
 
 Files are known by what is in them, whatever their names: npz and npy files (states, statistics, feature caches, arrays of
 samples), what torch.save wrote (checkpoints), and unfinished copies of these. Pixels, features on the grid, keys, and entries of
@@ -16,18 +16,18 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll import files
-from scroll.embedding import cache_places, places_in, sample_keys
+from scroll.embedding.embedder import cache_places, places_in, sample_keys
 from scroll.errors import InputError
-from scroll.states import KIND, State
+from scroll.io import files
+from scroll.io.states import KIND, State
+from scroll.io.statistics_files import StatisticsFile, part_of, samples_of
 from scroll.statistics import Statistics
-from scroll.statistics_files import StatisticsFile, part_of, samples_of
 
 _SHOWN = 5
 
 
 class Wanted:
-    """Samples to look for, from the file that `python -m scroll.unlearn --samples` takes.
+    """Samples to look for, from the file that `python -m scroll.io.unlearn --samples` takes.
 
     Attributes:
         features: int32 (N, d). labels: (N,). keys: uint64 (N, 2), of the pixels, where they are known, and of the features.

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from scroll import files
 from scroll.adaptation import Adaptation
 from scroll.arguments import MOST_SEED, instance, number, on_off, one_of, whole
-from scroll.embedding import check_quantised
+from scroll.embedding.embedder import check_quantised
+from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer
-from scroll.images import Augmentation, check_images
+from scroll.heads.predictors import NCC_BIASES, TARGETS
+from scroll.heads.ridge_lambda import AUTO
+from scroll.io import files
 from scroll.learned_keys import LearnedKeys
-from scroll.predictors import NCC_BIASES, TARGETS
-from scroll.ridge_lambda import AUTO
 from scroll.statistics import Statistics, check_labels
 
 KIND = 'scroll-state-1'

@@ -2,7 +2,7 @@
 
 Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule.
 Weights are integers in units of a power of two: quotients and solutions of integer systems, correctly rounded
-(`scroll.rounded`). Logits are exact sums of integers. Hence weights, digests and predictions are those of the
+(`scroll.heads.rounded`). Logits are exact sums of integers. Hence weights, digests and predictions are those of the
 data, on every machine, with every BLAS and number of threads. (Only the leave-one-out logits that calibrate
 f* are float64, on one thread.)
 """
@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from scroll.errors import InputError
+from scroll.heads.rounded import smallest_units, solve
 from scroll.randomness import numpy_stream
-from scroll.rounded import smallest_units, solve
 from scroll.statistics import GRID, GRID_BITS, Statistics
 
 _NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
@@ -76,7 +76,7 @@ class LinearPredictor:
         whole = features.dtype.kind in 'iu'
         if not whole or max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
             raise InputError(f'features of dtype {features.dtype} are off the grid: expected integers from '
-                             f'-{GRID} to {GRID}, as `scroll.embedding.quantise` makes them')
+                             f'-{GRID} to {GRID}, as `scroll.embedding.embedder.quantise` makes them')
         features, rest, limbs = features.astype(np.float64), self.units, []
         width = 53 - GRID_BITS - self.units.shape[1].bit_length()
         while len(limbs) * width < _WEIGHT_BITS - width + 1:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from scroll.embedding.images import Preprocessing
+from scroll.embedding.integer_network import BRANCH, EXACT, SUM_BITS, IntegerNetwork, Op, channel_bound
 from scroll.errors import InputError
-from scroll.images import Preprocessing
-from scroll.integer_network import BRANCH, EXACT, SUM_BITS, IntegerNetwork, Op, channel_bound
 
 QUANTILE = 0.9999
 _AT_ONCE = 32

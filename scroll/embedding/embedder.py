@@ -22,10 +22,10 @@ import torch
 from torch import nn
 
 from scroll.arguments import instance, on_off, one_of, shown, whole
+from scroll.embedding.images import Preprocessing, check_images
+from scroll.embedding.integer_network import IntegerNetwork
+from scroll.embedding.layout import layout_for
 from scroll.errors import InputError
-from scroll.images import Preprocessing, check_images
-from scroll.integer_network import IntegerNetwork
-from scroll.layout import layout_for
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID, GRID_BITS
 
@@ -120,9 +120,9 @@ class Embedder:
         dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, which are the same on every machine.
         device: where it runs.
         chunk: images per micro-batch; part of the definition of a feature.
-        channels_last: memory layout of the network, where that is sound for it (`scroll.layout`).
+        channels_last: memory layout of the network, where that is sound for it (`scroll.embedding.layout`).
         cache: a folder for features on disk, or None.
-        integers: the integer network made from `net` (`scroll.quantisation`); of dtype 'integer' alone. What is adapted is `net`.
+        integers: the integer network made from `net` (`quantisation`); of dtype 'integer' alone. What is adapted is `net`.
 
     Attributes:
         digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: psi and input; in floating point

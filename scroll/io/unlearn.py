@@ -1,8 +1,8 @@
 """Make a saved learner forget: statistics as if it had never seen the samples, and a buffer without them.
 
-    python -m scroll.unlearn state.npz --samples old.npz -o new.npz          # labels, features, and keys or images
-    python -m scroll.unlearn state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
-    python -m scroll.unlearn --find FOLDER --samples old.npz                 # which files still hold them
+    python -m scroll.io.unlearn state.npz --samples old.npz -o new.npz          # labels, features, and keys or images
+    python -m scroll.io.unlearn state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
+    python -m scroll.io.unlearn --find FOLDER --samples old.npz                 # which files still hold them
 
 Statistics and f_T get the digests of a learner that never saw the samples. What a class has added to the Gram matrix is not
 kept by itself (it would take K matrices: 53 MB for d = 256 and 100 classes), so a class is forgotten with its samples, or with
@@ -20,7 +20,7 @@ Only the new file has forgotten. Still there is whatever was written before: the
 buffer; statistics files, in their sums; checkpoints of runs (`<base_path>/unfinished`, --savecheck), with sums, buffer and the
 pixels of a segment; and the feature cache (`<base_path>/cache/features`), from which --feature_cache FOLDER takes the images, for
 every psi (no run may be at work then: it would write what it has computed). --find lists all of these below a folder, and ends
-with exit code 1 if there are any (`scroll.traces`).
+with exit code 1 if there are any (`scroll.io.traces`).
 """
 import argparse
 from pathlib import Path
@@ -28,13 +28,13 @@ from pathlib import Path
 import numpy as np
 
 from scroll.errors import InputError
-from scroll.states import State
-from scroll.statistics_files import LineParser, StatisticsFile, run_line, samples_of
+from scroll.io.states import State
+from scroll.io.statistics_files import LineParser, StatisticsFile, run_line, samples_of
 
 
 def without_samples(state: State, path, cache=None) -> State:
     """The state without the samples of an npz file (`statistics_files.samples_of`); they go from feature caches below `cache`."""
-    from scroll.embedding import cache_places, remove_from_files, sample_keys
+    from scroll.embedding.embedder import cache_places, remove_from_files, sample_keys
     samples = samples_of(path)
     features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
     if keys is None and not state.psi:
@@ -64,7 +64,7 @@ def without_classes(state: State, path) -> State:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = LineParser(prog='python -m scroll.unlearn', description=__doc__, allow_abbrev=False,
+    parser = LineParser(prog='python -m scroll.io.unlearn', description=__doc__, allow_abbrev=False,
                         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('state', nargs='?', help='file of Scroll.save, or of main.py --save_state')
     what = parser.add_mutually_exclusive_group(required=True)
@@ -82,7 +82,7 @@ def _run(words) -> int:
     if args.find is not None:
         if args.samples is None or args.state or args.out or args.feature_cache:
             raise InputError('--find FOLDER goes with --samples FILE and nothing else')
-        from scroll.traces import find
+        from scroll.io.traces import find
         return int(find(args.find, args.samples))
     if not (args.state and args.out):
         raise InputError('expected a state file and -o FILE (or --find FOLDER)')
@@ -101,8 +101,8 @@ def _run(words) -> int:
 
 
 def main(words=None) -> int:
-    """`python -m scroll.unlearn`."""
-    return run_line('scroll.unlearn', lambda: _run(words))
+    """`python -m scroll.io.unlearn`."""
+    return run_line('scroll.io.unlearn', lambda: _run(words))
 
 
 if __name__ == '__main__':

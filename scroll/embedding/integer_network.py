@@ -10,7 +10,7 @@ What could break it are algorithms that transform their input (Winograd, FFT): t
 `IntegerNetwork.check` compares sampled outputs of every layer with int64 arithmetic, and features of built-in images
 with the digest in the file, before anything is counted.
 
-A network is a list of operations, plain data; `scroll.quantisation` makes one from a float network.
+A network is a list of operations, plain data; `scroll.embedding.quantisation` makes one from a float network.
 """
 import hashlib
 import json
@@ -23,9 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scroll import files
+from scroll.embedding.images import resize
 from scroll.errors import InputError
-from scroll.images import resize
+from scroll.io import files
 
 FORMAT = 'scroll-integer-1'
 EXACT = 1 << 24                     # float32 holds every integer up to here

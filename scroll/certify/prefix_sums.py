@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
-from scroll.predictors import LinearPredictor
 from scroll.statistics import GRID, Statistics, by_label
 
 

@@ -5,7 +5,7 @@ and nothing else, so its choice is the same, to the last bit, under every schedu
 to be kept for it. `left_out` is what GCV approximates, exact leave-one-out; it needs one pass over the features.
 
     >>> import numpy as np
-    >>> from scroll.embedding import quantise
+    >>> from scroll.embedding.embedder import quantise
     >>> u, y = quantise(np.random.default_rng(0).normal(size=(300, 4))), np.arange(300) % 3
     >>> easy = u[:, :3].argmax(axis=1)                          # while of the labels y the features know nothing
     >>> choose_lambda(Statistics(4).add(u, easy)) < 1 < 30 < choose_lambda(Statistics(4).add(u, y))
@@ -18,8 +18,8 @@ from math import isqrt
 import numpy as np
 import torch
 
-from scroll.predictors import TARGETS, check_seen, one_thread, target_sums, usable_lambda
-from scroll.rounded import Refinement, smallest_units
+from scroll.heads.predictors import TARGETS, check_seen, one_thread, target_sums, usable_lambda
+from scroll.heads.rounded import Refinement, smallest_units
 from scroll.statistics import GRID, GRID_BITS, Statistics
 
 AUTO = 'auto'                       # in the place of a number: let the statistics choose

@@ -1,0 +1,1 @@
+"""Images to integers: preprocessing, the integer network, the embedder with its feature cache."""

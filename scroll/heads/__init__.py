@@ -1,0 +1,1 @@
+"""Statistics to a predictor: nearest centroids and ridge regression, lambda, correctly rounded solves."""
