@@ -11,8 +11,8 @@ from bench.core.arguments import binary_to_boolean_type, real, whole
 from bench.core.loss_watch import LossWatch
 from bench.core.progress import Progress
 from models.utils.replay_model import ReplayModel
-from scroll.embedding.embedder import sample_keys
 from scroll.errors import InputError
+from scroll.grid import sample_keys
 from scroll.randomness import stream_seed, torch_stream
 from utils.augmentations import cutmix_data
 from utils.batch_norm import training_mode

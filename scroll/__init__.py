@@ -1,17 +1,26 @@
 """SCROLL, schedule-robust online continual learning, as a library: `from scroll import Scroll`.
 
-It needs torch, numpy and scipy, and nothing else of this project.
+Learning from feature vectors, files, merging and unlearning need numpy and scipy; images and adaptation need torch, too
+(`pip install scroll-cl[images]`). Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto, "Schedule-Robust Online Continual
+Learning", arXiv 2210.05561.
 """
-_HOME = {'Scroll': 'learner', 'Adaptation': 'adaptation', 'Embedder': 'embedding.embedder', 'Statistics': 'statistics',
-         'Preprocessing': 'embedding.images', 'Augmentation': 'embedding.images',
-         'Schedule': 'schedules', 'make_schedule': 'schedules',
-         'InputError': 'errors'}
+import importlib
+
+_HOME = {'Scroll': 'learner', 'Adaptation': 'adaptation.settings', 'Embedder': 'embedding.embedder',
+         'Statistics': 'statistics', 'Preprocessing': 'embedding.images', 'Augmentation': 'embedding.images',
+         'Schedule': 'schedules', 'make_schedule': 'schedules', 'InputError': 'errors'}
 __all__ = sorted(_HOME)
+__version__ = '0.2.0'
 
 
 def __getattr__(name):
     """Import a public name when it is first used, so that `import scroll` stays cheap."""
     if name not in _HOME:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    import importlib
-    return getattr(importlib.import_module(f'{__name__}.{_HOME[name]}'), name)
+    try:
+        return getattr(importlib.import_module(f'{__name__}.{_HOME[name]}'), name)
+    except ModuleNotFoundError as error:
+        if error.name != 'torch':
+            raise
+        raise ImportError(f'{__name__}.{name} needs torch, which is not installed: '
+                          'pip install scroll-cl[images]') from None

@@ -1,4 +1,5 @@
 """Checks of constructor arguments: each says in one line what was given and what is expected."""
+import importlib.util
 import math
 from numbers import Integral, Real
 
@@ -52,3 +53,9 @@ def instance(name: str, value, kind: type) -> None:
     """InputError unless value is an instance of a class."""
     if not isinstance(value, kind):
         raise InputError(f'{name} {shown(value)}: expected an instance of {kind.__name__}')
+
+
+def need_torch(what: str) -> None:
+    """InputError unless torch is installed."""
+    if importlib.util.find_spec('torch') is None:
+        raise InputError(f'{what} needs torch, which is not installed: pip install scroll-cl[images]')

@@ -11,19 +11,23 @@
 """
 import inspect
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scroll.adaptation import Adaptation, adapt
-from scroll.arguments import shown
-from scroll.embedding.embedder import Embedder, check_quantised, quantise, sample_keys
+from scroll.adaptation.settings import Adaptation
+from scroll.arguments import need_torch, shown
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
-from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, ncc_left_out, random, ridge, ridge_left_out
+from scroll.grid import check_quantised, quantise, sample_keys
+from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random, ridge
 from scroll.heads.ridge_lambda import AUTO, choose_lambda
 from scroll.io.states import PARAMS, State, check_params, check_samples
 from scroll.learned_keys import LearnedKeys
 from scroll.statistics import Statistics, check_labels
+
+if TYPE_CHECKING:
+    from scroll.embedding.embedder import Embedder
 
 
 class Scroll:
@@ -52,7 +56,7 @@ class Scroll:
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
     """
 
-    def __init__(self, embedder: Embedder = None, classifier: str = 'ridge', ridge_lambda: float | str = 0.1,
+    def __init__(self, embedder: 'Embedder' = None, classifier: str = 'ridge', ridge_lambda: float | str = 0.1,
                  targets: str = 'pm1', ncc_bias: str = 'exact', buffer_size: int = 500, strategy: str = 'herding',
                  adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False):
         self.embedder = embedder
@@ -133,7 +137,7 @@ class Scroll:
     def remove(self, X, y) -> 'Scroll':
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them, the buffer lets
         go of them (their places stay free until new samples come), f* is dropped, and the embedder's cache loses their features.
-        Files that were written before still hold what they held (`python -m scroll.io.unlearn --find`).
+        Files that were written before still hold what they held (`python -m scroll unlearn --find`).
 
         Raises:
             InputError: they cannot all have been learned, or other bad input. Nothing is changed then. (Without `keep_keys`,
@@ -225,11 +229,15 @@ class Scroll:
             if self.buffer_ is None:
                 raise InputError('adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode none')
             exemplars = self.buffer_.content()
+            need_torch('adaptation')
+            from scroll.adaptation.training import adapt
             self.adapted_ = adapt(self.embedder, online, exemplars, settings, self.seed, progress, self.left_out(exemplars))
         return self
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on samples that were learned, as if each had not been: what f_T is worth on new ones."""
+        need_torch('leaving samples out')
+        from scroll.heads.left_out import ncc_left_out, ridge_left_out
         if self.classifier == 'ridge':
             return ridge_left_out(self.statistics_, self.ridge_lambda_, self.targets, exemplars.features, exemplars.labels)
         if self.classifier == 'ncc':
@@ -300,7 +308,7 @@ class Scroll:
         self._state().write(path)
 
     @classmethod
-    def load(cls, path, embedder: Embedder = None) -> 'Scroll':
+    def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
         """The learner that `save` wrote: it goes on as if it had never stopped. f* is to be made again (`adapt`).
 
         Args:

@@ -1,8 +1,11 @@
 """One random stream per concern: what one part of a run draws never shifts what another part sees."""
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def stream_seed(seed: int, concern: str) -> int:
@@ -15,6 +18,7 @@ def numpy_stream(seed: int, concern: str) -> np.random.Generator:
     return np.random.default_rng(stream_seed(seed, concern))
 
 
-def torch_stream(seed: int, concern: str) -> torch.Generator:
+def torch_stream(seed: int, concern: str) -> 'torch.Generator':
     """The concern's torch generator, on the CPU."""
+    import torch
     return torch.Generator().manual_seed(stream_seed(seed, concern))

@@ -1,32 +1,30 @@
 """What SCROLL keeps of a stream: per-class counts and sums and the Gram matrix of its features, as exact integers.
 
-Features have unit length and lie on a grid of 2^-18 (`scroll.embedding.embedder.quantise`), so their products are integers below
+Features have unit length and lie on a grid of 2^-18 (`scroll.grid.quantise`), so their products are integers below
 2^36 and a float64 matrix product over up to 2^17 of them is exact whatever the order, blocking or number of threads. Each
 such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples. Hence the sums are the same, to the last bit,
 for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made exact); `remove` undoes `add` without trace.
 
     >>> import numpy as np
-    >>> from scroll.embedding.embedder import quantise
+    >>> from scroll.grid import quantise
     >>> u, y = quantise(np.random.default_rng(0).normal(size=(6, 4))), np.array([0, 1, 0, 1, 2, 2])
     >>> one, two = Statistics(4).add(u, y), Statistics(4).add(u[3:], y[3:]).add(u[:3], y[:3])
     >>> one.digest() == two.digest()
     True
 
-`python -m scroll.statistics` shows, merges and subtracts saved ones (`scroll.io.statistics_files`).
+`python -m scroll` shows, merges and subtracts saved ones (`scroll.io.statistics_files`).
 """
 import hashlib
 import json
-import sys
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from scroll.arguments import shown
 from scroll.errors import InputError
+from scroll.grid import GRID, GRID_BITS
 from scroll.io import files
 
-GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
-GRID = 1 << GRID_BITS
 _BLOCK = 1 << 13                     # rows that wait to be multiplied together
 _PRODUCT = 1 << 12                   # rows per matrix product; exactness would allow 2^17, caches like less
 MAX_SAMPLES = (1 << 27) - 1          # int64 holds this many products of 2^36; one more is 2^63, and wraps
@@ -334,5 +332,5 @@ def _sums_of(features: np.ndarray, labels, dim: int) -> tuple:
 
 
 if __name__ == '__main__':
-    from scroll.io.statistics_files import main  # there: this module is here once more, as __main__
-    sys.exit(main())
+    import runpy
+    runpy.run_module('scroll', run_name='__main__')         # what the command was renamed to

@@ -19,7 +19,8 @@ from bench.results.rows import append_row, read_rows
 from bench.resume import checkpoints, saved_models
 from datasets.utils import image_files, label_changes, readers
 from scroll import InputError, Scroll
-from scroll.embedding.embedder import FeatureCache, quantise
+from scroll.embedding.cache import FeatureCache
+from scroll.grid import quantise
 from scroll.io.states import State
 from scroll.schedule_forms import FORMS
 from scroll.schedules import make_schedule

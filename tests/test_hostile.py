@@ -471,7 +471,7 @@ def test_cached_features_that_are_none_are_made_again(tmp_path, payload, content
     """A cache holds only copies: what is wrong in it is dropped."""
     import hashlib
 
-    from scroll.embedding.embedder import FeatureCache
+    from scroll.embedding.cache import FeatureCache
     made = ARRAYS[content](payload)
     (tmp_path / f'{hashlib.sha256(made).hexdigest()[:32]}.npy').write_bytes(made)
     (tmp_path / ('0' * 32 + '.npy')).write_bytes(made)

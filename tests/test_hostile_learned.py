@@ -11,8 +11,9 @@ import torch
 
 from bench.results import rows as results
 from bench.results.rows import read_rows
+from scroll.__main__ import main as scroll_command
 from scroll.errors import InputError
-from scroll.io import files, statistics_files
+from scroll.io import files
 from tests.conftest import files_below
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.test_hostile import marker, payload  # noqa: F401
@@ -296,6 +297,6 @@ def test_what_scroll_has_learned(learned, command_line, payload, capfd, damage, 
         assert [p.read_bytes() for p in rows] == before
     if kind == 'statistics' and not damage.endswith(OTHERS):
         for words in (['show', path], ['merge', path, path, '--repeated', '-o', path.parent / 'out'], ['remove', path, '--samples', path, '-o', path]):
-            assert statistics_files.main(list(map(str, words))) == 2
+            assert scroll_command(list(map(str, words))) == 2
             err = capfd.readouterr().err
             assert len(err.splitlines()) == 1 and 's.npz' in err and not (path.parent / 'out').exists()

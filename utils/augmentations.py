@@ -8,19 +8,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from scroll.embedding import images as scroll_images
-from scroll.embedding.images import Preprocessing, resize
+from scroll.embedding import transforms
+from scroll.embedding.images import Preprocessing
+from scroll.embedding.transforms import resize
 from utils.image_ops import grey, per_channel, random_jitter, random_resized_crop, sides, sometimes
 
 
 def random_flip(x: torch.Tensor, generator=None) -> torch.Tensor:
     """Each image (B, C, H, W) mirrored left to right with probability one half."""
-    return scroll_images.random_flip(x, generator)
+    return transforms.random_flip(x, generator)
 
 
 def random_crop(x: torch.Tensor, padding: int, generator=None) -> torch.Tensor:
     """Each image (B, C, H, W) shifted by up to `padding` pixels each way, filled with zeros."""
-    return scroll_images.random_crop(x, padding, generator)
+    return transforms.random_crop(x, padding, generator)
 
 
 def random_grayscale(x: torch.Tensor, prob: float = 0.2, generator=None) -> torch.Tensor:

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from bench.core.environment import check_memory
-from scroll.embedding.embedder import quantise
 from scroll.errors import InputError
 from scroll.exemplars import herding_order, quotas
+from scroll.grid import quantise
 from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
 from utils.sample_selection import make_selection

@@ -18,7 +18,7 @@ from bench.cli import parsing as cli
 from bench.core.plugins import ROOT
 from bench.results.rows import read_rows
 from bench.run.building import initialize
-from scroll.adaptation import adaptation_path
+from scroll.adaptation.training import adaptation_path
 from scroll.heads import predictors
 
 LAMBDAS = (.001, .003, .01, .03, .1, .3, 1., 3., 10., 30.)

@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from backbone import get_backbone_class, weights
 from bench.core.plugins import keyword_flags
 from bench.pretraining.widening import widened
-from scroll.embedding.images import colour_jitter, random_crop, random_flip, resize
 from scroll.embedding.layout import layout_for
+from scroll.embedding.transforms import colour_jitter, random_crop, random_flip, resize
 from scroll.errors import InputError
 
 CENTROID, TEST = 150, 50        # images of a class that its centroid is the mean of, and images that test it

@@ -11,8 +11,11 @@ import torch
 
 from bench.core.plugins import ROOT
 from bench.speed.timing import Line, clock, fastest, operations
-from scroll.adaptation import Adaptation, adapt
-from scroll.embedding.embedder import Embedder, FeatureCache, quantise
+from scroll.adaptation.settings import Adaptation
+from scroll.adaptation.training import adapt
+from scroll.embedding.cache import FeatureCache
+from scroll.embedding.embedder import Embedder
+from scroll.grid import quantise
 from scroll.learner import Scroll
 from scroll.statistics import Statistics
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.embedding.embedder import quantise
+from scroll.grid import quantise
 from scroll.learner import Scroll
 
 DIM, SEGMENT, CLASSES = 512, 2000, 100

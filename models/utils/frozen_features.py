@@ -6,9 +6,10 @@ import torch
 
 from backbone import weights
 from bench.core.arguments import binary_to_boolean_type, whole
-from scroll.embedding.embedder import DTYPES, Embedder, quantise
+from scroll.embedding.embedder import DTYPES, Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
+from scroll.grid import quantise
 
 
 def add_embedding_args(parser) -> None:

@@ -2,7 +2,7 @@
 
     python main.py --model scroll --dataset seq-cifar100 --shard 1/2 --save_statistics 1.npz        # on one machine
     python main.py --model scroll --dataset seq-cifar100 --shard 2/2 --save_statistics 2.npz        # on another
-    python -m scroll.statistics merge 1.npz 2.npz -o all.npz
+    python -m scroll merge 1.npz 2.npz -o all.npz
     python main.py --model scroll --dataset seq-cifar100 --load_statistics all.npz --inference_only 1
 """
 import argparse
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.embedding.embedder import sample_keys
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
+from scroll.grid import sample_keys
 from scroll.io import files
 from scroll.io.states import KIND, State
 from scroll.learner import Scroll
@@ -35,7 +35,7 @@ def add_file_args(parser) -> None:
     flag = parser.add_argument_group('SCROLL, files').add_argument
     flag('--shard', type=shard, help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the '
                                      'shares of n runs are the whole whatever their schedules and seeds')
-    flag('--save_statistics', metavar='FILE', help='write the statistics after the last task (python -m scroll.statistics)')
+    flag('--save_statistics', metavar='FILE', help='write the statistics after the last task (python -m scroll)')
     flag('--by_class', type=binary_to_boolean_type, default=False,
          help='--save_statistics is a folder, and gets a file a class (8 (d + 1)^2 bytes each)')
     flag('--save_state', metavar='FILE', help='write statistics and buffer after the last task (scroll.Scroll.load)')

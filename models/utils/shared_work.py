@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bench.core.distributed import World
-from scroll.adaptation import AdaptedPredictor
+from scroll.adaptation.training import AdaptedPredictor
 from scroll.embedding.embedder import Embedder
 from scroll.learner import Scroll
 

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scroll.embedding.images import resize
+from scroll.embedding.transforms import resize
 from scroll.errors import InputError
 from scroll.io import files
 

@@ -3,27 +3,25 @@
 Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule.
 Weights are integers in units of a power of two: quotients and solutions of integer systems, correctly rounded
 (`scroll.heads.rounded`). Logits are exact sums of integers. Hence weights, digests and predictions are those of the
-data, on every machine, with every BLAS and number of threads. (Only the leave-one-out logits that calibrate
-f* are float64, on one thread.)
+data, on every machine, with every BLAS and number of threads.
 """
 import hashlib
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 from numbers import Real
 
 import numpy as np
-import torch
 
 from scroll.errors import InputError
+from scroll.grid import GRID, GRID_BITS
 from scroll.heads.rounded import smallest_units, solve
 from scroll.randomness import numpy_stream
-from scroll.statistics import GRID, GRID_BITS, Statistics
+from scroll.statistics import Statistics
 
-_NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
-NCC_BIASES = tuple(_NCC_FACTOR)
+NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
+NCC_BIASES = tuple(NCC_FACTOR)
 TARGETS = ('pm1', 'onehot')
 _WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
 _LARGEST = 2.0 ** 63                # lambda
@@ -76,7 +74,7 @@ class LinearPredictor:
         whole = features.dtype.kind in 'iu'
         if not whole or max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
             raise InputError(f'features of dtype {features.dtype} are off the grid: expected integers from '
-                             f'-{GRID} to {GRID}, as `scroll.embedding.embedder.quantise` makes them')
+                             f'-{GRID} to {GRID}, as `scroll.grid.quantise` makes them')
         features, rest, limbs = features.astype(np.float64), self.units, []
         width = 53 - GRID_BITS - self.units.shape[1].bit_length()
         while len(limbs) * width < _WEIGHT_BITS - width + 1:
@@ -108,13 +106,13 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     The unit is 2^-47 of the largest possible weight, 1, or of the largest bias if that is more.
     """
     check_seen(statistics)
-    if bias not in _NCC_FACTOR:
+    if bias not in NCC_FACTOR:
         raise InputError(f'ncc bias {bias!r}: expected one of {", ".join(NCC_BIASES)}')
     sums, counts = statistics.sums[:, :-1], statistics.counts
     high, low = sums >> 20, sums & (1 << 20) - 1            # |c|^2 from products that int64 can sum
     squares = sum((a * b).sum(axis=1).astype(object) << shift
                   for a, b, shift in ((high, high, 40), (high, low, 21), (low, low, 0)))
-    biases = [Fraction(_NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
+    biases = [Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
               for square, count in zip(squares.tolist(), counts.tolist())]
     exponent = (max(ceil(max(map(abs, biases))), 1) - 1).bit_length() - _WEIGHT_BITS
     whole, rest = np.divmod(sums, counts[:, None])                              # (K, d)
@@ -181,43 +179,6 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
     return units
 
 
-def _ridge_factor(statistics: Statistics, alpha: float) -> torch.Tensor:
-    """Cholesky factor of A + alpha I, float64 (d + 1, d + 1)."""
-    gram = torch.from_numpy(statistics.gram / float(GRID) ** 2)
-    gram.diagonal().add_(exact_lambda(alpha))
-    return torch.linalg.cholesky(gram)
-
-
-def ridge_left_out(statistics: Statistics, alpha: float, targets: str, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Logits float64 (N, K) that ridge would give to samples it has learned from, had it not seen each.
-
-    Exact, from the statistics: with h = x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
-    (f - h t) / (1 - h). features: (N, d), quantised. labels: (N,).
-    """
-    online = ridge(statistics, alpha, targets)
-    x = np.concatenate([np.asarray(features, np.float64) / GRID, np.ones((len(features), 1))], axis=1)
-    with one_thread():
-        solved = torch.cholesky_solve(torch.from_numpy(x).T, _ridge_factor(statistics, alpha)).T.numpy()
-    leverage = (x * solved).sum(axis=1, keepdims=True)                          # (N, 1)
-    own = np.asarray(labels)[:, None] == online.classes
-    target = np.where(own, 1.0, -1.0 if targets == 'pm1' else 0.0)
-    return (online.decision_function(features) - leverage * target) / (1 - leverage)
-
-
-def ncc_left_out(statistics: Statistics, bias: str, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Logits float64 (N, K) that NCC would give to samples it has learned from, had it not seen each.
-
-    Only the own class's centroid changes; that of a class with one sample stays.
-    """
-    online = ncc(statistics, bias)
-    logits, u = online.decision_function(features), np.asarray(features, np.float64)
-    rows = np.searchsorted(online.classes, labels)
-    count = statistics.counts[rows][:, None]
-    centroids = (statistics.sums[rows, :-1] - np.where(count > 1, u, 0)) / (np.maximum(count - 1, 1) * float(GRID))
-    logits[np.arange(len(u)), rows] = (u / GRID * centroids).sum(axis=1) + _NCC_FACTOR[bias] * (centroids ** 2).sum(axis=1)
-    return logits
-
-
 def random(statistics: Statistics, seed: int = 0) -> LinearPredictor:
     """Weights that ignore what was seen but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
     check_seen(statistics)
@@ -230,14 +191,3 @@ def check_seen(statistics: Statistics) -> None:
     """InputError if the statistics count no sample."""
     if not len(statistics.classes):
         raise InputError('there is no predictor before the first sample')
-
-
-@contextmanager
-def one_thread():
-    """Run torch on one thread, so that bits do not depend on how many there are."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

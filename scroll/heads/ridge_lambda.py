@@ -5,7 +5,7 @@ and nothing else, so its choice is the same, to the last bit, under every schedu
 to be kept for it. `left_out` is what GCV approximates, exact leave-one-out; it needs one pass over the features.
 
     >>> import numpy as np
-    >>> from scroll.embedding.embedder import quantise
+    >>> from scroll.grid import quantise
     >>> u, y = quantise(np.random.default_rng(0).normal(size=(300, 4))), np.arange(300) % 3
     >>> easy = u[:, :3].argmax(axis=1)                          # while of the labels y the features know nothing
     >>> choose_lambda(Statistics(4).add(u, easy)) < 1 < 30 < choose_lambda(Statistics(4).add(u, y))
@@ -16,11 +16,11 @@ from fractions import Fraction
 from math import isqrt
 
 import numpy as np
-import torch
 
-from scroll.heads.predictors import TARGETS, check_seen, one_thread, target_sums, usable_lambda
+from scroll.grid import GRID, GRID_BITS
+from scroll.heads.predictors import TARGETS, check_seen, target_sums, usable_lambda
 from scroll.heads.rounded import Refinement, smallest_units
-from scroll.statistics import GRID, GRID_BITS, Statistics
+from scroll.statistics import Statistics
 
 AUTO = 'auto'                       # in the place of a number: let the statistics choose
 _LIMIT, _STEPS = 80, (16, 4, 1)     # lambda = 2^(k / 4), |k| <= 80: factors of 16 first, then finer
@@ -48,15 +48,13 @@ class Spectrum:
 
 
 def spectrum(statistics: Statistics, targets: str = 'pm1') -> Spectrum:
-    """Eigen-decomposition of the Gram matrix, float64 on one thread. InputError: nothing seen, or other targets."""
+    """Eigen-decomposition of the Gram matrix, in float64. InputError: nothing seen, or other targets."""
     check_seen(statistics)
-    sums, total = torch.from_numpy(target_sums(statistics, targets) / float(GRID)), statistics.total
-    with one_thread():
-        values, vectors = torch.linalg.eigh(torch.from_numpy(statistics.gram / float(GRID) ** 2))
-        kept = values > len(values) * torch.finfo(values.dtype).eps * values[-1]
-        values, vectors = values[kept], vectors[:, kept]
-        projected = vectors.T @ sums
-    return Spectrum(statistics.classes, targets, total, values.numpy(), vectors.numpy(), projected.numpy(),
+    sums = target_sums(statistics, targets) / float(GRID)
+    values, vectors = np.linalg.eigh(statistics.gram / float(GRID) ** 2)
+    kept = values > len(values) * np.finfo(np.float64).eps * values[-1]
+    values, vectors = values[kept], vectors[:, kept]
+    return Spectrum(statistics.classes, targets, statistics.total, values, vectors, vectors.T @ sums,
                     float(_target_squares(statistics, targets)))
 
 

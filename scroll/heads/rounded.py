@@ -11,7 +11,7 @@ reaches across a rounding boundary; columns where it does are refined further.
     [[200, 1]]
 """
 import numpy as np
-import torch
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from scroll.errors import InputError
 
@@ -49,49 +49,48 @@ class Refinement:
         count = max(top, units).bit_length() // _RADIX + 1
         self._system = _limbs(gram, count)
         for limb, digit in zip(self._system, _limbs(np.array([units], object), count)):
-            limb.diagonal().add_(digit)
-        system = torch.from_numpy(gram.astype(np.float64))
-        system.diagonal().add_(float(units))
-        self._factor, failed = torch.linalg.cholesky_ex(system)
-        if failed:
-            raise InputError(_NO_GRAM)
+            np.einsum('ii->i', limb)[:] += digit                    # its diagonal
+        system = gram + np.diag(np.full(size, float(units)))
+        try:
+            self._factor = cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError as error:
+            raise InputError(_NO_GRAM) from error
         largest = int(np.abs(right).max(initial=0))
-        room = max((size * top + units).bit_length() + self._bits, largest.bit_length()) + 3
-        self._residual = _limbs(right, -(-room // _RADIX))          # right - (gram + units I) X, in 2^unit
+        bits = max((size * top + units).bit_length() + self._bits, largest.bit_length()) + 3
+        self._residual = _limbs(right, -(-bits // _RADIX))          # right - (gram + units I) X, in 2^unit
         self._units, self.unit, self.pieces = float(units), 0, []
 
     def step(self) -> None:
         """One more correction: of up to 21 bits for n = 512, of fewer where the matrix is ill-conditioned."""
         residual = _floats(self._residual)
-        correction = torch.cholesky_solve(residual, self._factor)
+        correction = cho_solve(self._factor, residual, check_finite=False)
         shift = min(self._bits - _exponent(correction),
                     _RADIX * len(self._residual) - 3 - _exponent(residual))
         if shift < 1:
             raise InputError(_NO_GRAM)
-        piece = torch.round(correction * 2.0 ** shift)
+        piece = np.rint(correction * 2.0 ** shift)
         zeros, rest = divmod(shift, _RADIX)                # now residual 2^shift - (gram + units I) piece
-        limbs = [torch.zeros_like(piece) for _ in range(zeros)]
-        limbs += [limb.mul_(1 << rest) for limb in self._residual]
+        limbs = [np.zeros_like(piece) for _ in range(zeros)]
+        limbs += [limb * float(1 << rest) for limb in self._residual]
         for limb, part in zip(limbs, self._system):
-            limb.addmm_(part, piece, alpha=-1)
-        self._residual = _carried(limbs)[:len(self._residual)]      # above, nothing is left: `room`
+            limb -= part @ piece
+        self._residual = _carried(limbs)[:len(self._residual)]      # above, nothing is left: `bits`
         self.unit -= shift
         self.pieces.append((piece, self.unit))
 
     def error(self) -> np.ndarray:
         """float64 (K,): no column is further from that of X than this (Euclidean), in units of 2^unit."""
         residual = _floats(self._residual)
-        scale = residual.abs().max().clamp(min=1)                   # so that no square is too large
-        return (1.001 * scale / self._units * torch.linalg.vector_norm(residual / scale, dim=0)).numpy()
+        scale = max(np.abs(residual).max(), 1.0)                    # so that no square is too large
+        return 1.001 * scale / self._units * np.linalg.norm(residual / scale, axis=0)
 
     def value(self, part=lambda piece: piece) -> np.ndarray:
         """X, or a part of it, in units of 2^unit: Python's integers."""
-        return sum(part(piece.numpy()).astype(np.int64).astype(object) << unit - self.unit
+        return sum(part(piece).astype(np.int64).astype(object) << unit - self.unit
                    for piece, unit in self.pieces)
 
     def keep(self, columns: np.ndarray) -> None:
         """Go on with these columns only; bool (K,)."""
-        columns = torch.from_numpy(columns)
         self._residual = [limb[:, columns] for limb in self._residual]
         self.pieces = [(piece[:, columns], unit) for piece, unit in self.pieces]
 
@@ -103,7 +102,7 @@ class Refinement:
         below = grid - self.unit
         half, whole, part = 1 << below - 1, 0, 0                    # X = whole 2^grid + part 2^unit
         for piece, unit in self.pieces:
-            piece, depth = piece.numpy().astype(np.int64), grid - unit
+            piece, depth = piece.astype(np.int64), grid - unit
             if depth <= 0:
                 whole = whole + (piece << -depth)
                 continue
@@ -141,11 +140,11 @@ def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndar
 
 
 def _limbs(values: np.ndarray, count: int) -> list:
-    """Integers as limbs, float64 tensors, lowest first."""
+    """Integers as limbs, float64 arrays, lowest first."""
     out = []
     for _ in range(count):
         above = values + _HALF >> _RADIX
-        out.append(torch.from_numpy((values - (above << _RADIX)).astype(np.float64)))
+        out.append((values - (above << _RADIX)).astype(np.float64))
         values = above
     return out
 
@@ -153,20 +152,20 @@ def _limbs(values: np.ndarray, count: int) -> list:
 def _carried(limbs: list) -> list:
     """The same number, with all limbs but the last between -2^21 and 2^21; in place."""
     for limb, above in zip(limbs, limbs[1:]):
-        carry = torch.round(limb * 2.0 ** -_RADIX)
-        limb.sub_(carry, alpha=1 << _RADIX)
-        above.add_(carry)
+        carry = np.rint(limb * 2.0 ** -_RADIX)
+        limb -= carry * float(1 << _RADIX)
+        above += carry
     return limbs
 
 
-def _floats(limbs: list) -> torch.Tensor:
+def _floats(limbs: list) -> np.ndarray:
     """The numbers, rounded to float64."""
-    out = limbs[-1].clone()
+    out = limbs[-1].copy()
     for limb in limbs[-2::-1]:
-        out.mul_(1 << _RADIX).add_(limb)
+        out = out * float(1 << _RADIX) + limb
     return out
 
 
-def _exponent(values: torch.Tensor) -> int:
+def _exponent(values: np.ndarray) -> int:
     """The least e with |values| < 2^e; 0 for nothing but zeros."""
-    return int(torch.frexp(values.abs().max()).exponent)
+    return int(np.frexp(np.abs(values).max())[1])

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from scroll.adaptation import Adaptation
+from scroll.adaptation.settings import Adaptation
 from scroll.arguments import MOST_SEED, instance, number, on_off, one_of, whole
-from scroll.embedding.embedder import check_quantised
 from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer
+from scroll.grid import check_quantised
 from scroll.heads.predictors import NCC_BIASES, TARGETS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io import files

@@ -1,10 +1,5 @@
 """Statistics on disk: put together from the shares of several machines, and with a share taken out again.
 
-    python -m scroll.statistics show a.npz
-    python -m scroll.statistics merge a.npz b.npz -o all.npz
-    python -m scroll.statistics remove all.npz --minus b.npz -o rest.npz
-    python -m scroll.statistics remove all.npz --samples old.npz -o rest.npz
-
 Sums of integers: `all` has the digest of one machine that saw both shares, `rest` that of one that never saw b, to the last
 bit. A file says which parts it is made of. A part is what one run or one learner has counted, and goes by the digest of its
 statistics: the same samples give the same part whoever counts them, on whatever schedule, so that a share that was counted
@@ -13,13 +8,13 @@ merged again. Two shares with an equal digest can also be two shares that hold e
 `--repeated`. Shares that overlap in some of their samples have other digests, and cannot be told from ones that do not: cut
 shares that cannot overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
 """
-import argparse
-import sys
 from dataclasses import dataclass
 
 import numpy as np
 
+from scroll.embedding.images import check_images
 from scroll.errors import InputError
+from scroll.grid import check_quantised, quantise, sample_keys
 from scroll.io import files
 from scroll.statistics import Statistics, check_labels
 
@@ -100,8 +95,6 @@ def samples_of(path) -> dict:
     as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are what a buffer knows its
     samples by.
     """
-    from scroll.embedding.embedder import check_quantised, quantise, sample_keys
-    from scroll.embedding.images import check_images
     arrays = files.arrays_of(path)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
         raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, d); it has '
@@ -111,7 +104,7 @@ def samples_of(path) -> dict:
         check_quantised(features)
         labels, keys = check_labels(arrays['labels'].tolist(), len(features)), arrays.get('keys')
         if 'images' in arrays:
-            images = check_images(arrays['images'], 'images').numpy()
+            images = check_images(arrays['images'], 'images')
             keys = sample_keys(images) if keys is None else keys
         if any(part is not None and part.shape[:1] != labels.shape for part in (keys, images)) or \
                 keys is not None and (keys.dtype != np.uint64 or keys.ndim != 1):
@@ -146,67 +139,3 @@ def show(file: StatisticsFile) -> None:
     print(f"\n{'samples':>8}  class")
     for label, count in zip(statistics.classes.tolist(), statistics.counts.tolist()):
         print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
-
-
-class LineParser(argparse.ArgumentParser):
-    """argparse with errors as `InputError`."""
-
-    def error(self, message):
-        raise InputError(message)
-
-
-def run_line(program: str, main) -> int:
-    """Exit code of a command: what it returns, or 0; 2 after one line on what the user can mend."""
-    try:
-        return main() or 0
-    except InputError as error:
-        print(f"{program}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = LineParser(prog='python -m scroll.statistics', description=__doc__, allow_abbrev=False,
-                        formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest='command', required=True)
-
-    def command(name: str, about: str):
-        out = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
-        out.add_argument('file', help='statistics file')
-        return out
-    command('show', 'classes, counts, parts, digest')
-    command('digest', 'the digest alone')
-    merge = command('merge', 'add the samples of all files')
-    merge.add_argument('others', nargs='+', metavar='file', help='statistics files')
-    merge.add_argument('--repeated', action='store_true', help='let a part count as often as it comes')
-    remove = command('remove', 'take samples out')
-    what = remove.add_mutually_exclusive_group(required=True)
-    what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of the samples to remove')
-    what.add_argument('--samples', metavar='FILE', help='npz file: labels (N,), and quantised or features (N, d)')
-    for changing in (merge, remove):
-        changing.add_argument('-o', '--out', required=True, help='file to write')
-    return parser
-
-
-def _run(words) -> None:
-    args = _parser().parse_args(words)
-    file = StatisticsFile.read(args.file)
-    if args.command == 'show':
-        show(file)
-        return
-    if args.command == 'merge':
-        for path in args.others:
-            file.merge(StatisticsFile.read(path), args.repeated)
-    elif args.command == 'remove':
-        dim = file.statistics.dim
-        parts = map(StatisticsFile.read, args.minus) if args.minus else \
-            [part_of(args.samples, samples_of(args.samples), file.psi, dim)]
-        for part in parts:
-            file.remove(part)
-    if args.command != 'digest':
-        file.write(args.out)
-    print(file.statistics.digest())
-
-
-def main(words=None) -> int:
-    """`python -m scroll.statistics`."""
-    return run_line('scroll.statistics', lambda: _run(words))

@@ -1,6 +1,6 @@
 """Where samples that are to be forgotten still are: the files below a folder that hold them, or may.
 
-    python -m scroll.io.unlearn --find FOLDER --samples old.npz
+    python -m scroll unlearn --find FOLDER --samples old.npz
 
 Files are known by what is in them, whatever their names: npz and npy files (states, statistics, feature caches, arrays of
 samples), what torch.save wrote (checkpoints), and unfinished copies of these. Pixels, features on the grid, keys, and entries of
@@ -16,8 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.embedding.embedder import cache_places, places_in, sample_keys
+from scroll.arguments import need_torch
+from scroll.embedding.cache import cache_keys, keys_in
 from scroll.errors import InputError
+from scroll.grid import sample_keys
 from scroll.io import files
 from scroll.io.states import KIND, State
 from scroll.io.statistics_files import StatisticsFile, part_of, samples_of
@@ -27,11 +29,13 @@ _SHOWN = 5
 
 
 class Wanted:
-    """Samples to look for, from the file that `python -m scroll.io.unlearn --samples` takes.
+    """Samples to look for, from the file that `python -m scroll unlearn --samples` takes.
 
     Attributes:
-        features: int32 (N, d). labels: (N,). keys: uint64 (N, 2), of the pixels, where they are known, and of the features.
-        places: uint64 (N,), in feature caches; None unless there are images. by_pixels: whether the first keys are of pixels.
+        features: int32 (N, d). labels: (N,).
+        keys: uint64 (N, 2), of the pixels, where they are known, and of the features.
+        cached: uint64 (N,), their keys in feature caches; None unless there are images.
+        by_pixels: whether the first keys are of pixels.
         digest: of the statistics of all of them.
     """
 
@@ -41,7 +45,7 @@ class Wanted:
         self.digest = part_of(path, samples, '', self.features.shape[1]).statistics.digest()
         own = sample_keys(self.features.astype(np.int32))
         self.keys = np.stack([samples['keys'] if self.by_pixels else own, own], axis=1)
-        self.places = None if samples['images'] is None else cache_places(self.keys[:, 0], samples['images'])
+        self.cached = None if samples['images'] is None else cache_keys(self.keys[:, 0], samples['images'])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -96,9 +100,9 @@ def _of_array(path: Path, array: np.ndarray, wanted: Wanted) -> Trace:
     if array.dtype != np.int32 or array.ndim != 2 or array.shape[1] < 3:
         return Trace(path, held, none, 'array')
     held |= _held([array[:, 2:]], wanted)                   # as a feature cache has them: key, then features
-    if wanted.places is None:
+    if wanted.cached is None:
         return Trace(path, held, ~held, 'feature cache, known by pixels: give images to look into it')
-    return Trace(path, held | np.isin(wanted.places, places_in(array)), none, 'feature cache')
+    return Trace(path, held | np.isin(wanted.cached, keys_in(array)), none, 'feature cache')
 
 
 def _by_sums(path: Path, wanted: Wanted) -> tuple:
@@ -153,6 +157,7 @@ def _held(arrays, wanted: Wanted) -> np.ndarray:
 
 def _tensors(path: Path) -> list:
     """All tensors in what torch.save wrote, as arrays; no code in it is run."""
+    need_torch('looking into files of torch.save')
     import torch
     waiting, out = [torch.load(path, map_location='cpu', weights_only=True)], []
     while waiting:

@@ -1,8 +1,8 @@
 """Make a saved learner forget: statistics as if it had never seen the samples, and a buffer without them.
 
-    python -m scroll.io.unlearn state.npz --samples old.npz -o new.npz          # labels, features, and keys or images
-    python -m scroll.io.unlearn state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
-    python -m scroll.io.unlearn --find FOLDER --samples old.npz                 # which files still hold them
+    python -m scroll unlearn state.npz --samples old.npz -o new.npz          # labels, features, and keys or images
+    python -m scroll unlearn state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
+    python -m scroll unlearn --find FOLDER --samples old.npz                 # which files still hold them
 
 Statistics and f_T get the digests of a learner that never saw the samples. What a class has added to the Gram matrix is not
 kept by itself (it would take K matrices: 53 MB for d = 256 and 100 classes), so a class is forgotten with its samples, or with
@@ -22,19 +22,17 @@ pixels of a segment; and the feature cache (`<base_path>/cache/features`), from 
 every psi (no run may be at work then: it would write what it has computed). --find lists all of these below a folder, and ends
 with exit code 1 if there are any (`scroll.io.traces`).
 """
-import argparse
-from pathlib import Path
-
 import numpy as np
 
+from scroll.embedding.cache import cache_keys, remove_from_files
 from scroll.errors import InputError
+from scroll.grid import sample_keys
 from scroll.io.states import State
-from scroll.io.statistics_files import LineParser, StatisticsFile, run_line, samples_of
+from scroll.io.statistics_files import StatisticsFile, samples_of
 
 
 def without_samples(state: State, path, cache=None) -> State:
     """The state without the samples of an npz file (`statistics_files.samples_of`); they go from feature caches below `cache`."""
-    from scroll.embedding.embedder import cache_places, remove_from_files, sample_keys
     samples = samples_of(path)
     features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
     if keys is None and not state.psi:
@@ -48,7 +46,7 @@ def without_samples(state: State, path, cache=None) -> State:
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
     if cache is not None:
-        print(f'{remove_from_files(cache, cache_places(keys, images))} cached features removed from {cache}')
+        print(f'{remove_from_files(cache, cache_keys(keys, images))} cached features removed from {cache}')
     return out
 
 
@@ -61,49 +59,3 @@ def without_classes(state: State, path) -> State:
         return state.without_classes(part.statistics)
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = LineParser(prog='python -m scroll.io.unlearn', description=__doc__, allow_abbrev=False,
-                        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('state', nargs='?', help='file of Scroll.save, or of main.py --save_state')
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument('--samples', metavar='FILE', help='npz file: labels (N,), quantised or features (N, d), and keys '
-                                                                   '(N,) or images (N, H, W, C)')
-    what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of whole classes')
-    parser.add_argument('-o', '--out', help='file to write')
-    parser.add_argument('--feature_cache', metavar='FOLDER', help='take the images of --samples out of the feature caches below')
-    parser.add_argument('--find', metavar='FOLDER', help='change nothing: list the files below that hold --samples, or may')
-    return parser
-
-
-def _run(words) -> int:
-    args = _parser().parse_args(words)
-    if args.find is not None:
-        if args.samples is None or args.state or args.out or args.feature_cache:
-            raise InputError('--find FOLDER goes with --samples FILE and nothing else')
-        from scroll.io.traces import find
-        return int(find(args.find, args.samples))
-    if not (args.state and args.out):
-        raise InputError('expected a state file and -o FILE (or --find FOLDER)')
-    if args.feature_cache is not None and not (args.samples and Path(args.feature_cache).is_dir()):
-        raise InputError(f'--feature_cache {args.feature_cache}: ' + ('there is no such folder' if args.samples else
-                                                                      'it goes with --samples, which have images'))
-    state = State.read(args.state)
-    if args.samples:
-        state = without_samples(state, args.samples, args.feature_cache)
-    else:
-        for path in args.minus:
-            state = without_classes(state, path)
-    state.write(args.out)
-    print(state.statistics.digest())
-    return 0
-
-
-def main(words=None) -> int:
-    """`python -m scroll.io.unlearn`."""
-    return run_line('scroll.io.unlearn', lambda: _run(words))
-
-
-if __name__ == '__main__':
-    raise SystemExit(main())

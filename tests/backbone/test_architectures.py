@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from backbone import MammothBackbone, StagedBackbone, get_backbone_names
-from scroll.adapters import ParallelAdapter, attach
+from scroll.adaptation.adapters import ParallelAdapter, attach
 from scroll.embedding.embedder import fold_batch_norm
 from tests.backbone.conftest import CONVOLUTIONAL, OPTIONS, build, pictures, small
 from tests.conftest import refused

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from bench.paper import exemplar_means as script
-from scroll.embedding.embedder import quantise, sample_keys
 from scroll.exemplars import herding_order
+from scroll.grid import quantise, sample_keys
 from scroll.statistics import GRID
 
 N, B1, B2, SHUFFLES = 120, 15, 20, 12

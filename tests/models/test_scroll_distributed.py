@@ -19,9 +19,8 @@ from bench.run.building import initialize
 from bench.run.training import train
 from models.utils.learned_files import in_shard, shard
 from scroll import InputError, Scroll
-from scroll.io import unlearn
+from scroll.__main__ import main as scroll_command
 from scroll.io.states import State
-from scroll.io.statistics_files import main as statistics
 from scroll.statistics import Statistics
 from tests.conftest import ROOT, files_below, refused
 from tests.scroll.conftest import refused as refused_input
@@ -193,14 +192,14 @@ def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monke
     rows = [alone('--shard', f'{i + 1}/3', '--save_statistics', f'{i}.npz', '--adaptation', 'none', *schedules[i])[0] for i in range(3)]
     assert [row['shard'] for row in rows] == ['1/3', '2/3', '3/3'] and len({row['statistics_digest'] for row in rows}) == 3
     capsys.readouterr()
-    assert statistics(['merge', '0.npz', '1.npz', '2.npz', '-o', 'all.npz']) == 0
+    assert scroll_command(['merge', '0.npz', '1.npz', '2.npz', '-o', 'all.npz']) == 0
     assert capsys.readouterr().out == f"{whole['statistics_digest']}\n"
     merged, model = alone('--load_statistics', 'all.npz', '--inference_only', '1')
     for name in ('statistics_digest', 'online_digest', 'online_accuracy'):
         assert merged[name] == whole[name]
     assert merged['buffered'] == 0 and merged['adapted_digest'] is None and model.learner.adapted_ is None
     alone('--shard', '2/3', '--save_statistics', '3.npz', '--adaptation', 'none')     # another schedule, the same share
-    assert statistics(['merge', 'all.npz', '3.npz', '-o', 'more.npz']) == 2
+    assert scroll_command(['merge', 'all.npz', '3.npz', '-o', 'more.npz']) == 2
     with pytest.raises(InputError, match='all.npz.* another psi'):
         alone('--load_statistics', 'all.npz', '--inference_only', '1', '--embed_dtype', 'bfloat16')
 
@@ -211,10 +210,10 @@ def test_a_class_is_forgotten_as_if_it_had_never_come(alone, tmp_path, monkeypat
     names = sorted(path.name for path in Path('classes').iterdir())
     assert names == [f'class-{c}.npz' for c in range(10)]
     capsys.readouterr()
-    statistics(['merge', *(f'classes/{name}' for name in names), '-o', 'all.npz'])
+    scroll_command(['merge', *(f'classes/{name}' for name in names), '-o', 'all.npz'])
     assert capsys.readouterr().out == f"{row['statistics_digest']}\n"
-    assert statistics(['remove', 'all.npz', '--minus', 'classes/class-3.npz', '-o', 'rest.npz']) == 0
-    assert unlearn.main(['state.npz', '--minus', 'classes/class-3.npz', '-o', 'new.npz']) == 0
+    assert scroll_command(['remove', 'all.npz', '--minus', 'classes/class-3.npz', '-o', 'rest.npz']) == 0
+    assert scroll_command(['unlearn', 'state.npz', '--minus', 'classes/class-3.npz', '-o', 'new.npz']) == 0
     rest = Statistics.load('rest.npz')
     assert capsys.readouterr().out == 2 * f'{rest.digest()}\n' and rest.classes.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     images, labels = model.dataset.images.train, model.dataset.images.train_labels
@@ -228,14 +227,14 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned_and_nothing_else(alone, 
     images, labels = model.dataset.images.train, model.dataset.images.train_labels
     for at, code in (([5, 7], 0), ([5, 5], 2)):
         np.savez('old.npz', quantised=model.embedder(images[at])[0], labels=labels[at], images=images[at])
-        assert unlearn.main(['state.npz', '--samples', 'old.npz', '-o', 'new.npz']) == code
+        assert scroll_command(['unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz']) == code
     assert 'never learned' in capsys.readouterr().err
     rest = np.setdiff1d(np.arange(len(labels)), [5, 7])
     state = State.read('new.npz')
     assert state.statistics == Scroll(model.embedder).fit(images[rest], labels[rest]).statistics_
     assert len(state.keys.state_dict()['keys']) == len(rest)
     capsys.readouterr()
-    assert unlearn.main(['--find', '.', '--samples', 'old.npz']) == 1
+    assert scroll_command(['unlearn', '--find', '.', '--samples', 'old.npz']) == 1
     found = {line.split(':')[0] for line in capsys.readouterr().out.splitlines() if line.startswith('holds')}
     checkpoint, = Path('checkpoints').iterdir()
     assert found == {'holds old.npz', 'holds state.npz', f'holds {checkpoint}'}         # the checkpoint by its keys

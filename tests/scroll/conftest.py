@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backbone.resnet18 import ResNet18
 from scroll import Embedder, InputError, Preprocessing
-from scroll.embedding.embedder import quantise, sample_keys
+from scroll.grid import quantise, sample_keys
 
 quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))    # the machine may be busy
 PREPROCESSING = Preprocessing(16)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from torch import nn
 
-from scroll.adaptation import Adaptation, _minibatches, adapt, adaptation_path, calibrated_scale
+from scroll.adaptation.settings import Adaptation
+from scroll.adaptation.training import _minibatches, adapt, adaptation_path, calibrated_scale
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from backbone.resnet18 import ResNet18
-from scroll.adapters import ParallelAdapter, attach, fold
+from scroll.adaptation.adapters import ParallelAdapter, attach, fold
 from scroll.embedding.embedder import fold_batch_norm
 from tests.scroll.conftest import refused, tiny_net
 

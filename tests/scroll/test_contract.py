@@ -22,8 +22,8 @@ from hypothesis.extra import numpy as hnp
 
 import scroll
 from scroll import Adaptation, Augmentation, Scroll
-from scroll.embedding.embedder import quantise, sample_keys
 from scroll.exemplars import STRATEGIES
+from scroll.grid import quantise, sample_keys
 from scroll.io.states import CLASSIFIERS
 from tests.scroll.conftest import quick, refused
 

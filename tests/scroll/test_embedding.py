@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import nn
 
-from scroll.embedding.embedder import Embedder, FeatureCache, fold_batch_norm, quantise, sample_keys
+from scroll.embedding.cache import FeatureCache
+from scroll.embedding.embedder import Embedder, fold_batch_norm
 from scroll.embedding.images import Preprocessing
+from scroll.grid import quantise, sample_keys
 from scroll.statistics import GRID
 from tests.scroll.conftest import PREPROCESSING, quick, refused, threads, tiny_net, toy_images
 

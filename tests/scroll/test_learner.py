@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll import Adaptation, Embedder, Scroll, make_schedule
-from scroll.adaptation import calibrated_scale
+from scroll.adaptation.training import calibrated_scale
 from scroll.embedding.images import Augmentation
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, cuttings, quick, refused, streams, tiny_net, toy_images

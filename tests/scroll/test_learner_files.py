@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scroll import Adaptation, Embedder, InputError, Scroll
-from scroll.embedding.embedder import quantise
+from scroll.__main__ import main
 from scroll.embedding.images import Augmentation
+from scroll.grid import quantise
 from scroll.io import files
 from scroll.io.states import KIND, State
-from scroll.io.unlearn import main
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, Stream, cuttings, make_stream, quick, refused, streams, tiny_net
 
@@ -146,9 +146,9 @@ def test_a_file_that_cannot_be_used_is_refused(state, capsys, damage):
     with refused('s.npz' if damage not in ('bad strategy',) else 'best'):
         Scroll.load('s.npz')
     if damage != 'unknown setting':                     # forgetting needs no constructor
-        assert main(['s.npz', '--samples', 'old.npz', '-o', 's.npz']) == 2
+        assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 's.npz']) == 2
         err = capsys.readouterr().err
-        assert err.startswith('scroll.io.unlearn: error: ') and len(err.splitlines()) == 1
+        assert err.startswith('scroll: error: ') and len(err.splitlines()) == 1
         assert {p.name: p.read_bytes() for p in Path().iterdir()} == before
 
 
@@ -219,9 +219,9 @@ def test_a_file_that_was_edited_and_signed_again_is_refused(state, capsys, forge
     np.savez('old.npz', features=RAW.features[:1], labels=STREAM.labels[:1])
     with refused('s.npz'):
         Scroll.load(path)
-    assert main([str(path), '--samples', 'old.npz', '-o', 'new.npz']) == 2 and not Path('new.npz').exists()
+    assert main(['unlearn', str(path), '--samples', 'old.npz', '-o', 'new.npz']) == 2 and not Path('new.npz').exists()
     err = capsys.readouterr().err
-    assert err.startswith('scroll.io.unlearn: error: ') and len(err.splitlines()) == 1 and len(err) < 500
+    assert err.startswith('scroll: error: ') and len(err.splitlines()) == 1 and len(err) < 500
 
 
 @pytest.mark.parametrize('strategy', ['hash', 'random'])
@@ -358,31 +358,31 @@ GONE, REST = np.arange(0, 80, 3), np.setdiff1d(np.arange(80), np.arange(0, 80, 3
 def test_samples_are_forgotten(state, capsys, size):
     path = state(buffer_size=size)
     np.savez('old.npz', features=RAW.features[GONE], labels=STREAM.labels[GONE])
-    assert main([str(path), '--samples', 'old.npz', '-o', 'new.npz']) == 0
+    assert main(['unlearn', str(path), '--samples', 'old.npz', '-o', 'new.npz']) == 0
     assert capsys.readouterr().out == f'{of(STREAM, REST).digest()}\n'
     new, expected = Scroll.load('new.npz'), fit(RAW, buffer_size=size).remove(RAW.features[GONE], STREAM.labels[GONE])
     assert digests(new) == digests(expected) and new.predictor().digest() == fit(RAW, REST).predictor().digest()
     if size == 100:
         assert digests(new) == digests(fit(RAW, REST, buffer_size=100))
     np.savez('old.npz', features=np.repeat(RAW.features, 2, axis=0), labels=np.repeat(RAW.labels, 2))
-    assert main(['new.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2              # more than there are
+    assert main(['unlearn', 'new.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2              # more than there are
 
 
 def test_classes_are_forgotten_by_their_statistics(state, capsys):
     path, rest = state(), np.flatnonzero(STREAM.labels % 2 == 1)
     for label in (0, 2):
         of(STREAM, STREAM.labels.tolist().index(label) + 4 * np.arange(20)).save(f'class-{label}.npz')
-    assert main([str(path), '--minus', 'class-0.npz', 'class-2.npz', '-o', 'new.npz']) == 0
+    assert main(['unlearn', str(path), '--minus', 'class-0.npz', 'class-2.npz', '-o', 'new.npz']) == 0
     assert capsys.readouterr().out == f'{of(STREAM, rest).digest()}\n'
     new = Scroll.load('new.npz')
     assert new.classes_.tolist() == [1, 3] and set(new.buffer_.content().labels.tolist()) == {1, 3}
     new.refill(RAW.features[rest], STREAM.labels[rest])
     assert digests(new) == digests(fit(RAW, rest, buffer_size=9))
     of(STREAM, np.arange(10)).save('some.npz')
-    assert main([str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2 and not Path('other.npz').exists()
+    assert main(['unlearn', str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2 and not Path('other.npz').exists()
     assert '--samples' in capsys.readouterr().err
     assert fit(RAW, buffer_size=0).save('s.npz') is None
-    assert main(['s.npz', '--minus', 'some.npz', '-o', 'other.npz']) == 0               # without a buffer it can be done
+    assert main(['unlearn', 's.npz', '--minus', 'some.npz', '-o', 'other.npz']) == 0               # without a buffer it can be done
 
 
 def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypatch, capsys):
@@ -394,13 +394,13 @@ def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypat
     part = dict(quantised=features[5:12], labels=labels[5:12])
     for extra in (dict(keys=keys[5:12]), dict(images=images[5:12])):
         np.savez('old.npz', **part, **extra)
-        assert main(['s.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 0
+        assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 0
         assert digests(Scroll.load('new.npz', embedder)) == digests(expected)
     np.savez('old.npz', **part)
     capsys.readouterr()
-    assert main(['s.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2 and 'keys or images' in capsys.readouterr().err
+    assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2 and 'keys or images' in capsys.readouterr().err
     Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')            # says nothing of psi
-    assert main(['s.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2 and 'another psi' in capsys.readouterr().err
+    assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2 and 'another psi' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('words', [[], ['s.npz'], ['s.npz', '-o', 'x'], ['s.npz', '--samples', 's.npz'], ['s.npz', '--minus', 's.npz', '-o', 'x'],
@@ -408,9 +408,9 @@ def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypat
                                    ['s.npz', '--samples', 'a', '--minus', 'b', '-o', 'x']], ids=' '.join)
 def test_what_cannot_be_done_is_one_line(state, capsys, words):
     state()
-    assert main(words) == 2 and not Path('x').exists()
+    assert main(['unlearn', *words]) == 2 and not Path('x').exists()
     out, err = capsys.readouterr()
-    assert out == '' and err.startswith('scroll.io.unlearn: error: ') and len(err.splitlines()) == 1
+    assert out == '' and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
 
 
 def test_the_size_of_a_file_does_not_grow_with_the_stream(tmp_path):

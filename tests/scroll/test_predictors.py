@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
-from scroll.embedding.embedder import quantise
+from scroll.grid import quantise
+from scroll.heads.left_out import ncc_left_out, ridge_left_out
 from scroll.heads.predictors import (
     NCC_BIASES,
     TARGETS,
     LinearPredictor,
     exact_lambda,
     ncc,
-    ncc_left_out,
     random,
     ridge,
-    ridge_left_out,
 )
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.statistics import GRID, Statistics

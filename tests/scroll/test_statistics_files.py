@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.embedding.embedder import quantise
+from scroll.__main__ import main
+from scroll.grid import quantise
 from scroll.io import files
-from scroll.io.statistics_files import StatisticsFile, main
+from scroll.io.statistics_files import StatisticsFile
 from scroll.statistics import Statistics
 from tests.scroll.conftest import Stream, cuttings, make_stream, quick, refused, streams
 
@@ -251,7 +252,7 @@ def test_a_file_that_cannot_be_used_ends_in_one_line_and_nothing_is_written(shar
     for words in (['merge', 'a.npz', 'b.npz', '-o', 'out.npz'], ['remove', 'all.npz', '--minus', 'b.npz', '-o', 'a.npz'],
                   ['merge', 'b.npz', 'a.npz', '-o', 'a.npz'], ['show', 'b.npz'], ['digest', 'b.npz']):
         code, out, err = command(*words)
-        assert (code, out) == (2, '') and err.startswith('scroll.statistics: error: b.npz') and len(err.splitlines()) == 1
+        assert (code, out) == (2, '') and err.startswith('scroll: error: b.npz') and len(err.splitlines()) == 1
     assert {p.name: p.read_bytes() for p in shares.iterdir()} == before
     if damage == 'other version':
         assert 'version 3' in err and 'version 2' in err
@@ -264,7 +265,7 @@ def test_a_file_that_cannot_be_used_ends_in_one_line_and_nothing_is_written(shar
 def test_a_command_that_cannot_be_carried_out_is_one_line(shares, command, words):
     before = sorted(shares.iterdir())
     code, out, err = command(*words)
-    assert (code, out) == (2, '') and err.startswith('scroll.statistics: error: ') and len(err.splitlines()) == 1
+    assert (code, out) == (2, '') and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
     assert sorted(shares.iterdir()) == before
 
 

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scroll import Embedder, InputError, Scroll
-from scroll.embedding.embedder import FeatureCache, quantise
+from scroll.__main__ import main
+from scroll.embedding.cache import FeatureCache
 from scroll.exemplars import STRATEGIES
+from scroll.grid import quantise
 from scroll.io.states import State
-from scroll.io.unlearn import main
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, make_stream, refused, toy_images
 
@@ -221,17 +222,17 @@ def test_the_command_clears_the_caches_of_every_psi(cached, embedder, old, capsy
     other.cache.flush()
     Scroll(embedder, buffer_size=50, keep_keys=True).fit(IMAGES, LABELS).save('s.npz')
     words = ['s.npz', '--samples', 'old.npz', '-o', 'new.npz', '--feature_cache']
-    assert main([*words, 'nowhere']) == 2 and main(['s.npz', '--minus', 'old.npz', '-o', 'new.npz', '--feature_cache', 'cache']) == 2
+    assert main(['unlearn', *words, 'nowhere']) == 2 and main(['unlearn', 's.npz', '--minus', 'old.npz', '-o', 'new.npz', '--feature_cache', 'cache']) == 2
     capsys.readouterr()
-    assert main([*words, 'cache']) == 0 and capsys.readouterr().out.startswith('6 cached features removed from cache\n')
+    assert main(['unlearn', *words, 'cache']) == 0 and capsys.readouterr().out.startswith('6 cached features removed from cache\n')
     assert not rows_on_disk(tmp_path) & {row.tobytes() for embed in (embedder, other) for row in embed(IMAGES[old])[0]}
     assert sum(len(np.load(path)) for path in Path('cache').rglob('*.npy')) == 42
     left = Scroll.load('new.npz', embedder)
     assert left.statistics_.total == 21 and len(left.keys_.state_dict()['keys']) == 21
-    assert main(['new.npz', *words[1:], 'cache']) == 2                                  # removed already
+    assert main(['unlearn', 'new.npz', *words[1:], 'cache']) == 2                                  # removed already
     assert 'never learned' in capsys.readouterr().err
     np.savez('old.npz', quantised=embedder(IMAGES[old])[0], labels=LABELS[old], keys=embedder(IMAGES[old])[1])
-    assert main([*words, 'cache']) == 2 and 'give images' in capsys.readouterr().err    # keys do not say of what shape
+    assert main(['unlearn', *words, 'cache']) == 2 and 'give images' in capsys.readouterr().err    # keys do not say of what shape
 
 
 def test_whole_classes_leave_the_keys_too(old, embedder, capsys):
@@ -240,15 +241,15 @@ def test_whole_classes_leave_the_keys_too(old, embedder, capsys):
     features = embedder(IMAGES)[0]
     for name, at in (('class', LABELS == 1), ('some', np.arange(24) < 4)):
         Statistics(embedder.dim).add(features[at], LABELS[at]).save(f'{name}.npz', embedder.digest)
-    assert main(['s.npz', '--minus', 'some.npz', '-o', 'new.npz']) == 2 and '--samples' in capsys.readouterr().err
-    assert main(['s.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 0
+    assert main(['unlearn', 's.npz', '--minus', 'some.npz', '-o', 'new.npz']) == 2 and '--samples' in capsys.readouterr().err
+    assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 0
     assert digests(Scroll.load('new.npz', embedder)) == digests(learner.remove(IMAGES[LABELS == 1], LABELS[LABELS == 1]))
 
 
 def found(capsys, *words) -> dict:
     """What `--find .` says of each file: its verdict and how many samples."""
     capsys.readouterr()
-    code = main(['--find', '.', '--samples', 'old.npz', *words])
+    code = main(['unlearn', '--find', '.', '--samples', 'old.npz', *words])
     *lines, last = capsys.readouterr().out.splitlines()
     out = {}
     for line in lines:
@@ -283,7 +284,7 @@ def test_what_earlier_files_still_hold_is_found(cached, embedder, old, capsys):
     second, = [path for path in Path('cache').rglob('*.npy') if len(np.load(path)) == 10]
     assert {str(first): [('holds', 3)], str(second): [('may', 3)]}.items() <= found(capsys).items()
     np.savez('old.npz', quantised=features, labels=LABELS[old], images=IMAGES[old])
-    assert main(['all.npz', '--samples', 'old.npz', '-o', 'all.npz', '--feature_cache', 'cache']) == 0
+    assert main(['unlearn', 'all.npz', '--samples', 'old.npz', '-o', 'all.npz', '--feature_cache', 'cache']) == 0
     expected['all.npz'] = [('may', 3)]                                                  # sums do not say
     assert found(capsys) == expected
     for path in expected:
@@ -306,7 +307,7 @@ def test_a_state_with_keys_is_certain_and_so_are_sums_where_no_psi_is_involved(t
 
 
 def test_the_parts_of_a_statistics_file_say_whether_the_samples_are_in_it(tmp_path, monkeypatch, capsys):
-    from scroll.io.statistics_files import main as statistics
+    from scroll.__main__ import main as statistics
     monkeypatch.chdir(tmp_path)
     stream = make_stream(np.zeros(40, int), dim=3, seed=3)
     X, y = quantise(stream.features), stream.labels
@@ -326,9 +327,9 @@ def test_the_parts_of_a_statistics_file_say_whether_the_samples_are_in_it(tmp_pa
     ['--find', '.', '--samples', 'old.npz', '-o', 'x'], ['--samples', 'old.npz', '-o', 'x'],
     ['--find', '.', '--samples', 'old.npz', '--feature_cache', '.']], ids=' '.join)
 def test_a_search_that_cannot_be_done_is_one_line(old, words, capsys):
-    assert main(words) == 2 and not Path('x').exists()
+    assert main(['unlearn', *words]) == 2 and not Path('x').exists()
     out, err = capsys.readouterr()
-    assert out == '' and err.startswith('scroll.io.unlearn: error: ') and len(err.splitlines()) == 1
+    assert out == '' and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
 
 
 def test_keys_that_are_not_those_of_the_statistics_are_refused(tmp_path):

@@ -1,0 +1,149 @@
+"""Quantised features on disk, by the pixels they were made from."""
+import hashlib
+import io
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from scroll.errors import InputError
+from scroll.grid import check_quantised, sample_keys
+
+
+class FeatureCache:
+    """Quantised features on disk by sample key, in files that are written once and never changed, only replaced (`remove`).
+
+    A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own SHA-256, so a torn
+    or altered file is recognised, dropped and made again, and so is one of the right name that holds what `quantise`
+    never gives. Processes may share the folder. New features are written every 8,192 samples and by `flush`.
+    """
+    _FLUSH = 8192
+
+    def __init__(self, folder: Path, dim: int):
+        self.folder, self.dim = folder, dim
+        self._new = []
+        try:
+            paths = sorted(folder.glob('*.npy'))
+        except OSError:                         # as good as empty; `flush` says so if it stays closed
+            paths = []
+        tables = [table for path in paths if (table := self._load(path)) is not None]
+        self._index(np.concatenate(tables) if tables else np.zeros((0, 2 + dim), np.int32))
+
+    def _load(self, path: Path):
+        try:
+            table = _table(path)
+            if table.shape[1] != 2 + self.dim:
+                raise ValueError('it has another shape')
+            check_quantised(table[:, 2:], self.dim)
+            return table
+        except Exception:                       # damaged headers raise almost anything
+            with suppress(OSError):             # a folder, or one that is closed to us
+                path.unlink()                   # only ever a copy of what can be computed again
+            return None
+
+    def _index(self, table: np.ndarray) -> None:
+        self._keys, first = np.unique(keys_in(table), return_index=True)
+        self._features = table[first, 2:]
+
+    def read(self, keys: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Fill the rows of `out` whose key is known; return the positions of the others."""
+        if not len(self._keys):
+            return np.arange(len(keys))
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        known = self._keys[at] == keys
+        out[known] = self._features[at[known]]
+        return np.flatnonzero(~known)
+
+    def add(self, keys: np.ndarray, features: np.ndarray) -> None:
+        """Take in new features; they reach the disk at the next flush."""
+        self._new.append(np.concatenate([keys[:, None].view(np.int32).reshape(-1, 2), features], axis=1))
+        if sum(map(len, self._new)) >= self._FLUSH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is new. A folder that cannot be written is an InputError."""
+        if not self._new:
+            return
+        table = np.concatenate(self._new)
+        self._new = []
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write(self.folder, table)
+        except OSError as error:
+            raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or turn it off '
+                             '(main.py: --base_path, --feature_cache 0)') from error
+        self._index(np.concatenate([np.concatenate([self._keys[:, None].view(np.int32).reshape(-1, 2), self._features], axis=1),
+                                    table]))
+
+    def remove(self, keys: np.ndarray) -> None:
+        """Forget these, here and on disk; what other processes hold in memory they keep until they end.
+
+        Raises:
+            InputError: a file cannot be replaced. Some of them may have been, then.
+        """
+        remove_from_files(self.folder, keys)
+        self._new = [rows[~np.isin(keys_in(rows), keys)] for rows in self._new]
+        left = ~np.isin(self._keys, keys)
+        self._keys, self._features = self._keys[left], self._features[left]
+
+
+def remove_from_files(folder, keys: np.ndarray) -> int:
+    """Take features out of all feature caches in `folder` and below, whatever psi made them; returns how many.
+
+    A file that has some is replaced by one without them, which is there before the old one goes: processes that read the
+    folder at the same time find all others. Damaged files are left to the next cache that reads the folder.
+
+    Raises:
+        InputError: a file cannot be replaced. Some of them may have been, then.
+    """
+    removed = 0
+    for path in sorted(Path(folder).rglob('*.npy')):
+        try:
+            table = _table(path)
+        except Exception:                       # damaged headers raise almost anything
+            continue
+        left = ~np.isin(keys_in(table), keys)
+        if left.all():
+            continue
+        try:
+            if left.any():
+                _write(path.parent, table[left])
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise InputError(f'feature cache {path}: features cannot be removed ({error.strerror})') from error
+        removed += int((~left).sum())
+    return removed
+
+
+def keys_in(table: np.ndarray) -> np.ndarray:
+    """uint64 (n,): the keys of a cache's table, int32 (n, 2 + d)."""
+    return np.ascontiguousarray(table[:, :2]).view(np.uint64).ravel()
+
+
+def _table(path: Path) -> np.ndarray:
+    """The content of a cache's file, int32 (n, 2 + d); ValueError if it is not what was written."""
+    if not path.is_file():                      # a pipe would be read for ever
+        raise ValueError('it is no file')
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest()[:32] != path.stem:
+        raise ValueError('it does not match its digest')
+    table = np.load(io.BytesIO(content), allow_pickle=False)
+    if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] < 2:
+        raise ValueError('it has another shape')
+    return table
+
+
+def _write(folder: Path, table: np.ndarray) -> None:
+    side = folder / f'.{os.getpid()}-{os.urandom(4).hex()}.part'        # other machines count processes, too
+    try:
+        with open(side, 'wb') as file:
+            np.save(file, table)
+        os.replace(side, folder / f'{hashlib.sha256(side.read_bytes()).hexdigest()[:32]}.npy')
+    finally:
+        side.unlink(missing_ok=True)
+
+
+def cache_keys(keys: np.ndarray, images) -> np.ndarray:
+    """uint64 (N,): by what a feature cache knows images with these keys. Equal bytes of another shape are another image."""
+    return keys ^ sample_keys(np.array([images.shape[1:]], np.int64))[0]

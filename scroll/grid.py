@@ -1,0 +1,94 @@
+"""The grid on which features live: unit vectors in whole multiples of 2^-18, so that their sums are exact.
+
+    >>> quantise([[3.0, 4.0]]).tolist(), GRID                            # 0.6 and 0.8, in units of 2^-18
+    ([[157286, 209715]], 262144)
+"""
+import hashlib
+from fractions import Fraction
+from math import isqrt
+
+import numpy as np
+
+from scroll.errors import InputError
+
+GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
+GRID = 1 << GRID_BITS
+
+
+def quantise(features) -> np.ndarray:
+    """Unit rows on the grid: 2^18 x / |x| for each row x, each entry rounded to the nearest integer, ties to even.
+
+    What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies, integers
+    decide. So a row's result is a function of its numbers alone, whatever the layout in memory, the rows beside
+    it, or the order in which some machine or version of numpy adds up squares.
+
+    Args:
+        features: numbers (N, d), taken as float64. A zero row stays zero.
+
+    Returns:
+        int32 (N, d) in units of 2^-18.
+
+    Raises:
+        InputError: not a 2-D numeric array, or a value that is not finite (the first such sample is named).
+    """
+    try:
+        features = np.asarray(features)
+    except ValueError as error:
+        raise InputError(f'features are not a table of numbers: {error}') from error
+    if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
+        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected numbers (N, d)')
+    features = np.ascontiguousarray(features, np.float64)
+    bad = ~np.isfinite(features).all(axis=1)
+    if bad.any():
+        raise InputError(f'the features of sample {int(np.flatnonzero(bad)[0])} are not finite')
+    largest = np.abs(features).max(axis=1, keepdims=True, initial=0)
+    scaled = features / np.where(largest > 0, largest, 1)       # so that squares neither overflow nor vanish
+    norm = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
+    scaled /= np.where(norm > 0, norm, 1)
+    scaled *= GRID
+    out = np.rint(scaled)
+    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `scaled` and the exact quotient: allow for twice that
+    unsure = np.abs(scaled - out) > 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
+    for row in np.flatnonzero(unsure.any(axis=1)):
+        out[row, unsure[row]] = _rounded_quotients(features[row].tolist(), np.flatnonzero(unsure[row]))
+    return out.astype(np.int32)
+
+
+def _rounded_quotients(x: list, columns) -> list:
+    """Entries of 2^18 x / |x|, rounded exactly; ties to even. x: floats, not all zero."""
+    x = [int(Fraction(value) * (1 << 1074)) for value in x]     # every float64 is a multiple of 2^-1074
+    squares, out = sum(value * value for value in x), []
+    for value in (x[column] for column in columns):
+        square = (value << GRID_BITS + 1) ** 2
+        twice = isqrt(square // squares)                    # floor(2 t), t the absolute value of the quotient
+        nearest = (twice + 1) // 2
+        if twice * twice * squares == square:               # 2 t is an integer: with an odd one t is a tie
+            nearest -= twice % 2 and nearest % 2
+        out.append(nearest if value >= 0 else -nearest)
+    return out
+
+
+def check_quantised(features, dim: int = None) -> None:
+    """InputError unless features are what `quantise` gives: integers (N, d), each row zero or, to its rounding, of length
+    2^18. dim: d, if it is known."""
+    features = np.asarray(features)
+    if features.ndim != 2 or features.shape[1] != (dim or features.shape[1]) or features.dtype.kind not in 'iu':
+        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
+                         f'expected integers (N, {dim or "d"})')
+    exact = features.astype(np.float64)
+    length = np.sqrt(np.einsum('nd,nd->n', exact, exact))
+    far = np.abs(length - GRID) > 0.5 * features.shape[1] ** 0.5 + 0.01
+    wrong = far & (length > 0) | (np.abs(exact).max(axis=1, initial=0) > GRID)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected unit length '
+                         f'on a grid of 2^-{GRID_BITS}, as quantise gives it')
+
+
+def sample_keys(samples: np.ndarray) -> np.ndarray:
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes; equal samples have equal keys."""
+    samples = np.ascontiguousarray(samples)
+    size = samples[0].nbytes if len(samples) else 0
+    view = memoryview(samples).cast('B') if size else b''
+    digests = b''.join(hashlib.sha256(view[i * size:(i + 1) * size]).digest()[:8] for i in range(len(samples)))
+    return np.frombuffer(digests, '>u8').astype(np.uint64)
