@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: demo test test-slow test-avx2 bench tune tables
+.PHONY: demo test test-slow test-avx2 wheel bench tune tables
 
 .venv/installed: requirements.txt
 	$(PYTHON) -m venv .venv
@@ -27,6 +27,9 @@ test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, trainin
 test-avx2: .venv/installed-dev
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest -q -n 2 -m "not slow" \
 		tests/test_pretrain*.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_embedding.py tests/models
+
+wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
+	PYTHON=$(PYTHON) scripts/wheel_check.sh
 
 bench: .venv/installed          ## speed and memory, as ratios; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py
