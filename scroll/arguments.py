@@ -27,7 +27,8 @@ def whole(name: str, value, least: int = 0, most: int = MOST) -> None:
 
 
 def number(name: str, value, positive: bool = False, also: str = '') -> None:
-    """InputError unless value is a finite number of at least 0, or above 0. `also`: what else may be given."""
+    """InputError unless value is a finite number of at least 0, or above 0. `also`: what else may be
+    given."""
     try:
         finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:           # an int beyond the largest float

@@ -2,4 +2,5 @@
 
 
 class InputError(ValueError):
-    """What was given, what is expected, what to do, in one line. Nothing has been changed when it is raised."""
+    """What was given, what is expected, what to do, in one line. Nothing has been changed when it is
+    raised."""

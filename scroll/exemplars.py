@@ -1,11 +1,13 @@
 """The replay buffer: which samples of each class are kept, and how many.
 
-How many: `quotas`, a pure function of the numbers seen. Which: one of the strategies below, each a ranking of a class's
-candidates; shrinking a class means cutting the end of its ranking. Candidates are put in order of their keys (digests of
-their pixels) first, so a choice depends on the set of candidates, never on their order; ties go to the lowest key.
+How many: `quotas`, a pure function of the numbers seen. Which: one of the strategies below, each a ranking of
+a class's candidates; shrinking a class means cutting the end of its ranking. Candidates are put in order of
+their keys (digests of their pixels) first, so a choice depends on the set of candidates, never on their
+order; ties go to the lowest key.
 
-- `herding` (paper, section 3.3; iCaRL): greedily keeps the mean of the chosen nearest to the mean of *all* samples of the
-  class seen so far, known exactly from the statistics. With classes that arrive whole the buffer is the same in any order.
+- `herding` (paper, section 3.3; iCaRL): greedily keeps the mean of the chosen nearest to the mean of *all*
+  samples of the class seen so far, known exactly from the statistics. With classes that arrive whole the
+  buffer is the same in any order.
 - `hash`: the samples of lowest key. The same buffer under every schedule; shards can be merged.
 - `random`: a reservoir for each class. `nearest`, `outlier`: smallest or largest distance to the class mean.
 """
@@ -28,8 +30,8 @@ _SPLIT = 20                         # bits of the lower part of integers that in
 def quotas(counts, capacity: int) -> np.ndarray:
     """How many samples of each class to keep: water-filling.
 
-    Every class gets all it has up to a common level; what is left over goes, one each, to the first classes that have
-    more. Independent of the order of arrival.
+    Every class gets all it has up to a common level; what is left over goes, one each, to the first classes
+    that have more. Independent of the order of arrival.
 
     Args:
         counts: int (K,), samples seen of each class, classes in sorted order.
@@ -101,7 +103,8 @@ def _by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: 
 
 @dataclass
 class _Kept:
-    """Samples of one class, best first: keys uint64 (m,), features int32 (m, d), samples (m, ...), coins float64 (m,)."""
+    """Samples of one class, best first: keys uint64 (m,), features int32 (m, d), samples (m, ...), coins
+    float64 (m,)."""
     keys: np.ndarray
     features: np.ndarray
     samples: np.ndarray
@@ -118,7 +121,8 @@ class _Kept:
 
 @dataclass(frozen=True)
 class Exemplars:
-    """Content of a buffer in canonical order (class, key): labels (m,), keys (m,), features (m, d), samples (m, ...)."""
+    """Content of a buffer in canonical order (class, key): labels (m,), keys (m,), features (m, d), samples
+    (m, ...)."""
     labels: np.ndarray
     keys: np.ndarray
     features: np.ndarray
@@ -128,7 +132,8 @@ class Exemplars:
         return len(self.labels)
 
     def digest(self) -> str:
-        """SHA-256 of labels and keys: of which samples are kept, and so of all that, with f_T, f* is made from.
+        """SHA-256 of labels and keys: of which samples are kept, and so of all that, with f_T, f* is made
+        from.
 
         Not of what becomes of it when more samples come: that is `ExemplarBuffer.state_digest`.
         """
@@ -177,8 +182,8 @@ class ExemplarBuffer:
         self._settle(offered, statistics)
 
     def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
-        """Take in another stream's buffer, if it has one; `statistics` are the merged ones. Exact for `hash`, and for
-        classes in one shard."""
+        """Take in another stream's buffer, if it has one; `statistics` are the merged ones. Exact for `hash`,
+        and for classes in one shard."""
         self._settle({} if other is None else other._kept, statistics)
 
     def remove(self, keys, labels) -> None:
@@ -196,7 +201,8 @@ class ExemplarBuffer:
         self._kept = {label: kept for label, kept in self._kept.items() if label not in gone}
 
     def refill(self, keys, features, samples, labels, statistics: Statistics) -> None:
-        """Offer samples that `statistics` count already; those that are kept are not taken twice. Arguments as `update`.
+        """Offer samples that `statistics` count already; those that are kept are not taken twice. Arguments
+        as `update`.
 
         With all samples of a class at once, it is chosen as if it had just come.
         """
@@ -235,7 +241,8 @@ class ExemplarBuffer:
         return _by_distance(kept.features, class_sum, count, 1 if self.strategy == 'nearest' else -1)[:k]
 
     def state_dict(self) -> dict:
-        """All that is kept, as arrays by name, best samples of a class first, and the state of the random stream."""
+        """All that is kept, as arrays by name, best samples of a class first, and the state of the random
+        stream."""
         parts = {label: vars(kept) for label, kept in sorted(self._kept.items())}
         arrays = {name: np.concatenate([part[name] for part in parts.values()]) for name in next(iter(parts.values()), ())}
         sizes = [len(part['keys']) for part in parts.values()]
@@ -250,11 +257,13 @@ class ExemplarBuffer:
         self._kept = {label: _Kept(*arrays) for label, *arrays in zip(labels, *columns)}
 
     def state_digest(self) -> str:
-        """SHA-256 of all that later choices depend on: equal for two buffers, they stay equal under equal input.
+        """SHA-256 of all that later choices depend on: equal for two buffers, they stay equal under equal
+        input.
 
-        Capacity, strategy, and the kept samples of each class in the order in which they would be let go; of `random`
-        their coins, too, and the state of the random stream, which the other strategies do not look at. Equal content
-        (`Exemplars.digest`) promises less: of two buffers with the same samples, ranked otherwise, other ones go first.
+        Capacity, strategy, and the kept samples of each class in the order in which they would be let go; of
+        `random` their coins, too, and the state of the random stream, which the other strategies do not look
+        at. Equal content (`Exemplars.digest`) promises less: of two buffers with the same samples, ranked
+        otherwise, other ones go first.
         """
         chance = self._random.bit_generator.state if self.strategy == 'random' else None
         sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, chance], sort_keys=True).encode())

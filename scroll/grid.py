@@ -16,11 +16,12 @@ GRID = 1 << GRID_BITS
 
 
 def quantise(features) -> np.ndarray:
-    """Unit rows on the grid: 2^18 x / |x| for each row x, each entry rounded to the nearest integer, ties to even.
+    """Unit rows on the grid: 2^18 x / |x| for each row x, each entry rounded to the nearest integer, ties to
+    even.
 
     What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies, integers
-    decide. So a row's result is a function of its numbers alone, whatever the layout in memory, the rows beside
-    it, or the order in which some machine or version of numpy adds up squares.
+    decide. So a row's result is a function of its numbers alone, whatever the layout in memory, the rows
+    beside it, or the order in which some machine or version of numpy adds up squares.
 
     Args:
         features: numbers (N, d), taken as float64. A zero row stays zero.
@@ -69,8 +70,8 @@ def _rounded_quotients(x: list, columns) -> list:
 
 
 def check_quantised(features, dim: int = None) -> None:
-    """InputError unless features are what `quantise` gives: integers (N, d), each row zero or, to its rounding, of length
-    2^18. dim: d, if it is known."""
+    """InputError unless features are what `quantise` gives: integers (N, d), each row zero or, to its
+    rounding, of length 2^18. dim: d, if it is known."""
     features = np.asarray(features)
     if features.ndim != 2 or features.shape[1] != (dim or features.shape[1]) or features.dtype.kind not in 'iu':
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
@@ -86,7 +87,8 @@ def check_quantised(features, dim: int = None) -> None:
 
 
 def sample_keys(samples: np.ndarray) -> np.ndarray:
-    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes; equal samples have equal keys."""
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes; equal samples have equal
+    keys."""
     samples = np.ascontiguousarray(samples)
     size = samples[0].nbytes if len(samples) else 0
     view = memoryview(samples).cast('B') if size else b''

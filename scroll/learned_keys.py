@@ -1,7 +1,8 @@
-"""Which samples were learned: their keys (`embedding.sample_keys`), class by class, as often as they came; 8 bytes a sample.
+"""Which samples were learned: their keys (`embedding.sample_keys`), class by class, as often as they came; 8
+bytes a sample.
 
-Sums cannot tell a sample that was never added from one that was; keys can. A learner that keeps them refuses to unlearn what it
-never learned, or has unlearned already.
+Sums cannot tell a sample that was never added from one that was; keys can. A learner that keeps them refuses
+to unlearn what it never learned, or has unlearned already.
 
     >>> import numpy as np
     >>> known = LearnedKeys().add(np.array([7, 9, 7], np.uint64), ['ant', 'bee', 'ant'])
@@ -15,7 +16,8 @@ from scroll.statistics import by_label, check_labels, label_array
 
 
 class LearnedKeys:
-    """A multiset of (key, label). What it holds at one time can be copied by `copy.copy`: arrays are replaced, not changed."""
+    """A multiset of (key, label). What it holds at one time can be copied by `copy.copy`: arrays are
+    replaced, not changed."""
 
     def __init__(self):
         self._known, self._new = {}, []                     # label -> sorted uint64 (n,); (keys, label) not yet sorted in
@@ -34,7 +36,8 @@ class LearnedKeys:
         return self
 
     def lacks(self, keys, labels) -> np.ndarray:
-        """int64: positions of those that are not here, or not as often as they are given; in ascending order."""
+        """int64: positions of those that are not here, or not as often as they are given; in ascending
+        order."""
         labels, missing = check_labels(labels, len(keys)), np.zeros(len(keys), bool)
         for label, at in by_label(labels):
             own = self._settled().get(label, np.zeros(0, np.uint64))
@@ -42,7 +45,8 @@ class LearnedKeys:
         return np.flatnonzero(missing)
 
     def remove(self, keys, labels) -> 'LearnedKeys':
-        """Forget these, each once; InputError, with nothing changed, if one was never learned or has been removed."""
+        """Forget these, each once; InputError, with nothing changed, if one was never learned or has been
+        removed."""
         lacking = self.lacks(keys, labels)
         if len(lacking):
             shown = ', '.join(map(str, lacking[:3].tolist())) + ', ...' * (len(lacking) > 3)
@@ -71,7 +75,8 @@ class LearnedKeys:
         return self._known
 
     def state_dict(self) -> dict:
-        """All that is kept, as arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after class."""
+        """All that is kept, as arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class
+        after class."""
         parts = dict(sorted(self._settled().items()))
         return dict(labels=label_array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
                     keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
@@ -83,7 +88,8 @@ class LearnedKeys:
 
 
 def _places(own: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Where in the sorted `own` each key is, or the next larger one; of two equal keys the second is after the first."""
+    """Where in the sorted `own` each key is, or the next larger one; of two equal keys the second is after
+    the first."""
     order = np.argsort(keys, kind='stable')
     copy = np.empty(len(keys), np.int64)                    # 0, 1, ... for samples of equal pixels
     copy[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order], 'left')

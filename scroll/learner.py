@@ -1,4 +1,5 @@
-"""SCROLL as an estimator in the manner of scikit-learn: learn from a stream piece by piece, predict at any time.
+"""SCROLL as an estimator in the manner of scikit-learn: learn from a stream piece by piece, predict at any
+time.
 
     >>> from sklearn.datasets import load_digits
     >>> from scroll import Scroll
@@ -33,22 +34,23 @@ if TYPE_CHECKING:
 class Scroll:
     """Schedule-robust online continual learner (paper, Algorithm 1).
 
-    `partial_fit` counts each sample once, into exact statistics and a buffer; `predictor` is f_T, the same under every
-    schedule; `adapt` makes f* from f_T and the buffer, always from the pristine psi. `predict` and its kin use f* if
-    `adapt` was called since the last change, else f_T.
+    `partial_fit` counts each sample once, into exact statistics and a buffer; `predictor` is f_T, the same
+    under every schedule; `adapt` makes f* from f_T and the buffer, always from the pristine psi. `predict`
+    and its kin use f* if `adapt` was called since the last change, else f_T.
 
     Args:
         embedder: psi as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N, d).
         classifier: 'ridge', 'ncc' or 'random'.
-        ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or 'auto': chosen by
-            generalised cross-validation from the statistics, whenever f_T is made.
+        ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
+            'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made.
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
         buffer_size: |M|; 0 keeps no samples (memory-free SCROLL).
         strategy: 'herding', 'random', 'nearest', 'outlier' or 'hash'.
         adaptation: an `Adaptation`, or None for its defaults.
         seed: of the buffer, the adaptation and the random classifier.
-        keep_keys: keep the key of every sample learned (8 bytes each, in memory and in files), so that `remove` and `refill`
-            know exactly what was learned. Without, what statistics and buffer show to be wrong is refused, and no more.
+        keep_keys: keep the key of every sample learned (8 bytes each, in memory and in files), so that
+            `remove` and `refill` know exactly what was learned. Without, what statistics and buffer show to
+            be wrong is refused, and no more.
 
     Attributes:
         statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. n_features_in_: d.
@@ -75,7 +77,8 @@ class Scroll:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params) -> 'Scroll':
-        """Change constructor arguments by name; takes effect at the next `fit`, or where the argument is next used."""
+        """Change constructor arguments by name; takes effect at the next `fit`, or where the argument is next
+        used."""
         known = self.get_params()
         unknown = [name for name in params if name not in known]
         if unknown:
@@ -101,7 +104,8 @@ class Scroll:
         """Learn from one segment of the stream: the buffer chooses among its samples at once.
 
         Args:
-            X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels (N,).
+            X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels
+                (N,).
 
         Raises:
             InputError: the input cannot be used (the reason in one line). Nothing is changed then.
@@ -135,13 +139,15 @@ class Scroll:
         return self._changed()
 
     def remove(self, X, y) -> 'Scroll':
-        """Unlearn samples that were learned, each once: the statistics are those of never having seen them, the buffer lets
-        go of them (their places stay free until new samples come), f* is dropped, and the embedder's cache loses their features.
-        Files that were written before still hold what they held (`python -m scroll unlearn --find`).
+        """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
+        the buffer lets go of them (their places stay free until new samples come), f* is dropped, and the
+        embedder's cache loses their features. Files that were written before still hold what they held
+        (`python -m scroll unlearn --find`).
 
         Raises:
-            InputError: they cannot all have been learned, or other bad input. Nothing is changed then. (Without `keep_keys`,
-                samples that were never learned and are much like those that were may pass.)
+            InputError: they cannot all have been learned, or other bad input. Nothing is changed then.
+                (Without `keep_keys`, samples that were never learned and are much like those that were may
+                pass.)
         """
         self._check_begun()
         _, features, keys = self._embed(X, keep=False)
@@ -151,13 +157,15 @@ class Scroll:
         return self.take(rest)
 
     def refill(self, X, y) -> 'Scroll':
-        """Offer samples that were learned, and are counted, to the buffer once more: after `remove` it has room.
+        """Offer samples that were learned, and are counted, to the buffer once more: after `remove` it has
+        room.
 
-        With all that remain, given at once, it becomes the buffer of never having seen what was removed (`random`: drawn anew).
+        With all that remain, given at once, it becomes the buffer of never having seen what was removed
+        (`random`: drawn anew).
 
         Raises:
-            InputError: they cannot all have been learned, with those that the buffer holds, or other bad input. Nothing is
-                changed then.
+            InputError: they cannot all have been learned, with those that the buffer holds, or other bad
+                input. Nothing is changed then.
         """
         self._check_begun()
         samples, features, keys = self._embed(X)
@@ -216,7 +224,8 @@ class Scroll:
         return self._lambda
 
     def adapt(self, progress=None) -> 'Scroll':
-        """Make f*, the adapted predictor, from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use.
+        """Make f*, the adapted predictor, from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T
+        in use.
 
         `progress`, if given, is called with the loss after each update.
         """
@@ -235,7 +244,8 @@ class Scroll:
         return self
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
-        """Logits float64 (m, K) on samples that were learned, as if each had not been: what f_T is worth on new ones."""
+        """Logits float64 (m, K) on samples that were learned, as if each had not been: what f_T is worth on
+        new ones."""
         need_torch('leaving samples out')
         from scroll.heads.left_out import ncc_left_out, ridge_left_out
         if self.classifier == 'ridge':
@@ -265,7 +275,8 @@ class Scroll:
         return self.classes_[self.decision_function(X).argmax(axis=1)]
 
     def predict_proba(self, X) -> np.ndarray:
-        """Probabilities float64 (N, K): softmax of the logits. f_T's are not calibrated; f*'s carry its learned scale."""
+        """Probabilities float64 (N, K): softmax of the logits. f_T's are not calibrated; f*'s carry its
+        learned scale."""
         logits = self.decision_function(X)
         logits = np.exp(logits - logits.max(axis=1, keepdims=True))
         return logits / logits.sum(axis=1, keepdims=True)
@@ -275,8 +286,8 @@ class Scroll:
         return float((self.predict(X) == check_labels(y, len(X))).mean())
 
     def state_dict(self) -> dict:
-        """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not kept, only whether
-        there is one: it is made again from them, bit by bit the same."""
+        """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not
+        kept, only whether there is one: it is made again from them, bit by bit the same."""
         if not hasattr(self, 'statistics_'):
             return {}
         parts = dict(statistics=self.statistics_, buffer=self.buffer_, keys=self.keys_)
@@ -299,7 +310,8 @@ class Scroll:
             self.adapt()
 
     def save(self, path) -> None:
-        """Write settings, statistics and buffer to `path`, whole or not at all (`scroll.io.states`; no psi, no f*).
+        """Write settings, statistics and buffer to `path`, whole or not at all (`scroll.io.states`; no psi,
+        no f*).
 
         Raises:
             InputError: nothing was learned yet, or the file cannot be written.
@@ -309,7 +321,8 @@ class Scroll:
 
     @classmethod
     def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
-        """The learner that `save` wrote: it goes on as if it had never stopped. f* is to be made again (`adapt`).
+        """The learner that `save` wrote: it goes on as if it had never stopped. f* is to be made again
+        (`adapt`).
 
         Args:
             embedder: psi, as when the file was written; None for features of one's own.
@@ -348,7 +361,8 @@ class Scroll:
         return self.statistics_.digest()
 
     def _embed(self, X, keep: bool = True) -> tuple:
-        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: new features go to the cache."""
+        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: new features go to
+        the cache."""
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return np.asarray(X), features, keys

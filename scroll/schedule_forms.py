@@ -1,7 +1,7 @@
 """The kinds of schedules, one function each: from which class each sample is to the segments of a stream.
 
-A form is given `rank`, int64 (N,), the place of each sample's class among the classes in order of arrival, and never the
-labels: how classes are numbered cannot matter. It returns segments, arrays of sample ids.
+A form is given `rank`, int64 (N,), the place of each sample's class among the classes in order of arrival,
+and never the labels: how classes are numbered cannot matter. It returns segments, arrays of sample ids.
 """
 import re
 from collections.abc import Callable
@@ -69,12 +69,12 @@ def iid(rank, random) -> list:
 def gaussian(rank, random, sigma) -> list:
     """A Gaussian schedule that is a permutation: classes rise and fall one after the other.
 
-    Each sample draws its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K for
-    the j-th class and s = sigma / K, and all arrive in the order of their times. So the share of class j among the
-    samples around time t is proportional to N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last. The
-    published schedule (Shanahan et al. 2021; `gaussian-resample`) draws the images of each episode afresh, so that
-    some come often and others never; here every sample comes once, and the stream begins and ends in the tails of
-    the first and the last bells.
+    Each sample draws its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K
+    for the j-th class and s = sigma / K, and all arrive in the order of their times. So the share of class j
+    among the samples around time t is proportional to N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample
+    to the last. The published schedule (Shanahan et al. 2021; `gaussian-resample`) draws the images of each
+    episode afresh, so that some come often and others never; here every sample comes once, and the stream
+    begins and ends in the tails of the first and the last bells.
     """
     peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
     return [np.argsort(peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable')]
@@ -83,9 +83,9 @@ def gaussian(rank, random, sigma) -> list:
 def gaussian_resample(rank, random, batch, batches, width) -> list:
     """The Gaussian schedule as published (Shanahan et al. 2021), with repetition.
 
-    L batches in episodes of 5. The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and takes part in the
-    episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty set is drawn again. The images of an
-    episode are drawn afresh from all those of its classes.
+    L batches in episodes of 5. The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and
+    takes part in the episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty
+    set is drawn again. The images of an episode are drawn afresh from all those of its classes.
     """
     n_classes = rank.max() + 1
     spacing, segments = batches // n_classes, []
@@ -110,8 +110,8 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
 
 
 def blurry(rank, random, tasks, major, minor) -> list:
-    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of the samples of every other class a
-    share `minor` comes outside its main task, spread evenly over the other tasks."""
+    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of the samples of
+    every other class a share `minor` comes outside its main task, spread evenly over the other tasks."""
     n_classes = rank.max() + 1
     main, blurred = _main_tasks(n_classes, major, random, lambda count: np.arange(count) % tasks)
     task_of = main[rank]
@@ -125,8 +125,9 @@ def blurry(rank, random, tasks, major, minor) -> list:
 
 
 def siblurry(rank, random, tasks, major, minor) -> list:
-    """Si-Blurry (Moon et al. 2023): as `blurry`, but the numbers of classes of the tasks are random, and the share `minor` of all
-    samples of the other classes is cut at random places into parts for the tasks. No sample is lost."""
+    """Si-Blurry (Moon et al. 2023): as `blurry`, but the numbers of classes of the tasks are random, and the
+    share `minor` of all samples of the other classes is cut at random places into parts for the tasks. No
+    sample is lost."""
     n_classes = rank.max() + 1
     main, blurred = _main_tasks(n_classes, major, random, lambda count: _random_parts(count, tasks, random))
     task_of = main[rank]
@@ -137,7 +138,8 @@ def siblurry(rank, random, tasks, major, minor) -> list:
 
 
 def recurring(rank, random, n, times) -> list:
-    """n groups of classes come one after the other, and again, `times` times in all, each time with other samples."""
+    """n groups of classes come one after the other, and again, `times` times in all, each time with other
+    samples."""
     sizes = class_splits(rank.max() + 1, n)
     groups = np.repeat(np.arange(n), sizes)[rank]
     parts(n * times)
@@ -149,8 +151,8 @@ def recurring(rank, random, n, times) -> list:
 
 
 def imbalanced(rank, random, n, ratio) -> list:
-    """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1)) samples, at least one (Cui et al.
-    2019), so the first to arrive is the largest."""
+    """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1)) samples, at
+    least one (Cui et al. 2019), so the first to arrive is the largest."""
     n_classes, kept = rank.max() + 1, []
     sizes = class_splits(n_classes, n)
     for j in range(n_classes):
@@ -195,7 +197,8 @@ def from_file(rank, random, path) -> list:
 
 
 def _main_tasks(n_classes, major, random, deal) -> tuple:
-    """(main task of each class, the classes that are not major); `deal(count)` gives the tasks of so many classes."""
+    """(main task of each class, the classes that are not major); `deal(count)` gives the tasks of so many
+    classes."""
     shuffled, main = random.permutation(n_classes), np.empty(n_classes, np.int64)
     groups = np.split(shuffled, [round(n_classes * major)])
     for group in groups:
@@ -218,10 +221,11 @@ class Form(NamedTuple):
 
     Attributes:
         build: (rank, random generator, **options) -> segments.
-        options: name -> (reader, default as text or None); `order`, of the classes, and `batch` are dealt with outside, but for
-            forms that repeat samples, which get `batch`.
+        options: name -> (reader, default as text or None); `order`, of the classes, and `batch` are dealt
+            with outside, but for forms that repeat samples, which get `batch`.
         argument: the option that stands behind the colon by itself.
-        task_free: the stream has no task boundaries; otherwise each segment is a task, before `batch` cuts it.
+        task_free: the stream has no task boundaries; otherwise each segment is a task, before `batch` cuts
+            it.
         covers: see `scroll.schedules.Schedule`.
     """
     build: Callable

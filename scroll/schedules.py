@@ -4,9 +4,9 @@
     >>> [sorted(segment.tolist()) for segment in schedule.segments()]
     [[0, 2], [1, 3]]
 
-Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (half-open here; the paper's inclusive bounds
-would make neighbours overlap by one). A segment order[k_t:k_{t+1}] is what a learner may see at once. Pure functions of
-labels, spec and seed; the forms are in `scroll.schedule_forms`.
+Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (half-open here; the paper's
+inclusive bounds would make neighbours overlap by one). A segment order[k_t:k_{t+1}] is what a learner may see
+at once. Pure functions of labels, spec and seed; the forms are in `scroll.schedule_forms`.
 """
 import hashlib
 import re
@@ -29,8 +29,8 @@ class Schedule:
         tasks: int64 (S + 1,), a subset of `cuts` with both ends: where Mammoth's tasks begin and end.
         spec: the text it was made from.
         task_free: classes come and go without boundaries; `tasks` is then the whole stream.
-        covers: 'all': a permutation, what the paper calls a schedule; 'part': samples are left out; 'repeats': samples come
-            again, and nothing can be invariant to that.
+        covers: 'all': a permutation, what the paper calls a schedule; 'part': samples are left out;
+            'repeats': samples come again, and nothing can be invariant to that.
         samples: N; M where nothing is said.
     """
     order: np.ndarray
@@ -72,7 +72,8 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     """The schedule that `spec` describes over samples with these labels.
 
     Args:
-        spec: see `GRAMMAR`. `batch=<b>` cuts each segment of a form into pieces of b (the last may be smaller); tasks stay.
+        spec: see `GRAMMAR`. `batch=<b>` cuts each segment of a form into pieces of b (the last may be
+            smaller); tasks stay.
         labels: int (N,).
         seed: of the run; the schedule draws from a stream of its own.
 

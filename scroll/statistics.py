@@ -1,9 +1,11 @@
-"""What SCROLL keeps of a stream: per-class counts and sums and the Gram matrix of its features, as exact integers.
+"""What SCROLL keeps of a stream: per-class counts and sums and the Gram matrix of its features, as exact
+integers.
 
-Features have unit length and lie on a grid of 2^-18 (`scroll.grid.quantise`), so their products are integers below
-2^36 and a float64 matrix product over up to 2^17 of them is exact whatever the order, blocking or number of threads. Each
-such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples. Hence the sums are the same, to the last bit,
-for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made exact); `remove` undoes `add` without trace.
+Features have unit length and lie on a grid of 2^-18 (`scroll.grid.quantise`), so their products are integers
+below 2^36 and a float64 matrix product over up to 2^17 of them is exact whatever the order, blocking or
+number of threads. Each such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples.
+Hence the sums are the same, to the last bit, for every order, batching and sharding of a stream (paper, eqs.
+6 and 8, made exact); `remove` undoes `add` without trace.
 
     >>> import numpy as np
     >>> from scroll.grid import quantise
@@ -33,7 +35,8 @@ _FILE = 'scroll-statistics-2'        # of files
 
 
 class Statistics:
-    """Exact sufficient statistics of a labelled stream of d-dimensional features; a commutative monoid under `merge`.
+    """Exact sufficient statistics of a labelled stream of d-dimensional features; a commutative monoid under
+    `merge`.
 
     Attributes:
         dim: d, without the constant feature that stands for the bias.
@@ -53,7 +56,8 @@ class Statistics:
 
     @property
     def gram(self) -> np.ndarray:
-        """G = sum [u; 1] [u; 1]^T over all samples, int64 (d + 1, d + 1), in units of 2^-36 (paper, eq. 8)."""
+        """G = sum [u; 1] [u; 1]^T over all samples, int64 (d + 1, d + 1), in units of 2^-36 (paper, eq.
+        8)."""
         if self._pending:
             self._gram = self._gram + gram_matrix(np.concatenate(self._pending))
             self._pending, self._n_pending = [], 0
@@ -68,7 +72,8 @@ class Statistics:
         """Count samples in. features: integers (N, d) on the grid; labels: (N,). Returns self.
 
         Raises:
-            InputError: wrong shape or dtype, values off the grid, or more than 2^27 - 1 samples in all. Nothing is changed.
+            InputError: wrong shape or dtype, values off the grid, or more than 2^27 - 1 samples in all.
+                Nothing is changed.
         """
         features, part = _sums_of(features, labels, self.dim)
         self.classes, self.counts, self.sums = self._combined(part, +1)
@@ -82,8 +87,9 @@ class Statistics:
         """Undo `add` for samples that were added before: the state is that of never having seen them.
 
         Raises:
-            InputError: no samples could have left what would be left (`contradiction`). Nothing is changed then. (Samples that
-                were never added and are much like those that were cannot be told from them.)
+            InputError: no samples could have left what would be left (`contradiction`). Nothing is changed
+                then. (Samples that were never added and are much like those that were cannot be told from
+                them.)
         """
         features, part = _sums_of(features, labels, self.dim)
         part._gram = gram_matrix(features)
@@ -100,7 +106,8 @@ class Statistics:
         """Undo `merge`: the state is that of never having seen the other's samples. `other` is not changed.
 
         Raises:
-            InputError: `other` cannot be a part of this. Nothing is changed then. (Not every wrong part can be told.)
+            InputError: `other` cannot be a part of this. Nothing is changed then. (Not every wrong part can
+                be told.)
         """
         if other.dim != self.dim:
             raise InputError(f'cannot subtract statistics of {other.dim}-dimensional features from {self.dim}-dimensional ones')
@@ -115,7 +122,8 @@ class Statistics:
         return self
 
     def _combined(self, other: 'Statistics', sign: int) -> tuple:
-        """Classes, counts and sums of self + sign * other, those of classes that end without samples among them."""
+        """Classes, counts and sums of self + sign * other, those of classes that end without samples among
+        them."""
         kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (other, self)]
         if len(self.classes) and len(other.classes) and kinds[0] != kinds[1]:
             raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
@@ -182,7 +190,8 @@ class Statistics:
 
     @classmethod
     def load(cls, path) -> 'Statistics':
-        """Read what `save` wrote; InputError if the file is damaged or something else. Runs no code from the file."""
+        """Read what `save` wrote; InputError if the file is damaged or something else. Runs no code from the
+        file."""
         return cls.load_with_facts(path)[0]
 
     @classmethod
@@ -201,7 +210,8 @@ class Statistics:
 
     @classmethod
     def from_arrays(cls, arrays: dict) -> 'Statistics':
-        """What `state_dict` described; InputError if the arrays do not go together, or are the sums of no samples."""
+        """What `state_dict` described; InputError if the arrays do not go together, or are the sums of no
+        samples."""
         classes, counts, sums, gram = (arrays[name] for name in ('classes', 'counts', 'sums', 'gram'))
         out, K = cls(max(len(gram) - 1, 0) if gram.ndim else 0), len(classes) if classes.ndim else -1
         shapes = counts.shape == (K,) and sums.shape == (K, out.dim + 1) and gram.shape == (out.dim + 1,) * 2 and out.dim
@@ -221,8 +231,8 @@ class Statistics:
 def check_labels(labels, count: int) -> np.ndarray:
     """Labels as an array (N,) of int64, or of text (`label_array`); anything else is an InputError.
 
-    Lists, object arrays, categoricals and other columns of a data frame are taken if all their labels are integers, or all
-    are strings.
+    Lists, object arrays, categoricals and other columns of a data frame are taken if all their labels are
+    integers, or all are strings.
     """
     try:
         array = np.asarray(labels)
@@ -247,7 +257,8 @@ def check_labels(labels, count: int) -> np.ndarray:
 
 
 def label_array(labels: list) -> np.ndarray:
-    """Labels (K,) of one kind: int64; or numpy's text, or objects if one ends in NUL, which that cannot tell from padding."""
+    """Labels (K,) of one kind: int64; or numpy's text, or objects if one ends in NUL, which that cannot tell
+    from padding."""
     if not labels or not isinstance(labels[0], str):
         return np.array(labels, np.int64)
     ends = any(label.endswith('\0') for label in labels)
@@ -257,7 +268,8 @@ def label_array(labels: list) -> np.ndarray:
 def by_label(labels: np.ndarray):
     """Yield (label, its positions) of checked labels (N,), labels in ascending order.
 
-    (Comparing an array with one string will not do: numpy makes text of the string, and drops a NUL at its end.)
+    (Comparing an array with one string will not do: numpy makes text of the string, and drops a NUL at its
+    end.)
     """
     found, rows = np.unique(labels, return_inverse=True)
     for row, label in enumerate(found.tolist()):
@@ -267,14 +279,16 @@ def by_label(labels: np.ndarray):
 def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:
     """Why no samples on the grid can have these statistics, in a few words; '' where nothing says so.
 
-    Checked in integers, none of which wraps: each sum and product is within its bound, the constant feature has the sums that
-    follow from the others, and each diagonal entry is at least the least sum of squares of integers with the sums of the
-    classes. Then the scatter within classes, G - sum_c s_c s_c^T / n_c, must be positive semidefinite: its Cholesky
-    decomposition, scaled to a diagonal of at most 1, may not fail after more than the largest rounding error (Higham 2002,
-    theorem 10.7) was added, so what is refused is certain. Takes (d + 1)^3 / 3 multiplications.
+    Checked in integers, none of which wraps: each sum and product is within its bound, the constant feature
+    has the sums that follow from the others, and each diagonal entry is at least the least sum of squares of
+    integers with the sums of the classes. Then the scatter within classes, G - sum_c s_c s_c^T / n_c, must be
+    positive semidefinite: its Cholesky decomposition, scaled to a diagonal of at most 1, may not fail after
+    more than the largest rounding error (Higham 2002, theorem 10.7) was added, so what is refused is certain.
+    Takes (d + 1)^3 / 3 multiplications.
 
     Args:
-        counts: int64 (K,), each at least 0, at most `MAX_SAMPLES` in all. sums: int64 (K, d + 1). gram: int64 (d + 1, d + 1).
+        counts: int64 (K,), each at least 0, at most `MAX_SAMPLES` in all. sums: int64 (K, d + 1). gram: int64
+            (d + 1, d + 1).
     """
     if not _within(sums, GRID * counts[:, None]) or (sums[:, -1] != GRID * counts).any():
         return 'class sums that samples on the grid cannot have'
@@ -296,12 +310,14 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
 
 
 def _within(array: np.ndarray, bound) -> bool:
-    """Whether -bound <= array <= bound throughout; the absolute value of the least int64 would be negative."""
+    """Whether -bound <= array <= bound throughout; the absolute value of the least int64 would be
+    negative."""
     return bool(((array >= -bound) & (array <= bound)).all())
 
 
 def gram_matrix(features: np.ndarray) -> np.ndarray:
-    """int64 (d + 1, d + 1): sum of [u; 1][u; 1]^T over quantised features (N, d), exact (see the first docstring)."""
+    """int64 (d + 1, d + 1): sum of [u; 1][u; 1]^T over quantised features (N, d), exact (see the first
+    docstring)."""
     dim = features.shape[1]
     out = np.zeros((dim + 1, dim + 1), np.int64)
     room = np.full((min(_PRODUCT, len(features)), dim + 1), float(GRID))    # last column: the constant feature

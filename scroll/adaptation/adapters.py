@@ -1,8 +1,8 @@
 """Residual adapters: few parameters beside a frozen convolutional backbone.
 
-Every 3x3 convolution inside the residual blocks (not the stem, not the 1x1 projections) gets a parallel 1x1 convolution
-of the same stride, added to its output before the batch norm: y = conv3x3(x) + conv1x1(x). Li et al. 2022,
-"Cross-domain few-shot learning with task-specific adapters"; paper, section 3.3.
+Every 3x3 convolution inside the residual blocks (not the stem, not the 1x1 projections) gets a parallel 1x1
+convolution of the same stride, added to its output before the batch norm: y = conv3x3(x) + conv1x1(x). Li et
+al. 2022, "Cross-domain few-shot learning with task-specific adapters"; paper, section 3.3.
 """
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,11 @@ from scroll.errors import InputError
 
 
 class _AdaptedConvolution(torch.autograd.Function):
-    """conv3x3(x) + conv1x1(x) as one convolution: the 1x1 kernel is added to the centre of the frozen 3x3 one.
+    """conv3x3(x) + conv1x1(x) as one convolution: the 1x1 kernel is added to the centre of the frozen 3x3
+    one.
 
-    One forward, one input-gradient and one (1x1) weight-gradient product: about two thirds of training the 3x3 kernel.
+    One forward, one input-gradient and one (1x1) weight-gradient product: about two thirds of training the
+    3x3 kernel.
     """
 
     @staticmethod
@@ -47,9 +49,10 @@ class ParallelAdapter(nn.Module):
     """A 3x3 convolution with a 1x1 one beside it.
 
     Args:
-        conv: the frozen convolution, padding 1, one group. Where a batch norm was folded into it, its attribute `gain` (C,)
-            is the factor that the adapter's output must then have too.
-        scale: the adapter starts as `scale` times the rectangular identity; with 0 the network is unchanged, bit for bit.
+        conv: the frozen convolution, padding 1, one group. Where a batch norm was folded into it, its
+            attribute `gain` (C,) is the factor that the adapter's output must then have too.
+        scale: the adapter starts as `scale` times the rectangular identity; with 0 the network is unchanged,
+            bit for bit.
     """
 
     def __init__(self, conv: nn.Conv2d, scale: float):

@@ -12,11 +12,13 @@ class Adaptation:
     """How f* is made from f_T and the buffer.
 
     Attributes:
-        mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples, full tuning above.
+        mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples, full
+            tuning above.
         threshold: the paper's m.
         iterations: updates.
         lr: of adapters or network. classifier_lr, scale_lr: of the classifier and of the learned scale.
-        scale: initial logit scale, before calibration. calibrate: set it by cross-entropy on the buffer first.
+        scale: initial logit scale, before calibration. calibrate: set it by cross-entropy on the buffer
+            first.
         learn_scale: train the scale; None: with adapters yes, with full tuning no.
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: what is done to the images.

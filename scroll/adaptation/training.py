@@ -1,16 +1,18 @@
-"""Online predictor f_T + buffer M_T -> adapted predictor f* (paper, section 3.3; Algorithm 1, ResidualAdapt and FullAdapt).
+"""Online predictor f_T + buffer M_T -> adapted predictor f* (paper, section 3.3; Algorithm 1, ResidualAdapt
+and FullAdapt).
 
 The network starts from the pristine psi and the classifier from f_T; cross-entropy on the buffer alone trains
 
 - `adapters`: residual adapters, the classifier and the logit scale, batch norms in eval mode (small buffers);
-- `full`: every parameter of psi and the classifier, the scale fixed, batch norms in train mode (large buffers).
+- `full`: every parameter of psi and the classifier, the scale fixed, batch norms in train mode (large
+  buffers).
 
-logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. Before the first step the scale is set to
-the one of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a scale far off the first
-updates undo f_T before they improve it. (The logits are those of leaving each sample out, exact from the statistics: f_T
-has learned from these very samples, and where it separates them no scale would be large enough.) The buffer comes in
-canonical order and the random stream is this stage's own, so the same f_T and M_T give the same f*, bit for bit, whatever
-the schedule was.
+logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. Before the first step the
+scale is set to the one of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a
+scale far off the first updates undo f_T before they improve it. (The logits are those of leaving each sample
+out, exact from the statistics: f_T has learned from these very samples, and where it separates them no scale
+would be large enough.) The buffer comes in canonical order and the random stream is this stage's own, so the
+same f_T and M_T give the same f*, bit for bit, whatever the schedule was.
 """
 import copy
 import hashlib
@@ -35,7 +37,8 @@ class AdaptedPredictor:
     """f*: an adapted network and classifier.
 
     Attributes:
-        classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,). scale: logit scale, for probabilities.
+        classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,). scale: logit scale, for
+            probabilities.
         embedder: psi' (adapters folded in), or None for a predictor of features.
         initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
         mode: 'adapters' or 'full' ('classifier' without a network).
@@ -46,7 +49,8 @@ class AdaptedPredictor:
         self.embedder, self.initial_scale, self.losses, self.mode = embedder, float(initial_scale), losses, mode
 
     def decision_function(self, x) -> np.ndarray:
-        """Scaled logits float64 (N, K) of uint8 images, or of quantised features (N, d) where there is no network."""
+        """Scaled logits float64 (N, K) of uint8 images, or of quantised features (N, d) where there is no
+        network."""
         features = x / GRID if self.embedder is None else self.embedder.features(x)
         return self.logits(features)
 
@@ -85,8 +89,8 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
         predictor: f_T. exemplars: M_T, in canonical order; samples uint8 images (or features).
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
-        left_out: float (m, K), f_T's logits on the exemplars as if it had not learned from them, to calibrate the scale on;
-            default: its logits as they are.
+        left_out: float (m, K), f_T's logits on the exemplars as if it had not learned from them, to calibrate
+            the scale on; default: its logits as they are.
     """
     stops = [settings.iterations]
     return next(adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out))
@@ -131,7 +135,8 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
 
 
 def _minibatches(count: int, size: int, random: torch.Generator):
-    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, incomplete ones dropped."""
+    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, incomplete ones
+    dropped."""
     size, order = min(size, count), torch.zeros(0, dtype=torch.int64)
     while True:
         if len(order) < size:

@@ -12,11 +12,13 @@ from scroll.grid import check_quantised, sample_keys
 
 
 class FeatureCache:
-    """Quantised features on disk by sample key, in files that are written once and never changed, only replaced (`remove`).
+    """Quantised features on disk by sample key, in files that are written once and never changed, only
+    replaced (`remove`).
 
-    A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own SHA-256, so a torn
-    or altered file is recognised, dropped and made again, and so is one of the right name that holds what `quantise`
-    never gives. Processes may share the folder. New features are written every 8,192 samples and by `flush`.
+    A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own
+    SHA-256, so a torn or altered file is recognised, dropped and made again, and so is one of the right name
+    that holds what `quantise` never gives. Processes may share the folder. New features are written every
+    8,192 samples and by `flush`.
     """
     _FLUSH = 8192
 
@@ -89,10 +91,12 @@ class FeatureCache:
 
 
 def remove_from_files(folder, keys: np.ndarray) -> int:
-    """Take features out of all feature caches in `folder` and below, whatever psi made them; returns how many.
+    """Take features out of all feature caches in `folder` and below, whatever psi made them; returns how
+    many.
 
-    A file that has some is replaced by one without them, which is there before the old one goes: processes that read the
-    folder at the same time find all others. Damaged files are left to the next cache that reads the folder.
+    A file that has some is replaced by one without them, which is there before the old one goes: processes
+    that read the folder at the same time find all others. Damaged files are left to the next cache that reads
+    the folder.
 
     Raises:
         InputError: a file cannot be replaced. Some of them may have been, then.
@@ -145,5 +149,6 @@ def _write(folder: Path, table: np.ndarray) -> None:
 
 
 def cache_keys(keys: np.ndarray, images) -> np.ndarray:
-    """uint64 (N,): by what a feature cache knows images with these keys. Equal bytes of another shape are another image."""
+    """uint64 (N,): by what a feature cache knows images with these keys. Equal bytes of another shape are
+    another image."""
     return keys ^ sample_keys(np.array([images.shape[1:]], np.int64))[0]

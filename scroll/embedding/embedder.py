@@ -1,10 +1,12 @@
-"""Images -> unit-length features on a fixed grid; each image's feature is a function of its pixels and psi alone.
+"""Images -> unit-length features on a fixed grid; each image's feature is a function of its pixels and psi
+alone.
 
-A network's output for one image may change in its last bits with the shape of the batch around it. So psi runs on
-micro-batches of one fixed shape (the last is padded), in eval mode: the feature then depends on neither neighbours nor
-order. It is scaled to unit length in float64 and rounded to a multiple of 2^-18. Features are kept on disk by pixel
-digest: the second run over a data set, under any schedule, runs no network. Bits are promised for one kind of hardware
-and one version of torch; both are part of the key of the cache.
+A network's output for one image may change in its last bits with the shape of the batch around it. So psi
+runs on micro-batches of one fixed shape (the last is padded), in eval mode: the feature then depends on
+neither neighbours nor order. It is scaled to unit length in float64 and rounded to a multiple of 2^-18.
+Features are kept on disk by pixel digest: the second run over a data set, under any schedule, runs no
+network. Bits are promised for one kind of hardware and one version of torch; both are part of the key of the
+cache.
 """
 import copy
 import hashlib
@@ -34,18 +36,21 @@ class Embedder:
     """psi: uint8 images -> quantised unit features.
 
     Args:
-        net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy that runs.
+        net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy
+            that runs.
         preprocessing: what the network expects of its input.
-        dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, which are the same on every machine.
+        dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, which are the same on
+            every machine.
         device: where it runs.
         chunk: images per micro-batch; part of the definition of a feature.
         channels_last: memory layout of the network, where that is sound for it (`scroll.embedding.layout`).
         cache: a folder for features on disk, or None.
-        integers: the integer network made from `net` (`quantisation`); of dtype 'integer' alone. What is adapted is `net`.
+        integers: the integer network made from `net` (`quantisation`); of dtype 'integer' alone. What is
+            adapted is `net`.
 
     Attributes:
-        digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: psi and input; in floating point
-            the machine, too.
+        digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: psi and input;
+            in floating point the machine, too.
         psi_digest: hex SHA-256 of the tensors of `pristine`, the same on any machine.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it.
@@ -81,7 +86,8 @@ class Embedder:
 
     @cached_property
     def folded(self) -> nn.Module:
-        """`pristine` on the device, batch norms folded: what runs in floating point, and what adapters are put on."""
+        """`pristine` on the device, batch norms folded: what runs in floating point, and what adapters are
+        put on."""
         net, preprocessing = copy.deepcopy(self.pristine).to(self.device), self.preprocessing
         shape = 2, len(preprocessing.mean), preprocessing.input_size, preprocessing.input_size
         fold_batch_norm(net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
@@ -96,12 +102,14 @@ class Embedder:
                                     str(self.layout), torch.__version__, self.device.type, machine)).encode()).hexdigest()
 
     def with_net(self, net: nn.Module) -> 'Embedder':
-        """An embedder for another network, otherwise alike, without a cache; in floating point, if this one is in integers."""
+        """An embedder for another network, otherwise alike, without a cache; in floating point, if this one
+        is in integers."""
         dtype = 'float32' if self.dtype == 'integer' else self.dtype
         return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, self.layout == torch.channels_last)
 
     def features(self, images) -> np.ndarray:
-        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of ready inputs (N, 3, S, S) if they are float."""
+        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of ready inputs (N, 3, S, S) if they
+        are float."""
         integer = self.dtype == 'integer'
         if isinstance(images, torch.Tensor) and images.is_floating_point():
             return self._in_chunks(images, self._as_integers if integer else lambda x: x)
@@ -125,9 +133,11 @@ class Embedder:
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
 
     def __call__(self, images, progress=None, keep: bool = True) -> tuple:
-        """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; from the cache where it has them.
+        """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; from the cache where it
+        has them.
 
-        `progress`, if given, is called with the number of images done, as they are done. Without `keep` the cache stays as it is.
+        `progress`, if given, is called with the number of images done, as they are done. Without `keep` the
+        cache stays as it is.
 
         Raises:
             InputError: not uint8 images, or psi gives a value that is not finite (the sample is named).
@@ -153,7 +163,8 @@ class Embedder:
         return out, keys
 
     def forget(self, images) -> None:
-        """Take these images' features out of the cache, in memory and on disk; InputError if its files cannot be changed."""
+        """Take these images' features out of the cache, in memory and on disk; InputError if its files cannot
+        be changed."""
         if self.cache is not None:
             images = check_images(images)
             self.cache.remove(cache_keys(sample_keys(images), images))
@@ -177,11 +188,12 @@ def state_digest(net: nn.Module) -> str:
 
 
 def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
-    """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place; the rest is left as it is.
+    """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place; the rest is left as
+    it is.
 
-    Which follows which is seen in one forward pass of `example`; should the outputs then differ by more than rounding (a
-    convolution also read by something else), the network is restored. A folded convolution has the norm's factor (C,) as
-    its buffer `gain`.
+    Which follows which is seen in one forward pass of `example`; should the outputs then differ by more than
+    rounding (a convolution also read by something else), the network is restored. A folded convolution has
+    the norm's factor (C,) as its buffer `gain`.
     """
     made_by, pairs, hooks = {}, [], []
     names = {module: name for name, module in net.named_modules()}

@@ -1,6 +1,7 @@
 """`uint8` images: what they are, what a network expects of them, and what training may change.
 
-This file needs no torch until an image is touched, so that settings can be read, compared and saved without it.
+This file needs no torch until an image is touched, so that settings can be read, compared and saved without
+it.
 """
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ class Preprocessing:
 
     Attributes:
         input_size: height and width in pixels.
-        mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey images as they are.
+        mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey images as they
+            are.
     """
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
@@ -37,8 +39,8 @@ class Preprocessing:
                 number(f'preprocessing {name}', value, positive=name == 'std')
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
-        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]; grey is repeated
-        for each channel that there is a mean of."""
+        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]; grey is
+        repeated for each channel that there is a mean of."""
         from scroll.embedding.transforms import resize
         images = images if images.dim() == 4 else images.unsqueeze(-1)
         images = resize(images.permute(0, 3, 1, 2).double(), self.input_size)        # exact
@@ -86,7 +88,8 @@ class Augmentation:
 
     def __call__(self, images: 'torch.Tensor', preprocessing: Preprocessing,
                  generator: 'torch.Generator') -> 'torch.Tensor':
-        """uint8 (B, H, W, C) -> augmented network input (B, 3, S, S), float32; padding is zero once normalised."""
+        """uint8 (B, H, W, C) -> augmented network input (B, 3, S, S), float32; padding is zero once
+        normalised."""
         from scroll.embedding.transforms import colour_jitter, random_crop, random_flip
         images = colour_jitter(preprocessing.to_unit_range(images), self.jitter, generator)
         images = preprocessing.normalise(images)
@@ -98,7 +101,8 @@ def check_images(images, name: str = 'X') -> np.ndarray:
     """uint8 images (N, H, W, C) or (N, H, W), an array or a CPU tensor, as an array, C-contiguous.
 
     Raises:
-        InputError: they are something else, or H, W or C is 0, or C neither 1 nor 3. `name` is what it calls them.
+        InputError: they are something else, or H, W or C is 0, or C neither 1 nor 3. `name` is what it calls
+            them.
     """
     try:
         images = np.asarray(images, order='C')

@@ -1,8 +1,8 @@
 """Changes of image tensors, vectorised over a batch: resampling, and the random ones of training.
 
-Resampling is two small matrix products (rows, columns) with Lanczos-3 weights, widened when shrinking: Pillow's
-`LANCZOS` without its two roundings to 8 bits. The weights are multiples of 2^-15, so that on 8-bit images in float64
-every product and sum is exact: the result has the same bits on any device, for any batch.
+Resampling is two small matrix products (rows, columns) with Lanczos-3 weights, widened when shrinking:
+Pillow's `LANCZOS` without its two roundings to 8 bits. The weights are multiples of 2^-15, so that on 8-bit
+images in float64 every product and sum is exact: the result has the same bits on any device, for any batch.
 """
 from functools import lru_cache
 
@@ -39,7 +39,8 @@ def resize(images: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator) -> torch.Tensor:
-    """Shift each image (B, C, H, W) by up to `padding` pixels each way, filling with zeros: its own shift for each."""
+    """Shift each image (B, C, H, W) by up to `padding` pixels each way, filling with zeros: its own shift for
+    each."""
     if padding == 0:
         return images
     count, _, height, width = images.shape
@@ -58,7 +59,8 @@ def random_flip(images: torch.Tensor, generator: torch.Generator) -> torch.Tenso
 
 
 def colour_jitter(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Brightness, contrast and saturation of each image (B, 3, H, W) in [0, 1], each by a factor in 1 +- strength."""
+    """Brightness, contrast and saturation of each image (B, 3, H, W) in [0, 1], each by a factor in 1 +-
+    strength."""
     if strength == 0:
         return images
     factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator) - 1)

@@ -1,6 +1,8 @@
-"""What f_T says of samples that it has learned from, as if it had not: exact leave-one-out, from the statistics.
+"""What f_T says of samples that it has learned from, as if it had not: exact leave-one-out, from the
+statistics.
 
-f* is calibrated on these logits. They are float64, from torch's solves on one thread, and the bits of f* follow theirs.
+f* is calibrated on these logits. They are float64, from torch's solves on one thread, and the bits of f*
+follow theirs.
 """
 from contextlib import contextmanager
 
@@ -22,8 +24,8 @@ def _ridge_factor(statistics: Statistics, alpha: float) -> torch.Tensor:
 def ridge_left_out(statistics: Statistics, alpha: float, targets: str, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Logits float64 (N, K) that ridge would give to samples it has learned from, had it not seen each.
 
-    Exact, from the statistics: with h = x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
-    (f - h t) / (1 - h). features: (N, d), quantised. labels: (N,).
+    Exact, from the statistics: with h = x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f
+    into (f - h t) / (1 - h). features: (N, d), quantised. labels: (N,).
     """
     online = ridge(statistics, alpha, targets)
     x = np.concatenate([np.asarray(features, np.float64) / GRID, np.ones((len(features), 1))], axis=1)

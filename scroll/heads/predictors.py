@@ -1,9 +1,10 @@
-"""Statistics -> linear classifier: nearest centroid (NCC), ridge regression, and a random one for the ablation.
+"""Statistics -> linear classifier: nearest centroid (NCC), ridge regression, and a random one for the
+ablation.
 
 Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule.
 Weights are integers in units of a power of two: quotients and solutions of integer systems, correctly rounded
-(`scroll.heads.rounded`). Logits are exact sums of integers. Hence weights, digests and predictions are those of the
-data, on every machine, with every BLAS and number of threads.
+(`scroll.heads.rounded`). Logits are exact sums of integers. Hence weights, digests and predictions are those
+of the data, on every machine, with every BLAS and number of threads.
 """
 import hashlib
 import json
@@ -101,9 +102,10 @@ class LinearPredictor:
 def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     """Nearest centroid classifier as a linear layer (paper, eq. 5), w_y = c_y, each weight rounded correctly.
 
-    |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the -|c_y|^2 of the
-    paper's appendix, which lacks the factor; `zero` has no bias. Centroids of unit features are shorter than one.
-    The unit is 2^-47 of the largest possible weight, 1, or of the largest bias if that is more.
+    |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the
+    -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. Centroids of unit features
+    are shorter than one. The unit is 2^-47 of the largest possible weight, 1, or of the largest bias if that
+    is more.
     """
     check_seen(statistics)
     if bias not in NCC_FACTOR:
@@ -136,7 +138,8 @@ def exact_lambda(alpha: float) -> float:
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:
-    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, regularised like the others, is the bias).
+    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, regularised like the others, is
+    the bias).
 
     Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, exactly but for the rounding of
     each weight to the nearest unit. R holds the class sums S (`onehot`), or 2 S - sum_y S_y for targets +-1
@@ -148,7 +151,8 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     |R|^2.
 
     Raises:
-        InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 could not steer the solution.
+        InputError: nothing seen, or alpha below 2^-40 of A's trace, where float64 could not steer the
+            solution.
     """
     check_seen(statistics)
     gram, right, units = statistics.gram, target_sums(statistics, targets), usable_lambda(statistics, alpha)
@@ -180,7 +184,8 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
 
 
 def random(statistics: Statistics, seed: int = 0) -> LinearPredictor:
-    """Weights that ignore what was seen but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
+    """Weights that ignore what was seen but the classes: uniform in +-1/sqrt(d), as a fresh linear
+    layer's."""
     check_seen(statistics)
     shape = (len(statistics.classes), statistics.dim + 1)
     weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (1 / np.sqrt(statistics.dim))

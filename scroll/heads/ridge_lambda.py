@@ -1,8 +1,9 @@
 """Ridge's lambda without a validation set: generalised cross-validation (GCV), from the statistics alone.
 
-GCV(lambda) = (RSS / N) / (1 - df / N)^2 (Golub, Heath and Wahba 1979) needs the Gram matrix, the class sums and the counts
-and nothing else, so its choice is the same, to the last bit, under every schedule, batching and sharding, and no sample has
-to be kept for it. `left_out` is what GCV approximates, exact leave-one-out; it needs one pass over the features.
+GCV(lambda) = (RSS / N) / (1 - df / N)^2 (Golub, Heath and Wahba 1979) needs the Gram matrix, the class sums
+and the counts and nothing else, so its choice is the same, to the last bit, under every schedule, batching
+and sharding, and no sample has to be kept for it. `left_out` is what GCV approximates, exact leave-one-out;
+it needs one pass over the features.
 
     >>> import numpy as np
     >>> from scroll.grid import quantise
@@ -31,7 +32,8 @@ _BLOCK = 4096                       # samples of `left_out` at once
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What ridge on [u; 1] is for every lambda at once: W = Q diag(1 / (s + lambda)) (Q' R), Gram matrix Q diag(s) Q'.
+    """What ridge on [u; 1] is for every lambda at once: W = Q diag(1 / (s + lambda)) (Q' R), Gram matrix Q
+    diag(s) Q'.
 
     Attributes:
         classes: (K,) sorted labels. targets: 'pm1' or 'onehot'. total: N.
@@ -61,8 +63,8 @@ def spectrum(statistics: Statistics, targets: str = 'pm1') -> Spectrum:
 def gcv(of: Spectrum, lambdas) -> np.ndarray:
     """Generalised cross-validation's estimate of the squared error on a new sample, summed over classes.
 
-    RSS(lambda) = RSS(0) + sum_i |c_i|^2 / s_i (lambda / (s_i + lambda))^2 with c = Q' R, and df = sum_i s_i / (s_i + lambda).
-    Both are written so that nothing cancels where the features can fit every sample (N = r).
+    RSS(lambda) = RSS(0) + sum_i |c_i|^2 / s_i (lambda / (s_i + lambda))^2 with c = Q' R, and df = sum_i s_i /
+    (s_i + lambda). Both are written so that nothing cancels where the features can fit every sample (N = r).
 
     Args:
         lambdas: positive (L,).
@@ -102,7 +104,8 @@ def search(criterion) -> float:
 
 
 def _descend(best) -> int:
-    """The k left when `best` has chosen among every sixteenth, then every fourth and each near its last choice."""
+    """The k left when `best` has chosen among every sixteenth, then every fourth and each near its last
+    choice."""
     at, reach = 0, _LIMIT
     for step in _STEPS:
         at, reach = best(range(max(at - reach, -_LIMIT), min(at + reach, _LIMIT) + 1, step)), step
@@ -195,7 +198,8 @@ def left_out(of: Spectrum, lambdas, features: np.ndarray, labels: np.ndarray) ->
         lambdas: positive (L,). features: int (N, d), quantised: all that the spectrum knows. labels: (N,).
 
     Returns:
-        (squared error summed over classes, mean over samples; share of samples predicted right), float64 (L,) each.
+        (squared error summed over classes, mean over samples; share of samples predicted right), float64 (L,)
+        each.
     """
     lambdas, labels = np.asarray(lambdas, np.float64), np.asarray(labels)
     squared, right = np.zeros(len(lambdas)), np.zeros(len(lambdas))

@@ -1,4 +1,5 @@
-"""Files of arrays and a few facts: npz without pickles, written whole or not at all, with a digest of all that they hold."""
+"""Files of arrays and a few facts: npz without pickles, written whole or not at all, with a digest of all
+that they hold."""
 import contextlib
 import hashlib
 import json
@@ -81,7 +82,8 @@ def arrays_of(path) -> dict:
 
 
 def _content(path, names=None, most: int = 0) -> dict:
-    """Arrays by name. `most`: bytes of memory that a compressed file may take; what we write is not compressed."""
+    """Arrays by name. `most`: bytes of memory that a compressed file may take; what we write is not
+    compressed."""
     try:
         if not Path(path).is_file():
             raise InputError(f'{path}: there is no such file')
@@ -104,7 +106,8 @@ def _content(path, names=None, most: int = 0) -> dict:
 
 
 def _stored(arrays: dict) -> dict:
-    """Arrays as they are written: those of objects are text that ends in NUL, and get a full stop behind each."""
+    """Arrays as they are written: those of objects are text that ends in NUL, and get a full stop behind
+    each."""
     return {(name + _STOPPED if array.dtype == object else name):
             (np.array([text + '.' for text in array.tolist()]) if array.dtype == object else array)
             for name, array in arrays.items()}

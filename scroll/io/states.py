@@ -1,8 +1,10 @@
-"""A learner on disk: settings, exact statistics and buffer, so that `partial_fit`, `remove` and `adapt` go on as if it had
-never stopped. psi is not in the file, only its digest; nor is f*, which `adapt` makes again, with the same bits.
+"""A learner on disk: settings, exact statistics and buffer, so that `partial_fit`, `remove` and `adapt` go on
+as if it had never stopped. psi is not in the file, only its digest; nor is f*, which `adapt` makes again,
+with the same bits.
 
-The size does not depend on the number of samples: 8 (d + 1)^2 + 8 K (d + 1) bytes of statistics (0.74 MB for d = 256 and 100
-classes), and for each sample in the buffer its pixels and 4 d + 16 bytes. With `keep_keys` it does: 8 bytes a sample.
+The size does not depend on the number of samples: 8 (d + 1)^2 + 8 K (d + 1) bytes of statistics (0.74 MB for
+d = 256 and 100 classes), and for each sample in the buffer its pixels and 4 d + 16 bytes. With `keep_keys` it
+does: 8 bytes a sample.
 """
 import copy
 from dataclasses import asdict, dataclass, replace
@@ -30,8 +32,10 @@ class State:
     """What a learner knows.
 
     Attributes:
-        params: the constructor's arguments but for the embedder. psi: digest of the embedder, '' for feature vectors.
-        buffer: None without memory. keys: of all samples that the statistics count, or None where they were not kept.
+        params: the constructor's arguments but for the embedder. psi: digest of the embedder, '' for feature
+            vectors.
+        buffer: None without memory. keys: of all samples that the statistics count, or None where they were
+            not kept.
     """
     params: dict
     psi: str
@@ -43,10 +47,12 @@ class State:
         """What would be known had these samples never been learned; this state stays as it is.
 
         Args:
-            features: int32 (N, d), on the grid. keys: uint64 (N,), or None if neither a buffer nor keys are kept. labels: (N,).
+            features: int32 (N, d), on the grid. keys: uint64 (N,), or None if neither a buffer nor keys are
+                kept. labels: (N,).
 
         Raises:
-            InputError: they cannot all have been learned, by what the statistics, the buffer and the keys show.
+            InputError: they cannot all have been learned, by what the statistics, the buffer and the keys
+                show.
         """
         known = self.keys if self.keys is None else copy.copy(self.keys).remove(keys, labels)
         statistics, buffer = copy.copy(self.statistics).remove(features, labels), copy.copy(self.buffer)
@@ -58,7 +64,8 @@ class State:
         """As `without`, of all samples of some classes, which are known by their statistics.
 
         Raises:
-            InputError: they cannot have been learned, or are not whole classes and there are a buffer or keys.
+            InputError: they cannot have been learned, or are not whole classes and there are a buffer or
+                keys.
         """
         statistics, buffer, known = copy.copy(self.statistics).subtract(part), copy.copy(self.buffer), copy.copy(self.keys)
         left = np.intersect1d(part.classes, statistics.classes)
@@ -70,7 +77,8 @@ class State:
         return replace(self, statistics=statistics, buffer=buffer, keys=known).checked()
 
     def checked(self) -> 'State':
-        """This state; InputError if its buffer holds samples that cannot all be among those that were learned."""
+        """This state; InputError if its buffer holds samples that cannot all be among those that were
+        learned."""
         if self.buffer is not None and len(self.buffer):
             held = self.buffer.content()
             try:
@@ -142,7 +150,8 @@ def check_params(params: dict) -> None:
 
 
 def check_samples(samples: np.ndarray, dim: int, images: bool) -> None:
-    """InputError unless samples are what a buffer is to store: uint8 images, or quantised features (N, dim)."""
+    """InputError unless samples are what a buffer is to store: uint8 images, or quantised features (N,
+    dim)."""
     if images:
         check_images(samples, 'samples')
     else:
@@ -181,8 +190,8 @@ def _checked(kept: dict, facts: dict, statistics: Statistics, psi: str) -> dict:
 
 
 def _checked_random(state: dict) -> dict:
-    """The state of numpy's PCG64: two numbers of 128 bits, of which the increment is odd, and half of one of 64 bits
-    that is left over; ValueError if it is something else."""
+    """The state of numpy's PCG64: two numbers of 128 bits, of which the increment is odd, and half of one of
+    64 bits that is left over; ValueError if it is something else."""
     numbers = state['state']
     for name, value, bits in (('state', numbers['state'], 128), ('increment', numbers['inc'], 128),
                               ('has_uint32', state['has_uint32'], 1), ('uinteger', state['uinteger'], 32)):
@@ -193,7 +202,8 @@ def _checked_random(state: dict) -> dict:
 
 
 def _checked_keys(known: dict, statistics: Statistics) -> dict:
-    """The arrays of `LearnedKeys`; ValueError unless they are the keys of as many samples as the statistics count."""
+    """The arrays of `LearnedKeys`; ValueError unless they are the keys of as many samples as the statistics
+    count."""
     fit = known['keys'].dtype == np.uint64 and known['keys'].shape == (statistics.total,) and len(known) == 3
     if not (fit and known['labels'].tolist() == statistics.classes.tolist() and known['sizes'].dtype == np.int64
             and np.array_equal(known['sizes'], statistics.counts)):

@@ -1,12 +1,13 @@
 """Statistics on disk: put together from the shares of several machines, and with a share taken out again.
 
-Sums of integers: `all` has the digest of one machine that saw both shares, `rest` that of one that never saw b, to the last
-bit. A file says which parts it is made of. A part is what one run or one learner has counted, and goes by the digest of its
-statistics: the same samples give the same part whoever counts them, on whatever schedule, so that a share that was counted
-twice is noticed, also within files that were merged before (a|b with b|c). What was removed stands with a minus, and may be
-merged again. Two shares with an equal digest can also be two shares that hold equal samples; whoever knows that they are says
-`--repeated`. Shares that overlap in some of their samples have other digests, and cannot be told from ones that do not: cut
-shares that cannot overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
+Sums of integers: `all` has the digest of one machine that saw both shares, `rest` that of one that never saw
+b, to the last bit. A file says which parts it is made of. A part is what one run or one learner has counted,
+and goes by the digest of its statistics: the same samples give the same part whoever counts them, on whatever
+schedule, so that a share that was counted twice is noticed, also within files that were merged before (a|b
+with b|c). What was removed stands with a minus, and may be merged again. Two shares with an equal digest can
+also be two shares that hold equal samples; whoever knows that they are says `--repeated`. Shares that overlap
+in some of their samples have other digests, and cannot be told from ones that do not: cut shares that cannot
+overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
 """
 from dataclasses import dataclass
 
@@ -53,7 +54,8 @@ class StatisticsFile:
         return self._account(other, +1)
 
     def remove(self, other: 'StatisticsFile') -> 'StatisticsFile':
-        """Take another file's samples out; InputError if they were taken out already, or cannot have been in."""
+        """Take another file's samples out; InputError if they were taken out already, or cannot have been
+        in."""
         again = self._clash(other, -1)
         if again:
             raise InputError(f'{other.path}: its part {again[:16]} was removed from {self.path} already')
@@ -89,11 +91,12 @@ class StatisticsFile:
 
 
 def samples_of(path) -> dict:
-    """Samples that were learned, from an npz file: features, labels, and keys and images where the file has them, else None.
+    """Samples that were learned, from an npz file: features, labels, and keys and images where the file has
+    them, else None.
 
-    The file holds `labels` (N,), and `quantised` (N, d), integers on the grid as an `Embedder` gives them, or `features` (N, d),
-    as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are what a buffer knows its
-    samples by.
+    The file holds `labels` (N,), and `quantised` (N, d), integers on the grid as an `Embedder` gives them, or
+    `features` (N, d), as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N,
+    H, W, C), are what a buffer knows its samples by.
     """
     arrays = files.arrays_of(path)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):

@@ -2,12 +2,14 @@
 
     python -m scroll unlearn --find FOLDER --samples old.npz
 
-Files are known by what is in them, whatever their names: npz and npy files (states, statistics, feature caches, arrays of
-samples), what torch.save wrote (checkpoints), and unfinished copies of these. Pixels, features on the grid, keys, and entries of
-a feature cache are found for certain, so a buffer, a cache and a state with `keep_keys` either hold a sample or do not. Sums and
-trained weights cannot be searched: a statistics file, or a state without keys, *may* count a sample if it counts its class;
-where no psi is involved, what cannot be part of the sums is ruled out. A statistics file also says of which parts it was made: it
-does hold the samples if all of them together are one part, and does not if they were taken out as one.
+Files are known by what is in them, whatever their names: npz and npy files (states, statistics, feature
+caches, arrays of samples), what torch.save wrote (checkpoints), and unfinished copies of these. Pixels,
+features on the grid, keys, and entries of a feature cache are found for certain, so a buffer, a cache and a
+state with `keep_keys` either hold a sample or do not. Sums and trained weights cannot be searched: a
+statistics file, or a state without keys, *may* count a sample if it counts its class; where no psi is
+involved, what cannot be part of the sums is ruled out. A statistics file also says of which parts it was
+made: it does hold the samples if all of them together are one part, and does not if they were taken out as
+one.
 """
 import copy
 import zipfile
@@ -53,7 +55,8 @@ class Wanted:
 
 @dataclass
 class Trace:
-    """What is known of one file: bool (N,) samples that it holds, and that it may hold; `what` it is, in a few words."""
+    """What is known of one file: bool (N,) samples that it holds, and that it may hold; `what` it is, in a
+    few words."""
     path: Path
     holds: np.ndarray
     may: np.ndarray
@@ -128,7 +131,8 @@ def _by_sums(path: Path, wanted: Wanted) -> tuple:
 
 
 def _counted(statistics: Statistics, psi: str, wanted: Wanted) -> np.ndarray:
-    """bool (N,): which samples the sums may count: those of its classes, but for those that cannot be part of the sums."""
+    """bool (N,): which samples the sums may count: those of its classes, but for those that cannot be part of
+    the sums."""
     out = np.isin(wanted.labels, statistics.classes)
     if not psi and statistics.dim == wanted.features.shape[1]:
         for i in np.flatnonzero(out):
@@ -177,7 +181,8 @@ def _places(which: np.ndarray) -> str:
 
 
 def find(folder, path) -> bool:
-    """Print each file below a folder that holds, or may hold, samples of the file at `path`; whether there are any.
+    """Print each file below a folder that holds, or may hold, samples of the file at `path`; whether there
+    are any.
 
     Raises:
         InputError: there is no such folder, or `path` is not a file of samples.

@@ -1,26 +1,30 @@
 """Make a saved learner forget: statistics as if it had never seen the samples, and a buffer without them.
 
-    python -m scroll unlearn state.npz --samples old.npz -o new.npz          # labels, features, and keys or images
-    python -m scroll unlearn state.npz --minus class-3.npz -o new.npz        # statistics of whole classes
-    python -m scroll unlearn --find FOLDER --samples old.npz                 # which files still hold them
+    python -m scroll unlearn state.npz --samples old.npz -o new.npz          # labels, features, and keys or
+    images python -m scroll unlearn state.npz --minus class-3.npz -o new.npz        # statistics of whole
+    classes python -m scroll unlearn --find FOLDER --samples old.npz                 # which files still hold
+    them
 
-Statistics and f_T get the digests of a learner that never saw the samples. What a class has added to the Gram matrix is not
-kept by itself (it would take K matrices: 53 MB for d = 256 and 100 classes), so a class is forgotten with its samples, or with
-its statistics, if they were saved (`main.py --save_statistics FOLDER --by_class 1`).
+Statistics and f_T get the digests of a learner that never saw the samples. What a class has added to the Gram
+matrix is not kept by itself (it would take K matrices: 53 MB for d = 256 and 100 classes), so a class is
+forgotten with its samples, or with its statistics, if they were saved (`main.py --save_statistics FOLDER
+--by_class 1`).
 
-The buffer lets go of the samples; their places stay empty until new samples come, since those that were once passed over are
-gone. It is therefore the buffer of never having seen them wherever it had room for all samples, or classes of the others had
-their full share; otherwise it holds a part of that one (`hash`), or samples chosen when the forgotten ones were still there
-(herding's target was then the old mean). Offered once more, the remaining samples fill a `hash` buffer to the same digest.
+The buffer lets go of the samples; their places stay empty until new samples come, since those that were once
+passed over are gone. It is therefore the buffer of never having seen them wherever it had room for all
+samples, or classes of the others had their full share; otherwise it holds a part of that one (`hash`), or
+samples chosen when the forgotten ones were still there (herding's target was then the old mean). Offered once
+more, the remaining samples fill a `hash` buffer to the same digest.
 
-What was never learned is refused as far as it can be known: by the sums and the buffer, and to the last sample by a learner that
-keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`).
+What was never learned is refused as far as it can be known: by the sums and the buffer, and to the last
+sample by a learner that keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`).
 
-Only the new file has forgotten. Still there is whatever was written before: the old state, with pixels and features in its
-buffer; statistics files, in their sums; checkpoints of runs (`<base_path>/unfinished`, --savecheck), with sums, buffer and the
-pixels of a segment; and the feature cache (`<base_path>/cache/features`), from which --feature_cache FOLDER takes the images, for
-every psi (no run may be at work then: it would write what it has computed). --find lists all of these below a folder, and ends
-with exit code 1 if there are any (`scroll.io.traces`).
+Only the new file has forgotten. Still there is whatever was written before: the old state, with pixels and
+features in its buffer; statistics files, in their sums; checkpoints of runs (`<base_path>/unfinished`,
+--savecheck), with sums, buffer and the pixels of a segment; and the feature cache
+(`<base_path>/cache/features`), from which --feature_cache FOLDER takes the images, for every psi (no run may
+be at work then: it would write what it has computed). --find lists all of these below a folder, and ends with
+exit code 1 if there are any (`scroll.io.traces`).
 """
 import numpy as np
 
@@ -32,7 +36,8 @@ from scroll.io.statistics_files import StatisticsFile, samples_of
 
 
 def without_samples(state: State, path, cache=None) -> State:
-    """The state without the samples of an npz file (`statistics_files.samples_of`); they go from feature caches below `cache`."""
+    """The state without the samples of an npz file (`statistics_files.samples_of`); they go from feature
+    caches below `cache`."""
     samples = samples_of(path)
     features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
     if keys is None and not state.psi:
@@ -51,7 +56,8 @@ def without_samples(state: State, path, cache=None) -> State:
 
 
 def without_classes(state: State, path) -> State:
-    """The state without the classes of a statistics file; InputError if it holds only some of the samples of one."""
+    """The state without the classes of a statistics file; InputError if it holds only some of the samples of
+    one."""
     part = StatisticsFile.read(path)
     if part.psi != state.psi:
         raise InputError(f'{path}: made with another psi than the state')
