@@ -205,7 +205,8 @@ def _checked_keys(known: dict, statistics: Statistics) -> dict:
     """The arrays of `LearnedKeys`; ValueError unless they are the keys of as many samples as the statistics
     count."""
     fit = known['keys'].dtype == np.uint64 and known['keys'].shape == (statistics.total,) and len(known) == 3
-    if not (fit and known['labels'].tolist() == statistics.classes.tolist() and known['sizes'].dtype == np.int64
-            and np.array_equal(known['sizes'], statistics.counts)):
+    fit = fit and known['labels'].dtype.kind == statistics.classes.dtype.kind
+    if not (fit and known['labels'].tolist() == statistics.classes.tolist()
+            and known['sizes'].dtype == np.int64 and np.array_equal(known['sizes'], statistics.counts)):
         raise ValueError('the keys are not those of the samples that the statistics count')
     return known

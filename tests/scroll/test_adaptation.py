@@ -1,5 +1,4 @@
 """Adaptation: f* from f_T and the buffer; the start, the first step, what each mode trains, and that bits repeat."""
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -10,14 +9,14 @@ from scipy.special import log_softmax
 from torch import nn
 
 from scroll.adaptation.settings import Adaptation
-from scroll.adaptation.training import _minibatches, adapt, adaptation_path, calibrated_scale
+from scroll.adaptation.training import adapt, adaptation_path, calibrated_scale
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.heads.predictors import LinearPredictor, ncc, random
+from scroll.heads.predictors import ncc, random
 from scroll.statistics import GRID, Statistics
-from tests.scroll.conftest import PREPROCESSING, make_stream, quick, refused, tiny_net, toy_images
+from tests.scroll.conftest import PREPROCESSING, make_stream, quick, tiny_net, toy_images
 
 PLAIN = Augmentation(padding=0, flip=False)
 
@@ -171,15 +170,6 @@ def test_adapters_change_the_centres_of_the_blocks_kernels_and_no_batch_norm(run
             assert not len(changed), name
 
 
-def test_adapters_learn_the_same_where_batch_norms_are_folded(run, unfolded, toy):
-    """The adapter stands before the norm either way."""
-    settings = dict(mode='adapters', iterations=4, lr=0.5, scale=5.0, calibrate=False)
-    one, two, start = run(**settings), run(embedder=unfolded, **settings), run(**{**settings, 'iterations': 0})
-    np.testing.assert_allclose(one.losses, two.losses, rtol=1e-3)
-    moved = one.decision_function(toy[0]) - start.decision_function(toy[0])
-    np.testing.assert_allclose(one.decision_function(toy[0]), two.decision_function(toy[0]), atol=0.02 * np.abs(moved).max())
-
-
 def test_full_tuning_changes_every_parameter_but_the_head_and_the_batch_norm_statistics(run, embedder):
     f_star = run(mode='full', lr=0.1)
     equal = same(embedder.pristine.state_dict(), f_star.embedder.pristine.state_dict())
@@ -226,17 +216,6 @@ def test_the_loss_falls_on_a_toy_that_can_be_learned(mode):
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
 def test_a_minibatch_larger_than_the_buffer_is_the_buffer(run, mode):
     assert run(mode=mode, minibatch=1000).digest() == run(mode=mode, minibatch=24).digest() != run(mode=mode).digest()
-
-
-@quick
-@given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 12))
-def test_minibatches_take_each_sample_at_most_once_a_pass(count, size, iterations):
-    batches = list(islice(_minibatches(count, size, torch.Generator().manual_seed(0)), iterations))
-    assert all(len(b) == min(size, count) for b in batches)
-    a_pass = count // min(size, count)
-    for start in range(0, iterations, a_pass):
-        drawn = torch.cat(batches[start:start + a_pass]).tolist()
-        assert len(set(drawn)) == len(drawn) and set(drawn) <= set(range(count))
 
 
 def test_auto_means_adapters_up_to_the_threshold_and_full_tuning_above(run):
@@ -323,29 +302,3 @@ def test_a_buffer_of_one_sample_adapts_or_is_refused(run, buffer, settings):
         assert np.isfinite(run(buffer=one, **settings).losses).all()
     except InputError:
         assert settings['mode'] == 'full'
-
-
-@pytest.mark.parametrize('settings', [
-    dict(mode='some'), dict(mode=None), dict(iterations=-1), dict(threshold=-1), dict(minibatch=0), dict(lr=-0.1),
-    dict(lr=np.nan), dict(classifier_lr=np.inf), dict(scale_lr=-1), dict(scale=0), dict(scale=-1), dict(scale=np.nan),
-    dict(scale=np.inf), dict(adapter_scale=np.nan), dict(adapter_scale=np.inf)], ids=str)
-def test_settings_that_cannot_be_are_refused(settings):
-    with refused():
-        Adaptation(**settings)
-
-
-def test_mode_none_has_no_f_star(run, flat):
-    with refused('none'):
-        run(mode='none')
-    with refused('none'):
-        adapt(None, *flat, Adaptation(mode='none'))
-
-
-def test_adapters_beside_no_convolution_are_refused(buffer):
-    class Mean(nn.Module):
-        def features(self, x):
-            return x.mean(dim=(2, 3))
-    predictor = LinearPredictor.nearest(np.arange(3), np.zeros((3, 3)), np.zeros(3))
-    thin = Exemplars(buffer.labels, buffer.keys, buffer.features[:, :3], buffer.samples)
-    with refused('Mean'):
-        adapt(Embedder(Mean(), PREPROCESSING), predictor, thin, Adaptation(mode='adapters'))

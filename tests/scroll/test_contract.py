@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import os
 import pickle
 import pkgutil
 import subprocess
@@ -27,7 +28,7 @@ from scroll.grid import quantise, sample_keys
 from scroll.io.states import CLASSIFIERS
 from tests.scroll.conftest import quick, refused
 
-MODULES = ['scroll', *(f'scroll.{m.name}' for m in pkgutil.iter_modules(scroll.__path__))]
+MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.'))]
 CASES = [(c, s) for c in CLASSIFIERS for s in STRATEGIES]
 every = pytest.mark.parametrize('classifier, strategy', CASES, ids=['-'.join(case) for case in CASES])
 
@@ -115,7 +116,7 @@ def test_predicting_changes_nothing(new):
 def test_before_the_first_sample_everything_asks_for_partial_fit(new):
     for call in (lambda e: e.predict(X), lambda e: e.predict_proba(X), lambda e: e.decision_function(X),
                  lambda e: e.score(X, Y), lambda e: e.predictor(), lambda e: e.adapt(), lambda e: e.remove(X, Y),
-                 lambda e: e.digest(), lambda e: e.classes_, lambda e: e.merge(new().fit(X, Y)),
+                 lambda e: e.digest(), lambda e: e.classes_, lambda e: e.save('x'), lambda e: e.merge(new().fit(X, Y)),
                  lambda e: new().fit(X, Y).merge(e)):
         with refused('partial_fit'):
             call(new())
@@ -276,7 +277,7 @@ def test_labels_that_are_neither_all_numbers_nor_all_text_are_refused(y, word):
 
 
 WRONG = {'buffer_size': [2.5, '3', None, -1, True, 10 ** 23, 10 ** 5000, np.nan, [3]], 'seed': ['a', None, 1.5, -1, 2 ** 63, True],
-         'adaptation': ['x', 3, {}, Adaptation], 'classifier': ['lda', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', None, np.inf, 10 ** 400, [1]],
+         'adaptation': ['x', 3, {}, Adaptation], 'classifier': ['lda', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10 ** 400, [1]],
          'targets': ['x', None], 'ncc_bias': ['x', 0], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int], 'keep_keys': [1, 'yes', None]}
 
 
@@ -297,13 +298,17 @@ def test_an_argument_that_cannot_be_is_refused_before_anything_is_learned(name, 
     assert learned.digest() == before
 
 
-@pytest.mark.parametrize('make', [lambda: Adaptation(iterations=2.5), lambda: Adaptation(iterations='3'), lambda: Adaptation(mode=3), lambda: Adaptation(lr=None),
-                                  lambda: Adaptation(lr='a'), lambda: Adaptation(calibrate='yes'), lambda: Adaptation(learn_scale=2),
-                                  lambda: Adaptation(augmentation=None), lambda: Adaptation(scale=[1]), lambda: Adaptation(minibatch=None),
-                                  lambda: Augmentation(padding='a'), lambda: Augmentation(flip=None), lambda: Augmentation(jitter=None)])
-def test_settings_of_the_adaptation_are_checked(make):
-    with refused('adaptation|augmentation|logit scale'):
-        make()
+SETTINGS = {Adaptation: dict(mode=['some', None, 3], iterations=[-1, 2.5, '3'], threshold=[-1], minibatch=[0, None],
+                             lr=[-0.1, np.nan, None, 'a'], classifier_lr=[np.inf], scale_lr=[-1], adapter_scale=[np.nan, np.inf],
+                             scale=[0, -1, np.nan, np.inf, [1]], calibrate=['yes'], learn_scale=[2], augmentation=[None]),
+            Augmentation: dict(padding=[-0.5, np.nan, 'a'], flip=[None], jitter=[np.nan, None])}
+
+
+@pytest.mark.parametrize('kind, name', [(kind, name) for kind, names in SETTINGS.items() for name in names])
+def test_settings_of_the_adaptation_are_checked(kind, name):
+    for value in SETTINGS[kind][name]:
+        with refused('adaptation|augmentation|logit scale'):
+            kind(**{name: value})
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
@@ -358,9 +363,59 @@ def test_importing_the_package_imports_no_torch():
     assert subprocess.run([sys.executable, '-c', code], cwd=Path(scroll.__path__[0]).parent).returncode == 0
 
 
-@pytest.mark.parametrize('path', sorted(Path(scroll.__path__[0]).glob('*.py')), ids=lambda p: p.name)
-def test_the_library_needs_torch_numpy_and_scipy_only(path):
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    names = [a.name for node in nodes if isinstance(node, ast.Import) for a in node.names]
-    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
-    assert {name.split('.')[0] for name in names} <= {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll'}
+def imports(module: str) -> set:
+    """What a module of the library imports, wherever in the file: full names, of a package's modules, too."""
+    nodes = list(ast.walk(ast.parse(Path(importlib.import_module(module).__file__).read_text())))
+    out = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            out |= {name if (name := f'{node.module}.{alias.name}') in MODULES else node.module for alias in node.names}
+    return out
+
+
+@pytest.mark.parametrize('module', MODULES)
+def test_the_library_imports_torch_numpy_and_scipy_only(module):
+    assert {name.split('.')[0] for name in imports(module)} <= {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll'}
+
+
+def test_no_module_imports_one_that_imports_it():
+    graph = {module: imports(module) & set(MODULES) for module in MODULES}
+    while leaves := {module for module, needs in graph.items() if not needs & graph.keys()}:
+        graph = {module: needs for module, needs in graph.items() if module not in leaves}
+    assert not graph
+
+
+WITHOUT_TORCH = '''
+import sys
+sys.modules["torch"] = None
+import numpy as np
+import scroll
+from scroll import Adaptation, Augmentation, InputError, Preprocessing, Scroll, Statistics, make_schedule
+from scroll.__main__ import main
+X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+for classifier, value in (("ridge", "auto"), ("ridge", 1.0), ("ncc", 1.0), ("random", 1.0)):
+    one, two = (Scroll(None, classifier, value, buffer_size=10, adaptation=Adaptation(), keep_keys=True) for _ in range(2))
+    for ids in make_schedule("split:3", y).segments():
+        one.partial_fit(X[ids], y[ids])
+    two.fit(X[:15], y[:15]).merge(Scroll(keep_keys=True).fit(X[15:], y[15:]))
+    assert one.digest() == two.digest() and one.predictor().digest() == two.predictor().digest()
+    one.score(X, y), one.predict_proba(X), one.remove(X[:3], y[:3]).refill(X[3:], y[3:])
+    one.save("state.npz"), Scroll.load("state.npz").predict(X)
+np.savez("old.npz", features=X[3:5], labels=y[3:5])
+assert main(["unlearn", "state.npz", "--samples", "old.npz", "-o", "new.npz"]) == 0
+assert main(["unlearn", "--find", ".", "--samples", "old.npz"]) == 1
+for call in (one.adapt, lambda: scroll.Embedder):
+    try:
+        call()
+    except (InputError, ImportError) as error:
+        print(error)
+'''
+
+
+def test_without_torch_feature_vectors_are_learned_and_what_needs_it_says_so(tmp_path):
+    done = subprocess.run([sys.executable, '-c', WITHOUT_TORCH], cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, 'PYTHONPATH': str(Path(scroll.__path__[0]).parent)})
+    assert done.returncode == 0, done.stderr
+    says = done.stdout.splitlines()[-2:]
+    assert [line.split()[0] for line in says] == ['adaptation', 'scroll.Embedder']
+    assert all(line.endswith('needs torch, which is not installed: pip install scroll-cl[images]') for line in says)

@@ -26,13 +26,6 @@ def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity):
 
 
 @quick
-@given(COUNTS, CAPACITY, st.randoms())
-def test_quotas_do_not_depend_on_which_class_is_which_but_for_the_surplus(counts, capacity, random):
-    shuffled = random.sample(counts, len(counts))
-    assert sorted(quotas(counts, capacity)) == sorted(quotas(shuffled, capacity))
-
-
-@quick
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=20), CAPACITY)
 def test_a_quota_never_grows_unless_all_of_its_class_is_stored(arrivals, capacity):
     """Hence what a class has lost it would not be allowed to keep later either."""
@@ -99,18 +92,6 @@ def test_equal_candidates_are_taken_first_come():
     assert herding_order(f, f.sum(axis=0), 6, 6).tolist() == [0, 3, 1, 4, 2, 5]
 
 
-def test_herding_is_exact_for_the_longest_streams():
-    """A class of 2^27 samples: sums up to 2^45; the choice is that of Python's integers."""
-    f = make_stream(np.zeros(20), seed=3).features
-    total = np.array([2 ** 45 - 12345, -2 ** 44 + 7, 3 * 2 ** 42 + 1, -5, 2 ** 43 + 99])
-    big, s, expected = f.astype(object), np.zeros(5, object), []
-    for i in range(20):
-        score = 2 * (i + 1) * (big @ total.astype(object)) - 2 ** 27 * (2 * (big @ s) + (big * big).sum(axis=1))
-        expected.append(max((j for j in range(20) if j not in expected), key=lambda j: score[j]))
-        s = s + big[expected[-1]]
-    assert herding_order(f, total, 1 << 27, 20).tolist() == expected
-
-
 X, Y = 185364, 185363                                        # X^2 + Y^2 is about 2^36: nearly unit length
 
 
@@ -155,17 +136,15 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
             assert buffer.content().keys.tolist() == sorted(order[:capacity])
 
 
-def test_herding_is_nearer_to_the_mean_than_chance():
-    f = make_stream(np.zeros(100), 8, 5).features / GRID
-    order = herding_order(np.rint(f * GRID).astype(int), np.rint(f * GRID).astype(int).sum(axis=0), 100, 10)
-    random = [np.linalg.norm(np.random.default_rng(s).choice(f, 10, replace=False).mean(0) - f.mean(0)) for s in range(50)]
-    assert np.linalg.norm(f[order].mean(0) - f.mean(0)) < min(random)
+def pictures(stream: Stream) -> np.ndarray:
+    """What is stored: key and features, so that mix-ups show."""
+    return np.hstack([stream.keys[:, None].view(np.int32).reshape(-1, 2), stream.features])
 
 
 def offer(buffer: ExemplarBuffer, part: Stream, statistics: Statistics) -> None:
-    """Add and update; the stored sample is the pair (key, label), so that mix-ups show."""
+    """Add and update."""
     statistics.add(part.features, part.labels)
-    buffer.update(part.keys, part.features, np.stack([part.keys.astype(object), part.labels], axis=1), part.labels, statistics)
+    buffer.update(part.keys, part.features, pictures(part), part.labels, statistics)
 
 
 def fill(buffer: ExemplarBuffer, stream: Stream, pieces) -> Statistics:
@@ -184,7 +163,7 @@ def check_content(content, stream: Stream):
     at = [row[key] for key in content.keys.tolist()]
     np.testing.assert_array_equal(content.features, stream.features[at])
     np.testing.assert_array_equal(content.labels, stream.labels[at])
-    assert content.samples.tolist() == [[k, c] for k, c in zip(content.keys.tolist(), content.labels.tolist())]
+    np.testing.assert_array_equal(content.samples, pictures(stream.part(at)))
 
 
 @pytest.mark.parametrize('strategy', STRATEGIES)
@@ -216,17 +195,8 @@ def test_whole_classes_in_any_order_give_the_same_buffer(strategy, stream, class
     one, two = ExemplarBuffer(capacity, strategy), ExemplarBuffer(capacity, strategy)
     fill(one, stream, pieces)
     fill(two, stream, [np.arange(len(stream.labels))])
-    assert one.content().digest() == two.content().digest()
+    assert one.content().digest() == two.content().digest() and one.state_digest() == two.state_digest()
     check_content(one.content(), stream)
-
-
-@pytest.mark.parametrize('strategy', STRATEGIES)
-@quick
-@given(streams(), st.data(), st.integers(0, 5))
-def test_what_fits_is_all_stored(strategy, stream, data, spare):
-    buffer = ExemplarBuffer(len(stream.labels) + spare, strategy)
-    fill(buffer, stream, data.draw(cuttings(len(stream.labels))))
-    assert sorted(buffer.content().keys) == sorted(stream.keys)
 
 
 @quick
@@ -257,18 +227,6 @@ def test_shards_of_whole_classes_merge_to_the_whole(strategy):
     first, second = fill(one, stream, [np.arange(20)]), fill(two, stream, [np.arange(20, 40)])
     two.merge(one, second.merge(first))
     assert two.content().digest() == whole.content().digest()
-
-
-@pytest.mark.parametrize('strategy, sign', [('nearest', 1), ('outlier', -1)])
-@quick
-@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 99))
-def test_nearest_and_outlier_equal_brute_force(strategy, sign, count, capacity, seed):
-    stream = make_stream(np.zeros(count, int), seed=seed)
-    buffer = ExemplarBuffer(capacity, strategy)
-    fill(buffer, stream, [np.arange(count)])
-    distance = np.linalg.norm(stream.features - stream.features.mean(axis=0), axis=1)
-    kept = distance[np.isin(stream.keys, buffer.content().keys)]            # not which ones: distances may be equal
-    np.testing.assert_allclose(np.sort(sign * kept), np.sort(sign * distance)[:capacity], rtol=1e-9)
 
 
 def test_herding_in_pieces_aims_at_the_mean_of_all_that_was_seen():
@@ -364,29 +322,16 @@ def test_the_buffer_keeps_copies():
     assert (buffer.content().samples == 1).all()
 
 
-@pytest.mark.parametrize('settings', [dict(capacity=0), dict(capacity=-3), dict(capacity=5, strategy='best')], ids=str)
-def test_a_buffer_that_cannot_be_is_refused(settings):
-    with refused():
-        ExemplarBuffer(**settings)
-
-
 # -- two digests: which samples are kept, and what becomes of them -----------------------------------------------------
 
-def offer_plain(buffer: ExemplarBuffer, part: Stream, statistics: Statistics) -> None:
-    statistics.add(part.features, part.labels)
-    buffer.update(part.keys, part.features, part.features, part.labels, statistics)
-
-
 def filled(stream: Stream, pieces, *args) -> tuple:
-    buffer, statistics = ExemplarBuffer(*args), Statistics(stream.features.shape[1])
-    for at in pieces:
-        offer_plain(buffer, stream.part(at), statistics)
-    return buffer, statistics
+    buffer = ExemplarBuffer(*args)
+    return buffer, fill(buffer, stream, pieces)
 
 
 def after(buffer: ExemplarBuffer, statistics: Statistics, later: Stream) -> str:
     """Content digest once more samples have come."""
-    offer_plain(buffer, later, statistics)
+    offer(buffer, later, statistics)
     return buffer.content().digest()
 
 
@@ -431,15 +376,6 @@ def test_equal_state_digests_have_equal_futures(stream, data, strategy, capacity
         assert futures[0] == futures[1] and one[0].state_digest() == two[0].state_digest()
     if strategy == 'hash':
         assert equal
-
-
-@pytest.mark.parametrize('strategy', ['herding', 'nearest', 'outlier', 'hash'])
-@quick
-@given(streams(max_size=30), st.integers(1, 20), st.permutations(range(5)), st.integers(0, 3))
-def test_classes_that_arrive_whole_lead_to_one_state(strategy, stream, capacity, order, seed):
-    whole = [np.flatnonzero(stream.labels == c) for c in order if (stream.labels == c).any()]
-    by_class = filled(stream, whole, capacity, strategy, seed)[0]
-    assert by_class.state_digest() == filled(stream, [np.arange(len(stream.labels))], capacity, strategy)[0].state_digest()
 
 
 @pytest.mark.parametrize('args, word', [((2.5,), 'buffer size 2.5'), (('3',), "'3'"), ((None,), 'None'), ((True,), 'True'), ((0,), 'buffer size 0'),

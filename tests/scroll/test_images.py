@@ -47,10 +47,6 @@ def test_weights_lie_on_their_grid_and_each_row_sums_to_exactly_one(size_in, siz
     np.testing.assert_allclose(weights, weights[::-1, ::-1], atol=2 * rounding)         # left and right alike
 
 
-def test_the_same_size_is_left_as_it_is():
-    np.testing.assert_array_equal(resize_matrix(7, 7), np.eye(7))
-
-
 @quick
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 30), st.integers(0, 99))
 def test_resize_of_8_bit_images_equals_integer_arithmetic(height, width, size, seed):
@@ -116,16 +112,6 @@ def test_strided_views_are_read_as_they_look(view):
     np.testing.assert_array_equal(check_images(images), images)
 
 
-def test_each_crop_is_a_shifted_copy_and_every_shift_comes():
-    images, padding = torch.rand(400, 3, 6, 6) + 1, 2                      # no zeros but those of the padding
-    padded = torch.nn.functional.pad(images, (padding,) * 4)
-    shifts = {(i, j): padded[:, :, i:i + 6, j:j + 6] for i in range(5) for j in range(5)}
-    found = [[shift for shift, copy in shifts.items() if torch.equal(copy[n], out)]
-             for n, out in enumerate(random_crop(images, padding, generator()))]
-    assert all(len(f) == 1 for f in found)
-    assert {f[0] for f in found} == set(shifts)
-
-
 @pytest.mark.parametrize('make', [lambda: torch.rand(20, 3, 7, 9), lambda: torch.rand(20, 1, 6, 6).expand(-1, 3, -1, -1),
                                   lambda: torch.randint(0, 256, (20, 6, 5, 3), dtype=torch.uint8).permute(0, 3, 1, 2),
                                   lambda: torch.rand(0, 3, 8, 8)])
@@ -146,14 +132,6 @@ def test_crops_and_flips_are_those_of_the_textbook_image_by_image(make):
 def test_a_crop_without_padding_changes_nothing():
     images = torch.rand(3, 3, 5, 5)
     assert torch.equal(random_crop(images, 0, generator()), images)
-
-
-def test_a_flip_mirrors_about_half_of_the_images_and_leaves_the_others():
-    images = torch.rand(1000, 3, 2, 3)
-    out = random_flip(images, generator())
-    flipped = torch.tensor([torch.equal(a.flip(-1), b) for a, b in zip(images, out)])
-    assert torch.equal(out[~flipped], images[~flipped])
-    assert 430 < flipped.sum() < 570                                       # 4.4 deviations of a fair coin
 
 
 def test_colour_jitter_agrees_with_torchvision():
@@ -195,18 +173,3 @@ def test_neither_preprocessing_nor_augmentation_changes_its_input(channels, size
     Preprocessing(size)(images).zero_()
     assert torch.equal(images, before)
     assert augmented.shape == (6, 3, size, size) and augmented.dtype == torch.float32
-
-
-@pytest.mark.parametrize('change', [random_crop, colour_jitter, lambda x, _, g: random_flip(x, g)])
-def test_random_changes_leave_float_input_alone(change):
-    images = torch.rand(5, 3, 6, 6)
-    before = images.clone()
-    change(images, 1, generator()).zero_()
-    assert torch.equal(images, before)
-
-
-@pytest.mark.parametrize('settings', [dict(padding=-0.5), dict(padding=float('nan')), dict(jitter=float('nan'))],
-                         ids=str)
-def test_augmentation_that_makes_no_sense_is_refused(settings):
-    with refused():
-        Augmentation(**settings)

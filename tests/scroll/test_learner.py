@@ -51,14 +51,6 @@ def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promise
     assert len(digests) == 1
 
 
-def test_learning_by_class_is_as_good_as_learning_at_once():
-    learner = Scroll(buffer_size=0)
-    for c in (2, 0, 1):
-        at = np.isin(Y, c)
-        learner.partial_fit(X[at], Y[at])
-    assert learner.score(*blobs(seed=1)) > 0.9
-
-
 @quick
 @given(streams(min_size=2), st.data())
 def test_merged_shards_are_the_whole(stream, data):
@@ -177,12 +169,6 @@ def test_memory_free_learns_and_cannot_adapt():
     assert learner.set_params(adaptation=Adaptation(mode='none')).adapt().predict(X).shape == (30,)
 
 
-def test_progress_sees_every_update(embedder, toy):
-    seen = []
-    Scroll(embedder, adaptation=SHORT).fit(*toy).adapt(seen.append)
-    assert len(seen) == 2
-
-
 def test_string_labels_give_the_same_learner_by_other_names(embedder, toy):
     names = np.array(['ant', 'bee', 'cat'])
     numbers, strings = (Scroll(embedder, adaptation=SHORT).fit(toy[0], y) for y in (toy[1], names[toy[1]]))
@@ -285,21 +271,6 @@ def test_learners_of_images_of_other_sizes_do_not_merge(embedder, toy):
     with refused():
         learner.merge(other)
     assert state(learner) == before
-
-
-def test_a_learner_that_learned_nothing_stays_as_new_after_bad_input():
-    learner = Scroll()
-    for x, y in (BAD[name]() for name in ('nan', 'fewer labels', 'text', 'no labels')):
-        with refused():
-            learner.partial_fit(x, y)
-    assert vars(learner) == vars(Scroll())
-
-
-@pytest.mark.parametrize('params', [dict(classifier='svm'), dict(strategy='best'), dict(buffer_size=-1), dict(ridge_lambda=0),
-                                    dict(targets='hinge'), dict(classifier='ncc', ncc_bias='half')], ids=str)
-def test_settings_that_cannot_be_are_refused_where_they_are_used(params):
-    with refused():
-        Scroll(**params).fit(X, Y).predict(X)
 
 
 @quick

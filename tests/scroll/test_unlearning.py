@@ -15,7 +15,6 @@ from scroll.__main__ import main
 from scroll.embedding.cache import FeatureCache
 from scroll.exemplars import STRATEGIES
 from scroll.grid import quantise
-from scroll.io.states import State
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, make_stream, refused, toy_images
 
@@ -330,16 +329,3 @@ def test_a_search_that_cannot_be_done_is_one_line(old, words, capsys):
     assert main(['unlearn', *words]) == 2 and not Path('x').exists()
     out, err = capsys.readouterr()
     assert out == '' and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
-
-
-def test_keys_that_are_not_those_of_the_statistics_are_refused(tmp_path):
-    from tests.scroll.test_learner_files import _with
-    learner = Scroll(buffer_size=5, keep_keys=True).fit(POOL.features, POOL.labels)
-    keys = learner.keys_.state_dict()
-    for name, array in (('keys', keys['keys'][1:]), ('keys', keys['keys'].astype(float)), ('sizes', keys['sizes'][::-1]),
-                        ('labels', keys['labels'] + 1), ('keys', keys['keys'] + np.uint64(1))):
-        learner.save(tmp_path / 'x')
-        assert State.read(tmp_path / 'x').keys is not None
-        _with(tmp_path / 'x', f'keys_{name}', array)
-        with refused('damaged'):
-            Scroll.load(tmp_path / 'x')
