@@ -1,6 +1,6 @@
 """SCROLL's files on the command line: look at them, put them together, take samples out.
 
-    python -m scroll show all.npz                                        # classes, counts, parts, digest
+    python -m scroll show FILE                                           # classes, counts, digest, of either kind
     python -m scroll merge 1.npz 2.npz 3.npz -o all.npz                  # statistics of three machines
     python -m scroll remove all.npz --minus 2.npz -o rest.npz            # as if 2 had never been seen
     python -m scroll remove all.npz --samples old.npz -o rest.npz
@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from scroll.errors import InputError
-from scroll.io import statistics_files, unlearn
-from scroll.io.states import State
+from scroll.io import files, statistics_files, unlearn
+from scroll.io.states import KIND, State
 from scroll.io.statistics_files import StatisticsFile
 
 
@@ -37,9 +37,8 @@ def _parser() -> argparse.ArgumentParser:
         out.set_defaults(run=run)
         return out
 
-    for name, run, about in (('show', show, 'classes, counts, parts, digest of statistics'),
-                             ('digest', digest, 'the digest alone')):
-        command(name, run, about).add_argument('file', help='statistics file')
+    command('show', show, 'what a file holds: classes, counts, digest').add_argument('file', help='of statistics, or a state')
+    command('digest', digest, 'the digest of the statistics alone').add_argument('file', help='of statistics, or a state')
     out = command('merge', merge, 'add the samples of all files', statistics_files.__doc__)
     out.add_argument('file', help='statistics file')
     out.add_argument('others', nargs='+', metavar='file', help='statistics files')
@@ -65,14 +64,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _read(path):
+    """A `StatisticsFile`, or the `State` of a learner."""
+    return (State if files.kind_of(path) == KIND else StatisticsFile).read(path)
+
+
 def show(args) -> None:
-    """Print what is known of a statistics file."""
-    statistics_files.show(StatisticsFile.read(args.file))
+    """Print what is known of a file."""
+    _read(args.file).show()
 
 
 def digest(args) -> None:
-    """Print the digest of a statistics file."""
-    print(StatisticsFile.read(args.file).statistics.digest())
+    """Print the digest of a file's statistics."""
+    print(_read(args.file).statistics.digest())
 
 
 def merge(args) -> None:

@@ -52,7 +52,7 @@ def main() -> None:
         half.save(f'{name}.npz')
     assert command('merge', 'a.npz', 'b.npz', '-o', 'all.npz').strip() == one.digest()
     assert command('remove', 'all.npz', '--minus', 'b.npz', '-o', 'rest.npz').strip() == Statistics.load('a.npz').digest()
-    assert one.digest() in command('show', 'all.npz')
+    assert one.digest() in command('show', 'all.npz') and one.digest() in command('show', 'state.npz')
     np.savez('old.npz', features=X[:100], labels=y[:100])
     forgotten = command('unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz').strip()
     assert forgotten == Scroll().fit(X[100:], y[100:]).digest() == one.remove(X[:100], y[:100]).digest()

@@ -20,6 +20,7 @@ from scroll.grid import check_quantised
 from scroll.heads.predictors import NCC_BIASES, TARGETS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io import files
+from scroll.io.statistics_files import show
 from scroll.learned_keys import LearnedKeys
 from scroll.statistics import Statistics, check_labels
 
@@ -86,6 +87,12 @@ class State:
             except InputError as error:
                 raise InputError(f'the buffer would hold samples that are not among those learned ({error})') from error
         return self
+
+    def show(self) -> None:
+        """Print what is known of the learner."""
+        kept = '0' if self.buffer is None else f'{len(self.buffer)} of {self.buffer.capacity}, {self.buffer.strategy}'
+        show(self.statistics, self.psi, buffer=kept, keys='not kept' if self.keys is None else 'kept',
+             learner=', '.join(f'{name}={value!r}' for name, value in self.params.items()))
 
     def write(self, path) -> None:
         """InputError if it cannot be written; whatever was there is as it was."""

@@ -63,6 +63,12 @@ class StatisticsFile:
         self._named(other, lambda: self.statistics.subtract(other.statistics))
         return self._account(other, -1)
 
+    def show(self) -> None:
+        """Print what is known of the file."""
+        parts = ', '.join(f"{'-' if times < 0 else ''}{part[:16]}{f' x {abs(times)}' if abs(times) > 1 else ''}"
+                          for part, times in sorted(self.parts.items(), key=lambda item: (item[1] < 0, item[0])))
+        show(self.statistics, self.psi, parts=f'{len(self.parts)}: {parts}' if parts else '0')
+
     def _clash(self, other, sign: int):
         """A part that both have with the same sign, or None."""
         return next((part for part, times in sorted(other.parts.items()) if sign * times * self.parts.get(part, 0) > 0), None)
@@ -130,13 +136,10 @@ def _name(psi: str) -> str:
     return psi[:16] or 'features of its own'
 
 
-def show(file: StatisticsFile) -> None:
-    """Print what is known of a file."""
-    statistics = file.statistics
-    parts = ', '.join(f"{'-' if times < 0 else ''}{part[:16]}{f' x {abs(times)}' if abs(times) > 1 else ''}"
-                      for part, times in sorted(file.parts.items(), key=lambda item: (item[1] < 0, item[0])))
-    facts = dict(samples=statistics.total, classes=len(statistics.classes), dim=statistics.dim, psi=_name(file.psi),
-                 parts=f"{len(file.parts)}: {parts}" if parts else '0', digest=statistics.digest())
+def show(statistics: Statistics, psi: str, **more: str) -> None:
+    """Print what is known of statistics, and more of the file that they are from; then the samples of each class."""
+    facts = dict(samples=statistics.total, classes=len(statistics.classes), dim=statistics.dim, psi=_name(psi), **more,
+                 digest=statistics.digest())
     for name, value in facts.items():
         print(f'{name:<8} {value}')
     print(f"\n{'samples':>8}  class")

@@ -43,7 +43,7 @@ KINDS = {
         ['merge', 'x.npz', 'good.npz', '--repeated', '-o', 'x.npz'], ['remove', 'good.npz', '--minus', 'x.npz', '-o', 'out.npz'],
         ['remove', 'x.npz', '--samples', 'old.npz', '-o', 'out.npz']), ''),
     'state': Kind('scroll-state-1', lambda path: learned().save(path), Scroll.load, (
-        ['unlearn', 'x.npz', '--samples', 'old.npz', '-o', 'x.npz'],
+        ['show', 'x.npz'], ['digest', 'x.npz'], ['unlearn', 'x.npz', '--samples', 'old.npz', '-o', 'x.npz'],
         ['unlearn', 'x.npz', '--minus', 'good.npz', '-o', 'out.npz']), 'statistics_')}
 
 

@@ -244,12 +244,13 @@ def test_bad_input_changes_nothing(name, method):
     learner.partial_fit(X, Y)                                               # and it goes on
 
 
-def test_labels_of_another_type_do_not_merge():
-    learner, other = Scroll(buffer_size=8).fit(X, Y), Scroll(buffer_size=8).fit(X, Y.astype(str))
-    before = state(learner)
-    with refused():
-        learner.merge(other)
-    assert state(learner) == before
+def test_labels_of_another_type_and_images_of_another_size_do_not_merge(embedder, toy):
+    for psi, one, two in ((None, (X, Y), (X, Y.astype(str))), (embedder, toy, toy_images(size=10))):
+        learner, other = Scroll(psi, buffer_size=8).fit(*one), Scroll(psi, buffer_size=8).fit(*two)
+        before = state(learner)
+        with refused():
+            learner.merge(other)
+        assert state(learner) == before
 
 
 @pytest.mark.parametrize('first', [True, False])
@@ -263,14 +264,6 @@ def test_images_that_do_not_go_with_the_first_change_nothing(embedder, toy, imag
         learner.partial_fit(images, toy[1] if first else toy[1] + 10)
     assert state(learner) == before
     learner.partial_fit(*toy)
-
-
-def test_learners_of_images_of_other_sizes_do_not_merge(embedder, toy):
-    learner, other = Scroll(embedder, buffer_size=8).fit(*toy), Scroll(embedder, buffer_size=8).fit(*toy_images(size=10))
-    before = state(learner)
-    with refused():
-        learner.merge(other)
-    assert state(learner) == before
 
 
 @quick

@@ -120,15 +120,6 @@ def test_a_merge_with_a_learner_without_buffer_keeps_to_the_quotas(tmp_path):
     assert digests(Scroll.load(tmp_path / 'x')) == digests(learner)
 
 
-def test_a_refill_with_samples_that_were_never_learned_is_refused():
-    learner = fit(RAW, np.arange(4), buffer_size=8)
-    learner.buffer_.drop([0])
-    before = digests(learner)
-    with refused('learned'):
-        learner.refill(-RAW.features[:1], [0])
-    assert digests(learner) == before
-
-
 @quick
 @given(streams(min_size=2), st.data(), st.sampled_from(['herding', 'hash', 'nearest', 'outlier']), st.integers(1, 12))
 def test_after_a_refill_the_buffer_too_is_that_of_never_having_seen_what_was_removed(stream, data, strategy, size):
@@ -153,13 +144,6 @@ def test_a_hash_buffer_may_be_refilled_in_pieces(stream, data, size):
         learner.refill(stream.features[at], stream.labels[at])
     if rest:
         assert digests(learner) == digests(fit(stream, np.concatenate(rest), buffer_size=size, strategy='hash'))
-
-
-def test_samples_of_equal_pixels_are_refilled_as_often_as_they_came():
-    features, labels = np.repeat(RAW.features[:3], 2, axis=0), np.repeat([0, 0, 1], 2)
-    learner = Scroll(buffer_size=5, strategy='hash').fit(features, labels)
-    learner.remove(features[:1], labels[:1]).refill(features[1:], labels[1:])
-    assert digests(learner) == digests(Scroll(buffer_size=5, strategy='hash').fit(features[1:], labels[1:]))
 
 
 @pytest.mark.parametrize('X, y, word', [
@@ -225,16 +209,6 @@ def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypat
     assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2 and 'keys or images' in capsys.readouterr().err
     Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')            # says nothing of psi
     assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2 and 'another psi' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize('words', [[], ['s.npz'], ['s.npz', '-o', 'x'], ['s.npz', '--samples', 's.npz'], ['s.npz', '--minus', 's.npz', '-o', 'x'],
-                                   ['s.npz', '--samples', 'nothing', '-o', 'x'], ['s.npz', '--samples', 's.npz', '-o', 'x'],
-                                   ['s.npz', '--samples', 'a', '--minus', 'b', '-o', 'x']], ids=' '.join)
-def test_what_cannot_be_done_is_one_line(state, capsys, words):
-    state()
-    assert main(['unlearn', *words]) == 2 and not Path('x').exists()
-    out, err = capsys.readouterr()
-    assert out == '' and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
 
 
 def test_the_size_of_a_file_does_not_grow_with_the_stream(tmp_path):

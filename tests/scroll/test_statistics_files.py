@@ -1,4 +1,5 @@
 """Statistics on disk: shares of several machines put together, taken out again, and what is refused, by command line."""
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scroll import Scroll
 from scroll.__main__ import main
 from scroll.grid import quantise
 from scroll.io import files
+from scroll.io.states import State
 from scroll.io.statistics_files import StatisticsFile
 from scroll.statistics import Statistics
 from tests.scroll.conftest import Stream, make_stream, refused
@@ -27,10 +30,12 @@ A, B, C = np.arange(0, 20), np.arange(20, 37), np.arange(37, 60)
 
 @pytest.fixture
 def shares(tmp_path, monkeypatch):
-    """In a folder with a.npz, b.npz, c.npz and all.npz, which one machine made of all samples."""
+    """In a folder with a.npz, b.npz, c.npz, all.npz, which one machine made of all samples, a learner's s.npz, and samples."""
     monkeypatch.chdir(tmp_path)
     for name, at in dict(a=A, b=B, c=C, all=np.arange(60)).items():
         of(STREAM, at).save(f'{name}.npz', psi='0' * 64)
+    State(dict(seed=3), '0' * 64, of(STREAM)).write('s.npz')
+    np.savez('old.npz', quantised=STREAM.features[A], labels=STREAM.labels[A])
     return tmp_path
 
 
@@ -154,20 +159,6 @@ def test_samples_are_removed(shares, command, how):
     assert command('merge', 'rest.npz', 'b.npz', '-o', 'again.npz')[1] == f'{of(whole).digest()}\n'
 
 
-@pytest.mark.parametrize('content, word', [
-    (dict(features=STREAM.features), 'labels'), (dict(labels=STREAM.labels), 'features'),
-    (dict(features=STREAM.features[:, :3], labels=STREAM.labels), '3'), (dict(features=STREAM.features, labels=STREAM.labels[:9]), '9'),
-    (dict(quantised=STREAM.features / 2, labels=STREAM.labels), 'float'), (dict(quantised=STREAM.features * 9, labels=STREAM.labels), 'grid'),
-    (dict(quantised=STREAM.features, features=STREAM.features, labels=STREAM.labels), 'quantised or features'),
-    (dict(features=STREAM.features, labels=STREAM.labels / 2), 'float'), (dict(features=STREAM.features * np.nan, labels=STREAM.labels), 'finite'),
-    (dict(features=np.array([None]), labels=STREAM.labels), 'old.npz'),
-    (dict(features=STREAM.features, labels=STREAM.labels, keys=STREAM.keys[:9]), 'keys')], ids=lambda x: x if isinstance(x, str) else '')
-def test_samples_that_are_none_are_refused(shares, command, content, word):
-    np.savez('old.npz', **content)
-    code, _, err = command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')
-    assert code == 2 and word in err and len(err.splitlines()) == 1 and not Path('rest.npz').exists()
-
-
 def test_what_is_shown(shares, command):
     command('remove', 'all.npz', '--minus', 'a.npz', '-o', 'rest.npz')
     out = command('show', 'rest.npz')[1]
@@ -182,12 +173,28 @@ def test_what_is_shown(shares, command):
 @pytest.mark.parametrize('words', [
     [], ['join', 'a.npz'], ['merge', 'a.npz', '-o', 'x'], ['merge', 'a.npz', 'b.npz'], ['remove', 'all.npz', '-o', 'x'],
     ['remove', 'all.npz', '--minus', 'a.npz', '--samples', 'b.npz', '-o', 'x'], ['show'], ['show', 'a.npz', 'b.npz'],
-    ['merge', 'a.npz', 'b.npz', '-o', 'a.npz/x'], ['merge', 'a.npz', 'b.npz', '-o', '.']], ids=' '.join)
+    ['merge', 'a.npz', 'b.npz', '-o', 'a.npz/x'], ['merge', 'a.npz', 'b.npz', '-o', '.'], ['merge', 'a.npz', 's.npz', '-o', 'x'],
+    *(['unlearn', *words.split()] for words in (
+        '', 's.npz', 's.npz -o x', 's.npz --samples old.npz', 's.npz --minus s.npz -o x', 's.npz --samples nothing -o x',
+        's.npz --samples s.npz -o x', 's.npz --samples old.npz --minus b.npz -o x', '--samples old.npz -o x', '--find .',
+        's.npz --minus b.npz -o x --feature_cache .', 's.npz --samples old.npz -o x --feature_cache nowhere',
+        '--find nowhere --samples old.npz', '--find . --samples nothing.npz', '--find . --minus old.npz',
+        's.npz --find . --samples old.npz', '--find . --samples old.npz -o x', '--find . --samples old.npz --feature_cache .'))], ids=' '.join)
 def test_a_command_that_cannot_be_carried_out_is_one_line(shares, command, words):
     before = sorted(shares.iterdir())
     code, out, err = command(*words)
     assert (code, out) == (2, '') and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
     assert sorted(shares.iterdir()) == before
+
+
+def test_a_learner_is_shown_too(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    for keep, size, says in ((False, 0, ('not kept', '0')), (True, 9, ('kept', '9 of 9, hash'))):
+        learner = Scroll(buffer_size=size, strategy='hash', keep_keys=keep).fit(STREAM.features, STREAM.labels)
+        learner.save('x.npz')
+        facts = dict(line.split(maxsplit=1) for line in command('show', 'x.npz')[1].split('\n\n')[0].splitlines())
+        assert (facts['keys'], facts['buffer']) == says and facts['samples'] == '60' and f'buffer_size={size},' in facts['learner']
+        assert f"{facts['digest']}\n" == command('digest', 'x.npz')[1] == f'{learner.digest()}\n'
 
 
 def test_a_disk_that_fails_leaves_what_was_there(shares, monkeypatch):
@@ -199,7 +206,7 @@ def test_a_disk_that_fails_leaves_what_was_there(shares, monkeypatch):
             patch.setattr(files.os, name, full)
             with refused('No space left'):
                 of(STREAM).save('a.npz')
-        assert Path('a.npz').read_bytes() == before and len(list(shares.iterdir())) == 4
+        assert Path('a.npz').read_bytes() == before and len(list(shares.iterdir())) == 6
 
 
 def test_facts_are_kept_as_they_were_given(tmp_path):
@@ -212,27 +219,38 @@ def test_facts_are_kept_as_they_were_given(tmp_path):
         files.read(tmp_path / 'x', 'scroll-other-1')
 
 
-def test_the_module_is_a_command_that_needs_no_torch(shares):
-    code = 'import runpy, sys; sys.argv[1:] = ["merge", "a.npz", "b.npz", "-o", "ab.npz"]\n' \
-           'try: runpy.run_module("scroll.statistics", run_name="__main__")\n' \
-           'finally: assert "torch" not in sys.modules'
-    done = subprocess.run([sys.executable, '-c', f'import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}'], capture_output=True,
-                          text=True, timeout=120)
+@pytest.mark.parametrize('module, words', [
+    ('scroll', ['merge', 'a.npz', 'b.npz', '-o', 'new.npz']), ('scroll.statistics', ['merge', 'a.npz', 'b.npz', '-o', 'new.npz']),
+    ('scroll', ['unlearn', 's.npz', '--minus', 'c.npz', '-o', 'new.npz']), ('scroll.unlearn', ['s.npz', '--minus', 'c.npz', '-o', 'new.npz'])])
+def test_the_command_by_its_names_of_today_and_before(shares, module, words):
+    done = subprocess.run([sys.executable, '-m', module, *words], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, 'PYTHONPATH': str(ROOT)})
     assert (done.returncode, done.stdout, done.stderr) == (0, f'{of(STREAM, A, B).digest()}\n', '')
 
 
-SAMPLES = {'labels of another kind': dict(labels=STREAM.labels[:9] / 2), 'a label': dict(labels=np.array(3)), 'fewer labels': dict(labels=STREAM.labels[:8]),
-           'text that is none': dict(labels=np.full(9, 0x110000, '<u4').view('<U1')), 'features as text': dict(quantised=STREAM.features[:9].astype(str)),
-           'long features': dict(quantised=STREAM.features[:9] * 2), 'the lowest numbers': dict(quantised=np.full((9, 5), -2 ** 31)),
-           'a number': dict(quantised=np.array(3)), 'keys as text': dict(keys=np.array(['a'] * 9)), 'a key': dict(keys=np.array(3, np.uint64)),
-           'no images': dict(images=np.array(3)), 'images of real numbers': dict(images=np.zeros((9, 8, 8, 3))), 'records': dict(quantised=np.zeros(9, 'i4,i4'))}
+NINE = dict(labels=STREAM.labels[:9], quantised=STREAM.features[:9])
+SAMPLES = {
+    'no labels': (dict(quantised=STREAM.features), 'labels'), 'no features': (dict(labels=STREAM.labels), 'features'),
+    'both features': (NINE | dict(features=STREAM.features[:9]), 'quantised or features'),
+    'features that are none': (dict(features=np.array([None]), labels=[0]), ''),
+    'not finite': (dict(features=STREAM.features * np.nan, labels=STREAM.labels), 'finite')} | {
+    name: (NINE | part, word) for name, part, word in [
+        ('narrow features', dict(quantised=quantise(np.eye(9, 3) + 1)), '3'), ('fewer labels', dict(labels=STREAM.labels[:8]), '8'),
+        ('real features', dict(quantised=STREAM.features[:9] / 2), 'float'), ('long features', dict(quantised=STREAM.features[:9] * 2), 'grid'),
+        ('features as text', dict(quantised=STREAM.features[:9].astype(str)), ''), ('a number', dict(quantised=np.array(3)), ''),
+        ('the lowest numbers', dict(quantised=np.full((9, 5), -2 ** 31)), ''), ('records', dict(quantised=np.zeros(9, 'i4,i4')), ''),
+        ('real labels', dict(labels=STREAM.labels[:9] / 2), 'float'), ('a label', dict(labels=np.array(3)), ''),
+        ('text that is none', dict(labels=np.full(9, 0x110000, '<u4').view('<U1')), ''), ('fewer keys', dict(keys=STREAM.keys[:8]), 'keys'),
+        ('keys as text', dict(keys=np.array(['a'] * 9)), 'keys'), ('a key', dict(keys=np.array(3, np.uint64)), 'keys'),
+        ('no images', dict(images=np.array(3)), 'images'), ('images of real numbers', dict(images=np.zeros((9, 8, 8, 3))), 'images')]}
 
 
 @pytest.mark.parametrize('wrong', SAMPLES)
 def test_samples_that_cannot_be_are_refused(shares, command, wrong):
-    np.savez('old.npz', **dict(labels=STREAM.labels[:9], quantised=STREAM.features[:9]) | SAMPLES[wrong])
+    content, word = SAMPLES[wrong]
+    np.savez('old.npz', **content)
     code, out, err = command('remove', 'all.npz', '--samples', 'old.npz', '-o', 'rest.npz')
-    assert (code, out, len(err.splitlines())) == (2, '', 1) and 'old.npz' in err and not Path('rest.npz').exists()
+    assert (code, out, len(err.splitlines())) == (2, '', 1) and 'old.npz' in err and word in err and not Path('rest.npz').exists()
 
 
 def test_a_class_is_shown_on_its_line_whatever_its_name(shares, command):

@@ -221,8 +221,6 @@ def test_the_command_clears_the_caches_of_every_psi(cached, embedder, old, capsy
     other.cache.flush()
     Scroll(embedder, buffer_size=50, keep_keys=True).fit(IMAGES, LABELS).save('s.npz')
     words = ['s.npz', '--samples', 'old.npz', '-o', 'new.npz', '--feature_cache']
-    assert main(['unlearn', *words, 'nowhere']) == 2 and main(['unlearn', 's.npz', '--minus', 'old.npz', '-o', 'new.npz', '--feature_cache', 'cache']) == 2
-    capsys.readouterr()
     assert main(['unlearn', *words, 'cache']) == 0 and capsys.readouterr().out.startswith('6 cached features removed from cache\n')
     assert not rows_on_disk(tmp_path) & {row.tobytes() for embed in (embedder, other) for row in embed(IMAGES[old])[0]}
     assert sum(len(np.load(path)) for path in Path('cache').rglob('*.npy')) == 42
@@ -318,14 +316,3 @@ def test_the_parts_of_a_statistics_file_say_whether_the_samples_are_in_it(tmp_pa
     marks = found(capsys)
     assert marks['both.npz'] == marks['old-share.npz'] == [('holds', 2)] and marks['whole.npz'] == [('may', 2)]
     assert 'rest.npz' not in marks
-
-
-@pytest.mark.parametrize('words', [
-    ['--find', 'nowhere', '--samples', 'old.npz'], ['--find', '.'], ['--find', '.', '--samples', 'nothing.npz'],
-    ['--find', '.', '--minus', 'old.npz'], ['s.npz', '--find', '.', '--samples', 'old.npz'],
-    ['--find', '.', '--samples', 'old.npz', '-o', 'x'], ['--samples', 'old.npz', '-o', 'x'],
-    ['--find', '.', '--samples', 'old.npz', '--feature_cache', '.']], ids=' '.join)
-def test_a_search_that_cannot_be_done_is_one_line(old, words, capsys):
-    assert main(['unlearn', *words]) == 2 and not Path('x').exists()
-    out, err = capsys.readouterr()
-    assert out == '' and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
