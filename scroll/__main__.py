@@ -1,6 +1,6 @@
 """SCROLL's files on the command line: look at them, put them together, take samples out.
 
-    python -m scroll show FILE                                           # classes, counts, digest, of either kind
+    python -m scroll show all.npz                                        # or state.npz: classes, digest
     python -m scroll merge 1.npz 2.npz 3.npz -o all.npz                  # statistics of three machines
     python -m scroll remove all.npz --minus 2.npz -o rest.npz            # as if 2 had never been seen
     python -m scroll remove all.npz --samples old.npz -o rest.npz
@@ -37,8 +37,9 @@ def _parser() -> argparse.ArgumentParser:
         out.set_defaults(run=run)
         return out
 
-    command('show', show, 'what a file holds: classes, counts, digest').add_argument('file', help='of statistics, or a state')
-    command('digest', digest, 'the digest of the statistics alone').add_argument('file', help='of statistics, or a state')
+    for name, run, about in (('show', show, 'what a file holds: classes, counts, digest'),
+                             ('digest', digest, 'the digest of its statistics alone')):
+        command(name, run, about).add_argument('file', help='file of statistics, or of a learner')
     out = command('merge', merge, 'add the samples of all files', statistics_files.__doc__)
     out.add_argument('file', help='statistics file')
     out.add_argument('others', nargs='+', metavar='file', help='statistics files')
@@ -48,13 +49,14 @@ def _parser() -> argparse.ArgumentParser:
     out.add_argument('file', help='statistics file')
     what = out.add_mutually_exclusive_group(required=True)
     what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of the samples to remove')
-    what.add_argument('--samples', metavar='FILE', help='npz file: labels (N,), and quantised or features (N, d)')
+    what.add_argument('--samples', metavar='FILE',
+                      help='npz file: labels (N,), and quantised or features (N, d)')
     out.add_argument('-o', '--out', required=True, help='file to write')
     out = command('unlearn', forget, 'make a saved learner forget', unlearn.__doc__)
     out.add_argument('state', nargs='?', help='file of Scroll.save, or of main.py --save_state')
     what = out.add_mutually_exclusive_group(required=True)
-    what.add_argument('--samples', metavar='FILE', help='npz file: labels (N,), quantised or features (N, d), and keys '
-                                                        '(N,) or images (N, H, W, C)')
+    what.add_argument('--samples', metavar='FILE', help='npz file: labels (N,), quantised or features '
+                                                        '(N, d), and keys (N,) or images (N, H, W, C)')
     what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of whole classes')
     out.add_argument('-o', '--out', help='file to write')
     out.add_argument('--feature_cache', metavar='FOLDER',

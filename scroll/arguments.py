@@ -7,7 +7,7 @@ import numpy as np
 
 from scroll.errors import InputError
 
-MOST = 10 ** 9                      # of anything that is counted: more samples or updates than any run can have
+MOST = 10 ** 9                      # of whatever is counted: more samples or updates than any run can have
 MOST_SEED = 2 ** 63 - 1
 
 
@@ -27,8 +27,7 @@ def whole(name: str, value, least: int = 0, most: int = MOST) -> None:
 
 
 def number(name: str, value, positive: bool = False, also: str = '') -> None:
-    """InputError unless value is a finite number of at least 0, or above 0. `also`: what else may be
-    given."""
+    """InputError unless value is a finite number, 0 or more, or above 0. `also`: what else may be given."""
     try:
         finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:           # an int beyond the largest float

@@ -2,5 +2,4 @@
 
 
 class InputError(ValueError):
-    """What was given, what is expected, what to do, in one line. Nothing has been changed when it is
-    raised."""
+    """What was given, what is expected, what to do, in one line. Nothing has changed when it is raised."""

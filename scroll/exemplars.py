@@ -42,7 +42,7 @@ def quotas(counts, capacity: int) -> np.ndarray:
     counts = np.asarray(counts, np.int64)
     if counts.sum() <= capacity:
         return counts.copy()
-    low, high = 0, capacity                                 # largest level with sum(min(counts, level)) <= capacity
+    low, high = 0, capacity                     # largest level with sum(min(counts, level)) <= capacity
     while low < high:
         level = (low + high + 1) // 2
         low, high = (level, high) if np.minimum(counts, level).sum() <= capacity else (low, level - 1)
@@ -75,8 +75,7 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
 
 
 def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
-    """f . class_sum as (high, low), int64 (n,) each, in units of 2^20 and 1: from products below 2^53, which
-    are exact."""
+    """f . class_sum as (high, low), int64 (n,) each, in units of 2^20 and 1: exact, of products < 2^53."""
     high, low = class_sum >> _SPLIT, class_sum & (1 << _SPLIT) - 1
     return (f @ high.astype(np.float64)).astype(np.int64), (f @ low.astype(np.float64)).astype(np.int64)
 
@@ -94,8 +93,7 @@ def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tu
 
 
 def _by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: int) -> np.ndarray:
-    """Positions of the candidates by distance to the class mean, nearest (sign 1) or furthest (-1) first;
-    ties in order."""
+    """Candidates by distance to the class mean, nearest (sign 1) or furthest (-1) first; ties in order."""
     f = features.astype(np.float64)
     high, low = _distances((f * f).sum(axis=1), _towards(f, class_sum), 1, count)
     return np.lexsort((sign * low, sign * high))
@@ -103,8 +101,7 @@ def _by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: 
 
 @dataclass
 class _Kept:
-    """Samples of one class, best first: keys uint64 (m,), features int32 (m, d), samples (m, ...), coins
-    float64 (m,)."""
+    """A class, best first: keys uint64 (m,), features int32 (m, d), samples (m, ...), coins float64 (m,)."""
     keys: np.ndarray
     features: np.ndarray
     samples: np.ndarray
@@ -121,8 +118,7 @@ class _Kept:
 
 @dataclass(frozen=True)
 class Exemplars:
-    """Content of a buffer in canonical order (class, key): labels (m,), keys (m,), features (m, d), samples
-    (m, ...)."""
+    """A buffer in canonical order (class, key): labels (m,), keys (m,), features (m, d), samples (m, ...)."""
     labels: np.ndarray
     keys: np.ndarray
     features: np.ndarray
@@ -132,8 +128,7 @@ class Exemplars:
         return len(self.labels)
 
     def digest(self) -> str:
-        """SHA-256 of labels and keys: of which samples are kept, and so of all that, with f_T, f* is made
-        from.
+        """SHA-256 of labels and keys: of which samples are kept, from which f_T makes f*.
 
         Not of what becomes of it when more samples come: that is `ExemplarBuffer.state_digest`.
         """
@@ -166,8 +161,8 @@ class ExemplarBuffer:
         """InputError if these samples cannot be kept beside those that are: another shape or dtype."""
         for kept in self._kept.values():
             if kept.samples.shape[1:] != samples.shape[1:] or kept.samples.dtype != samples.dtype:
-                raise InputError(f'samples have shape {samples.shape[1:]} and dtype {samples.dtype}: the buffer holds '
-                                 f'{kept.samples.shape[1:]}, {kept.samples.dtype}')
+                raise InputError(f'samples have shape {samples.shape[1:]} and dtype {samples.dtype}: the '
+                                 f'buffer holds {kept.samples.shape[1:]}, {kept.samples.dtype}')
 
     def update(self, keys, features, samples, labels, statistics: Statistics) -> None:
         """Offer one segment. `statistics` must count it already: its sums are the herding target.
@@ -187,22 +182,22 @@ class ExemplarBuffer:
         self._settle({} if other is None else other._kept, statistics)
 
     def remove(self, keys, labels) -> None:
-        """Drop these samples if they are kept. Their places stay empty until new samples come."""
+        """Drop these samples if they are kept. Their share of the capacity is free until new samples come."""
         left = dict(self._kept)
         for key, label in zip(np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()):
             if label in left:
                 kept = left[label]
-                left[label] = kept.take(np.delete(np.arange(len(kept.keys)), np.flatnonzero(kept.keys == key)[:1]))
+                others = np.delete(np.arange(len(kept.keys)), np.flatnonzero(kept.keys == key)[:1])
+                left[label] = kept.take(others)
         self._kept = {label: kept for label, kept in left.items() if len(kept.keys)}
 
     def drop(self, classes) -> None:
-        """Let go of whole classes. Their places stay empty until new samples come."""
+        """Drop whole classes. Their share of the capacity is free until new samples come."""
         gone = set(np.asarray(classes).tolist())
         self._kept = {label: kept for label, kept in self._kept.items() if label not in gone}
 
     def refill(self, keys, features, samples, labels, statistics: Statistics) -> None:
-        """Offer samples that `statistics` count already; those that are kept are not taken twice. Arguments
-        as `update`.
+        """Offer samples that `statistics` count already; none is taken twice. Arguments as `update`.
 
         With all samples of a class at once, it is chosen as if it had just come.
         """
@@ -224,8 +219,8 @@ class ExemplarBuffer:
             kept = self._kept[label].join(new) if label in self._kept else new
             kept = kept.take(np.argsort(kept.keys, kind='stable'))
             row = rows[label]
-            self._kept[label] = kept.take(self._rank(kept, statistics.sums[row, :-1], int(statistics.counts[row]),
-                                                     allowed[label]))
+            class_sum, count = statistics.sums[row, :-1], int(statistics.counts[row])
+            self._kept[label] = kept.take(self._rank(kept, class_sum, count, allowed[label]))
         for label, kept in self._kept.items():
             if len(kept.keys) > allowed[label]:
                 self._kept[label] = kept.take(slice(allowed[label]))
@@ -241,10 +236,10 @@ class ExemplarBuffer:
         return _by_distance(kept.features, class_sum, count, 1 if self.strategy == 'nearest' else -1)[:k]
 
     def state_dict(self) -> dict:
-        """All that is kept, as arrays by name, best samples of a class first, and the state of the random
-        stream."""
+        """All that is kept, as arrays by name, the best of a class first, and the random stream."""
         parts = {label: vars(kept) for label, kept in sorted(self._kept.items())}
-        arrays = {name: np.concatenate([part[name] for part in parts.values()]) for name in next(iter(parts.values()), ())}
+        names = next(iter(parts.values()), ())
+        arrays = {name: np.concatenate([part[name] for part in parts.values()]) for name in names}
         sizes = [len(part['keys']) for part in parts.values()]
         return dict(labels=label_array(list(parts)), sizes=np.array(sizes, np.int64), **arrays,
                     random=self._random.bit_generator.state)
@@ -253,14 +248,14 @@ class ExemplarBuffer:
         """Become what `state_dict` described."""
         self._random.bit_generator.state = state['random']
         labels, cuts = np.asarray(state['labels']).tolist(), np.cumsum(state['sizes'])[:-1]
-        columns = [np.split(state[name], cuts) for name in ('keys', 'features', 'samples', 'coins')] if labels else []
+        names = ('keys', 'features', 'samples', 'coins') if labels else ()
+        columns = [np.split(state[name], cuts) for name in names]
         self._kept = {label: _Kept(*arrays) for label, *arrays in zip(labels, *columns)}
 
     def state_digest(self) -> str:
-        """SHA-256 of all that later choices depend on: equal for two buffers, they stay equal under equal
-        input.
+        """SHA-256 of all that later choices depend on: equal buffers stay equal under equal input.
 
-        Capacity, strategy, and the kept samples of each class in the order in which they would be let go; of
+        Capacity, strategy, and the kept samples of each class in the order in which they would be dropped; of
         `random` their coins, too, and the state of the random stream, which the other strategies do not look
         at. Equal content (`Exemplars.digest`) promises less: of two buffers with the same samples, ranked
         otherwise, other ones go first.
@@ -268,7 +263,8 @@ class ExemplarBuffer:
         chance = self._random.bit_generator.state if self.strategy == 'random' else None
         sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, chance], sort_keys=True).encode())
         for label, kept in sorted(self._kept.items()):
-            arrays = {name: a for name, a in vars(kept).items() if name != 'coins' or self.strategy == 'random'}
+            arrays = {name: array for name, array in vars(kept).items()
+                      if name != 'coins' or self.strategy == 'random'}
             about = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
             sha.update(json.dumps([label, about]).encode())
             for array in arrays.values():
@@ -287,7 +283,8 @@ class ExemplarBuffer:
         """What is kept, in canonical order. An empty buffer is an InputError."""
         if not self._kept:
             raise InputError('the buffer is empty')
-        parts = [(label, kept.take(np.argsort(kept.keys, kind='stable'))) for label, kept in sorted(self._kept.items())]
+        parts = [(label, kept.take(np.argsort(kept.keys, kind='stable')))
+                 for label, kept in sorted(self._kept.items())]
         labels = label_array([label for label, kept in parts for _ in kept.keys])
         return Exemplars(labels, *(np.concatenate([getattr(kept, name) for _, kept in parts])
                                    for name in ('keys', 'features', 'samples')))

@@ -16,8 +16,7 @@ GRID = 1 << GRID_BITS
 
 
 def quantise(features) -> np.ndarray:
-    """Unit rows on the grid: 2^18 x / |x| for each row x, each entry rounded to the nearest integer, ties to
-    even.
+    """Unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers, ties to even.
 
     What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies, integers
     decide. So a row's result is a function of its numbers alone, whatever the layout in memory, the rows
@@ -37,7 +36,8 @@ def quantise(features) -> np.ndarray:
     except ValueError as error:
         raise InputError(f'features are not a table of numbers: {error}') from error
     if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
-        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected numbers (N, d)')
+        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
+                         'numbers (N, d)')
     features = np.ascontiguousarray(features, np.float64)
     bad = ~np.isfinite(features).all(axis=1)
     if bad.any():
@@ -48,7 +48,8 @@ def quantise(features) -> np.ndarray:
     scaled /= np.where(norm > 0, norm, 1)
     scaled *= GRID
     out = np.rint(scaled)
-    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `scaled` and the exact quotient: allow for twice that
+    # d / 2 + 4 roundings by 2^-53 of at most 2^18 lie between `scaled` and the exact quotient: allow for
+    # twice that
     unsure = np.abs(scaled - out) > 0.5 - (features.shape[1] + 8) * 2.0 ** (GRID_BITS - 53)
     for row in np.flatnonzero(unsure.any(axis=1)):
         out[row, unsure[row]] = _rounded_quotients(features[row].tolist(), np.flatnonzero(unsure[row]))
@@ -73,7 +74,7 @@ def check_quantised(features, dim: int = None) -> None:
     """InputError unless features are what `quantise` gives: integers (N, d), each row zero or, to its
     rounding, of length 2^18. dim: d, if it is known."""
     features = np.asarray(features)
-    if features.ndim != 2 or features.shape[1] != (dim or features.shape[1]) or features.dtype.kind not in 'iu':
+    if features.ndim != 2 or (dim and features.shape[1] != dim) or features.dtype.kind not in 'iu':
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '
                          f'expected integers (N, {dim or "d"})')
     exact = features.astype(np.float64)
@@ -82,15 +83,15 @@ def check_quantised(features, dim: int = None) -> None:
     wrong = far & (length > 0) | (np.abs(exact).max(axis=1, initial=0) > GRID)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
-        raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected unit length '
-                         f'on a grid of 2^-{GRID_BITS}, as quantise gives it')
+        raise InputError(f'the feature of sample {first} has length {length[first] / GRID:.6g}: expected '
+                         f'unit length on a grid of 2^-{GRID_BITS}, as quantise gives it')
 
 
 def sample_keys(samples: np.ndarray) -> np.ndarray:
-    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes; equal samples have equal
-    keys."""
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes."""
     samples = np.ascontiguousarray(samples)
     size = samples[0].nbytes if len(samples) else 0
     view = memoryview(samples).cast('B') if size else b''
-    digests = b''.join(hashlib.sha256(view[i * size:(i + 1) * size]).digest()[:8] for i in range(len(samples)))
+    starts = range(0, size * len(samples), size) if size else [0] * len(samples)
+    digests = b''.join(hashlib.sha256(view[start:start + size]).digest()[:8] for start in starts)
     return np.frombuffer(digests, '>u8').astype(np.uint64)

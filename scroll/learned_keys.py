@@ -1,12 +1,12 @@
-"""Which samples were learned: their keys (`embedding.sample_keys`), class by class, as often as they came; 8
-bytes a sample.
+"""Which samples were learned: their keys (`scroll.grid.sample_keys`), by class, as often as they came.
 
 Sums cannot tell a sample that was never added from one that was; keys can. A learner that keeps them refuses
 to unlearn what it never learned, or has unlearned already.
 
     >>> import numpy as np
     >>> known = LearnedKeys().add(np.array([7, 9, 7], np.uint64), ['ant', 'bee', 'ant'])
-    >>> known.remove(np.array([7], np.uint64), ['ant']).lacks(np.array([7, 7, 9], np.uint64), ['ant', 'ant', 'bee']).tolist()
+    >>> known = known.remove(np.array([7], np.uint64), ['ant'])
+    >>> known.lacks(np.array([7, 7, 9], np.uint64), ['ant', 'ant', 'bee']).tolist()
     [1]
 """
 import numpy as np
@@ -16,11 +16,11 @@ from scroll.statistics import by_label, check_labels, label_array
 
 
 class LearnedKeys:
-    """A multiset of (key, label). What it holds at one time can be copied by `copy.copy`: arrays are
-    replaced, not changed."""
+    """A multiset of (key, label). `copy.copy` copies it: arrays are replaced, never changed."""
 
     def __init__(self):
-        self._known, self._new = {}, []                     # label -> sorted uint64 (n,); (keys, label) not yet sorted in
+        self._known = {}                                    # label -> sorted uint64 (n,)
+        self._new = []                                      # (keys, label), not yet sorted in
 
     def add(self, keys, labels) -> 'LearnedKeys':
         """Keep these. keys: uint64 (N,). labels: (N,)."""
@@ -36,8 +36,7 @@ class LearnedKeys:
         return self
 
     def lacks(self, keys, labels) -> np.ndarray:
-        """int64: positions of those that are not here, or not as often as they are given; in ascending
-        order."""
+        """int64: positions of those that are not here, or not as often as they are given; ascending."""
         labels, missing = check_labels(labels, len(keys)), np.zeros(len(keys), bool)
         for label, at in by_label(labels):
             own = self._settled().get(label, np.zeros(0, np.uint64))
@@ -45,13 +44,12 @@ class LearnedKeys:
         return np.flatnonzero(missing)
 
     def remove(self, keys, labels) -> 'LearnedKeys':
-        """Forget these, each once; InputError, with nothing changed, if one was never learned or has been
-        removed."""
+        """Forget these, each once; InputError, with nothing changed, if one is not here."""
         lacking = self.lacks(keys, labels)
         if len(lacking):
             shown = ', '.join(map(str, lacking[:3].tolist())) + ', ...' * (len(lacking) > 3)
-            raise InputError(f'{len(lacking)} of {len(keys)} samples were never learned with these labels, or have been removed '
-                             f'already: those at {shown}')
+            raise InputError(f'{len(lacking)} of {len(keys)} samples were never learned with these labels, '
+                             f'or have been removed already: those at {shown}')
         labels, known = check_labels(labels, len(keys)), dict(self._settled())
         for label, at in by_label(labels):
             known[label] = np.delete(known[label], _places(known[label], keys[at]))
@@ -69,14 +67,14 @@ class LearnedKeys:
             parts = {}
             for keys, label in self._new:
                 parts.setdefault(label, []).append(keys)
-            new = {label: np.sort(np.concatenate([*own, *([self._known[label]] if label in self._known else [])]))
+            none = np.zeros(0, np.uint64)
+            new = {label: np.sort(np.concatenate([*own, self._known.get(label, none)]))
                    for label, own in parts.items()}
             self._known, self._new = {**self._known, **new}, []
         return self._known
 
     def state_dict(self) -> dict:
-        """All that is kept, as arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class
-        after class."""
+        """Arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after class."""
         parts = dict(sorted(self._settled().items()))
         return dict(labels=label_array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
                     keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
@@ -88,8 +86,7 @@ class LearnedKeys:
 
 
 def _places(own: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Where in the sorted `own` each key is, or the next larger one; of two equal keys the second is after
-    the first."""
+    """Where in the sorted `own` each key is, or the next larger; of equal keys one after the other."""
     order = np.argsort(keys, kind='stable')
     copy = np.empty(len(keys), np.int64)                    # 0, 1, ... for samples of equal pixels
     copy[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order], 'left')

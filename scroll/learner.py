@@ -1,5 +1,4 @@
-"""SCROLL as an estimator in the manner of scikit-learn: learn from a stream piece by piece, predict at any
-time.
+"""SCROLL as an estimator like those of scikit-learn: learn from a stream in pieces, predict at any time.
 
     >>> from sklearn.datasets import load_digits
     >>> from scroll import Scroll
@@ -21,7 +20,7 @@ from scroll.arguments import need_torch, shown
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import check_quantised, quantise, sample_keys
-from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random, ridge
+from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random_weights, ridge
 from scroll.heads.ridge_lambda import AUTO, choose_lambda
 from scroll.io.states import PARAMS, State, check_params, check_samples
 from scroll.learned_keys import LearnedKeys
@@ -35,11 +34,12 @@ class Scroll:
     """Schedule-robust online continual learner (paper, Algorithm 1).
 
     `partial_fit` counts each sample once, into exact statistics and a buffer; `predictor` is f_T, the same
-    under every schedule; `adapt` makes f* from f_T and the buffer, always from the pristine psi. `predict`
-    and its kin use f* if `adapt` was called since the last change, else f_T.
+    under every schedule; `adapt` makes f* from f_T and the buffer, always from the pristine backbone.
+    `predict` and its kin use f* if `adapt` was called since the last change, else f_T.
 
     Args:
-        embedder: psi as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N, d).
+        embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N,
+            d).
         classifier: 'ridge', 'ncc' or 'random'.
         ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
             'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made.
@@ -58,9 +58,10 @@ class Scroll:
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
     """
 
-    def __init__(self, embedder: 'Embedder' = None, classifier: str = 'ridge', ridge_lambda: float | str = 0.1,
-                 targets: str = 'pm1', ncc_bias: str = 'exact', buffer_size: int = 500, strategy: str = 'herding',
-                 adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False):
+    def __init__(self, embedder: 'Embedder' = None, classifier: str = 'ridge',
+                 ridge_lambda: float | str = 0.1, targets: str = 'pm1', ncc_bias: str = 'exact',
+                 buffer_size: int = 500, strategy: str = 'herding', adaptation: Adaptation = None,
+                 seed: int = 0, keep_keys: bool = False):
         self.embedder = embedder
         self.classifier = classifier
         self.ridge_lambda = ridge_lambda
@@ -77,8 +78,7 @@ class Scroll:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params) -> 'Scroll':
-        """Change constructor arguments by name; takes effect at the next `fit`, or where the argument is next
-        used."""
+        """Change constructor arguments by name; takes effect where they are next used."""
         known = self.get_params()
         unknown = [name for name in params if name not in known]
         if unknown:
@@ -140,7 +140,7 @@ class Scroll:
 
     def remove(self, X, y) -> 'Scroll':
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
-        the buffer lets go of them (their places stay free until new samples come), f* is dropped, and the
+        the buffer drops them (their capacity stays free until new samples come), f* is dropped, and the
         embedder's cache loses their features. Files that were written before still hold what they held
         (`python -m scroll unlearn --find`).
 
@@ -157,8 +157,7 @@ class Scroll:
         return self.take(rest)
 
     def refill(self, X, y) -> 'Scroll':
-        """Offer samples that were learned, and are counted, to the buffer once more: after `remove` it has
-        room.
+        """Offer samples that were learned, and are counted, to the buffer again, after `remove`.
 
         With all that remain, given at once, it becomes the buffer of never having seen what was removed
         (`random`: drawn anew).
@@ -174,7 +173,7 @@ class Scroll:
             raise InputError('there is no buffer to refill: buffer_size is 0')
         self.buffer_.check(samples)
         new = self.buffer_.keys().lacks(keys, labels)
-        try:                                                # these and what is kept, together, must be part of what was learned
+        try:                            # these and what is kept, together, must be part of what was learned
             rest = replace(self._state(), buffer=None).without(features[new], keys[new], labels[new])
             replace(rest, buffer=self.buffer_).checked()
         except InputError as error:
@@ -183,15 +182,17 @@ class Scroll:
         return self._changed()
 
     def merge(self, other: 'Scroll') -> 'Scroll':
-        """Add what another learner, with the same psi, has learned from another part of the data."""
+        """Add what another learner, with the same backbone, has learned from another part of the data."""
         self._check_begun()
         other._check_begun()
         if self._psi() != other._psi():
-            raise InputError('cannot merge learners with different psi: their features do not mean the same')
+            raise InputError('cannot merge learners with different backbones: their features do not mean '
+                             'the same')
         if self.buffer_ is not None and other.buffer_ is not None and len(other.buffer_):
             self.buffer_.check(other.buffer_.content().samples)
         if self.keys_ is not None and other.keys_ is None:
-            raise InputError('cannot merge a learner that keeps no keys into one that does: make both with keep_keys=True')
+            raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
+                             'keep_keys=True')
         self.statistics_.merge(other.statistics_)
         if self.buffer_ is not None:
             self.buffer_.merge(other.buffer_, self.statistics_)
@@ -213,7 +214,7 @@ class Scroll:
             elif self.classifier == 'ncc':
                 self._online = ncc(self.statistics_, self.ncc_bias)
             else:
-                self._online = random(self.statistics_, self.seed)
+                self._online = random_weights(self.statistics_, self.seed)
         return self._online
 
     @property
@@ -224,8 +225,7 @@ class Scroll:
         return self._lambda
 
     def adapt(self, progress=None) -> 'Scroll':
-        """Make f*, the adapted predictor, from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T
-        in use.
+        """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use.
 
         `progress`, if given, is called with the loss after each update.
         """
@@ -236,20 +236,22 @@ class Scroll:
             self.adapted_ = None
         else:
             if self.buffer_ is None:
-                raise InputError('adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode none')
+                raise InputError('adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode '
+                                 'none')
             exemplars = self.buffer_.content()
             need_torch('adaptation')
             from scroll.adaptation.training import adapt
-            self.adapted_ = adapt(self.embedder, online, exemplars, settings, self.seed, progress, self.left_out(exemplars))
+            self.adapted_ = adapt(self.embedder, online, exemplars, settings, self.seed, progress,
+                                  self.left_out(exemplars))
         return self
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
-        """Logits float64 (m, K) on samples that were learned, as if each had not been: what f_T is worth on
-        new ones."""
+        """Logits float64 (m, K) on learned samples as if each had not been: what f_T is worth on new ones."""
         need_torch('leaving samples out')
         from scroll.heads.left_out import ncc_left_out, ridge_left_out
         if self.classifier == 'ridge':
-            return ridge_left_out(self.statistics_, self.ridge_lambda_, self.targets, exemplars.features, exemplars.labels)
+            return ridge_left_out(self.statistics_, self.ridge_lambda_, self.targets, exemplars.features,
+                                  exemplars.labels)
         if self.classifier == 'ncc':
             return ncc_left_out(self.statistics_, self.ncc_bias, exemplars.features, exemplars.labels)
         return self.predictor().decision_function(exemplars.features)
@@ -275,8 +277,7 @@ class Scroll:
         return self.classes_[self.decision_function(X).argmax(axis=1)]
 
     def predict_proba(self, X) -> np.ndarray:
-        """Probabilities float64 (N, K): softmax of the logits. f_T's are not calibrated; f*'s carry its
-        learned scale."""
+        """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
         logits = self.decision_function(X)
         logits = np.exp(logits - logits.max(axis=1, keepdims=True))
         return logits / logits.sum(axis=1, keepdims=True)
@@ -295,7 +296,7 @@ class Scroll:
             dict(adapted=self.adapted_ is not None)
 
     def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` described, for a learner made with the same arguments and psi."""
+        """Become what `state_dict` described, for a learner made with the same arguments and backbone."""
         self.forget()
         if not state:
             return
@@ -310,8 +311,7 @@ class Scroll:
             self.adapt()
 
     def save(self, path) -> None:
-        """Write settings, statistics and buffer to `path`, whole or not at all (`scroll.io.states`; no psi,
-        no f*).
+        """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all.
 
         Raises:
             InputError: nothing was learned yet, or the file cannot be written.
@@ -321,14 +321,13 @@ class Scroll:
 
     @classmethod
     def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
-        """The learner that `save` wrote: it goes on as if it had never stopped. f* is to be made again
-        (`adapt`).
+        """The learner that `save` wrote, to go on as if it had never stopped (f*: `adapt` again).
 
         Args:
-            embedder: psi, as when the file was written; None for features of one's own.
+            embedder: the backbone, as when the file was written; None for features of one's own.
 
         Raises:
-            InputError: there is no such file, it is damaged or something else, or psi is another.
+            InputError: there is no such file, it is damaged or something else, or the backbone is another.
         """
         state = State.read(path)
         try:
@@ -338,8 +337,8 @@ class Scroll:
         out._check_params()
         if out._psi() != state.psi:
             own, given = (psi[:16] or 'none, but features' for psi in (state.psi, out._psi()))
-            raise InputError(f'{path}: learned with another psi ({own}) than is given ({given}): weights, input, kind of machine '
-                             'and version of torch must be the same')
+            raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
+                             'weights, input, kind of machine and version of torch must be the same')
         return out.take(state)
 
     def take(self, state: State) -> 'Scroll':
@@ -361,8 +360,7 @@ class Scroll:
         return self.statistics_.digest()
 
     def _embed(self, X, keep: bool = True) -> tuple:
-        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: new features go to
-        the cache."""
+        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached."""
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return np.asarray(X), features, keys

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
 
 
 def stream_seed(seed: int, concern: str) -> int:
-    """A 63-bit seed for one concern ('schedule', 'shuffle', 'adaptation', ...), derived from the run's
-    seed."""
+    """A 63-bit seed for one concern ('schedule', 'shuffle', ...), derived from the run's seed."""
     return int.from_bytes(hashlib.sha256(f'{seed}/{concern}'.encode()).digest()[:8], 'big') >> 1
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from scroll.errors import InputError
 
-_MOST_PARTS, _MOST_DRAWS = 100_000, 50_000_000     # more can only be a slip, and would cost hours or all memory
+_MOST_PARTS, _MOST_DRAWS = 100_000, 50_000_000      # more is a slip, and would cost hours or all memory
 
 
 def whole(text) -> int:
@@ -98,7 +98,7 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
         log_p = -(start - peaks) ** 2 / (2 * width ** 2)
         present = random.random(n_classes) < np.exp(log_p)
         while not present.any():
-            if log_p.max() < -7:                            # as thousands of draws would end: with one class, up to a thousandth
+            if log_p.max() < -7:        # as thousands of draws would end: with one class, up to a thousandth
                 weights = np.exp(log_p - log_p.max())
                 present = np.arange(n_classes) == random.choice(n_classes, p=weights / weights.sum())
             else:
@@ -111,7 +111,7 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
 
 def blurry(rank, random, tasks, major, minor) -> list:
     """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of the samples of
-    every other class a share `minor` comes outside its main task, spread evenly over the other tasks."""
+    every other class a share `minor` comes outside its main task, evenly over the other tasks."""
     n_classes = rank.max() + 1
     main, blurred = _main_tasks(n_classes, major, random, lambda count: np.arange(count) % tasks)
     task_of = main[rank]
@@ -138,8 +138,7 @@ def siblurry(rank, random, tasks, major, minor) -> list:
 
 
 def recurring(rank, random, n, times) -> list:
-    """n groups of classes come one after the other, and again, `times` times in all, each time with other
-    samples."""
+    """n groups of classes come one after the other, `times` times in all, each time with other samples."""
     sizes = class_splits(rank.max() + 1, n)
     groups = np.repeat(np.arange(n), sizes)[rank]
     parts(n * times)
@@ -197,8 +196,7 @@ def from_file(rank, random, path) -> list:
 
 
 def _main_tasks(n_classes, major, random, deal) -> tuple:
-    """(main task of each class, the classes that are not major); `deal(count)` gives the tasks of so many
-    classes."""
+    """(main task of each class, classes that are not major); `deal(count)` gives tasks to `count` classes."""
     shuffled, main = random.permutation(n_classes), np.empty(n_classes, np.int64)
     groups = np.split(shuffled, [round(n_classes * major)])
     for group in groups:
@@ -236,21 +234,27 @@ class Form(NamedTuple):
 
 
 _ORDER, _BATCH = dict(order=(str, 'label')), dict(batch=(optional, None))
-_BLURRY = dict(tasks=(parts, '5'), major=(percent, '50'), minor=(percent, '10'), batch=(optional, '32'))
+_PIECES = dict(batch=(optional, '32'))
+_BLURRY = dict(tasks=(parts, '5'), major=(percent, '50'), minor=(percent, '10')) | _PIECES
 FORMS = {
     'split': Form(split, dict(n=(whole, None)) | _ORDER | _BATCH, 'n'),
     'iid': Form(iid, _BATCH),
     'single': Form(iid, dict(batch=(optional, '1'))),
-    'gaussian': Form(gaussian, dict(sigma=(positive, '0.5'), batch=(optional, '32')) | _ORDER, task_free=True),
-    'gaussian-resample': Form(gaussian_resample, dict(batches=(parts, '1000'), width=(positive, '50'), batch=(whole, '60'),
-                                                      order=(str, 'random')), task_free=True, covers='repeats'),
+    'gaussian': Form(gaussian, dict(sigma=(positive, '0.5')) | _PIECES | _ORDER, task_free=True),
+    'gaussian-resample': Form(gaussian_resample, dict(
+        batches=(parts, '1000'), width=(positive, '50'), batch=(whole, '60'), order=(str, 'random')),
+        task_free=True, covers='repeats'),
     'blurry': Form(blurry, _BLURRY, task_free=True),
     'siblurry': Form(siblurry, _BLURRY, task_free=True),
-    'recurring': Form(recurring, dict(n=(whole, None), times=(parts, '2'), batch=(optional, '32')) | _ORDER, 'n', task_free=True),
-    'imbalanced': Form(imbalanced, dict(n=(whole, None), ratio=(positive, '100')) | _ORDER | _BATCH, 'n', covers='part'),
+    'recurring': Form(recurring, dict(n=(whole, None), times=(parts, '2')) | _PIECES | _ORDER, 'n',
+                      task_free=True),
+    'imbalanced': Form(imbalanced, dict(n=(whole, None), ratio=(positive, '100')) | _ORDER | _BATCH, 'n',
+                       covers='part'),
     'file': Form(from_file, dict(path=(str, '')) | _BATCH, 'path', task_free=True),
 }
-GRAMMAR = ('a schedule is split:<n>[,order=label|random|<class>-<class>-...], iid, single, gaussian[:sigma=<s>][,order=..], '
-           'gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], siblurry[:..], recurring:<n>[,times=<r>][,order=..], '
-           'imbalanced:<n>[,ratio=<r>][,order=..] or file:<path>, each with an optional ,batch=<b>; for example split:50  '
-           'split:10,order=random  iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10')
+GRAMMAR = (
+    'a schedule is split:<n>[,order=label|random|<class>-<class>-...], iid, single, '
+    'gaussian[:sigma=<s>][,order=..], gaussian-resample, blurry[:tasks=<t>][,major=<%>][,minor=<%>], '
+    'siblurry[:..], recurring:<n>[,times=<r>][,order=..], imbalanced:<n>[,ratio=<r>][,order=..] or '
+    'file:<path>, each with an optional ,batch=<b>; for example split:50  split:10,order=random  '
+    'iid,batch=32  gaussian:sigma=0.5  blurry:major=50,minor=10')

@@ -45,8 +45,10 @@ class Schedule:
         count, samples = len(self.order), len(self.order) if self.samples is None else self.samples
         inside = count and self.order.min() >= 0 and self.order.max() < samples
         times = np.bincount(self.order, minlength=samples) if inside else np.zeros(1)
-        if not inside or (self.covers == 'all' and (times != 1).any()) or (self.covers == 'part' and (times > 1).any()):
-            raise InputError(f'schedule {self.spec!r}: its order is not a permutation of the {samples} samples')
+        once = dict(all=(times == 1).all(), part=(times <= 1).all()).get(self.covers, True)
+        if not (inside and once):
+            raise InputError(f'schedule {self.spec!r}: its order is not a permutation of the {samples} '
+                             'samples')
         for name, cuts in (('cuts', self.cuts), ('tasks', self.tasks)):
             if len(cuts) < 2 or cuts[0] != 0 or cuts[-1] != count or (np.diff(cuts) <= 0).any():
                 raise InputError(f'schedule {self.spec!r}: its {name} must increase from 0 to {count}')
@@ -65,7 +67,8 @@ class Schedule:
 
     def digest(self) -> str:
         """SHA-256 of order and cuts."""
-        return hashlib.sha256(self.order.astype('<i8').tobytes() + self.cuts.astype('<i8').tobytes()).hexdigest()
+        content = self.order.astype('<i8').tobytes() + self.cuts.astype('<i8').tobytes()
+        return hashlib.sha256(content).hexdigest()
 
 
 def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
@@ -99,7 +102,8 @@ def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     ends = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
     cuts = np.concatenate([np.arange(a, b, batch or b - a) for a, b in zip(ends[:-1], ends[1:])])
     tasks = ends[[0, -1]] if form.task_free else ends
-    return Schedule(np.concatenate(parts), np.append(cuts, ends[-1]), tasks, spec, form.task_free, form.covers, len(labels))
+    order, cuts = np.concatenate(parts), np.append(cuts, ends[-1])
+    return Schedule(order, cuts, tasks, spec, form.task_free, form.covers, len(labels))
 
 
 def is_task_free(spec: str) -> bool:
@@ -110,7 +114,8 @@ def is_task_free(spec: str) -> bool:
 def n_splits(spec: str):
     """The number of tasks that a class split asks for, None for other schedules; looks at no data."""
     name, options = _parse(spec)
-    return int(options['n']) if name == 'split' and re.fullmatch('[0-9]{1,15}', options.get('n', '')) else None
+    known = name == 'split' and re.fullmatch('[0-9]{1,15}', options.get('n', ''))
+    return int(options['n']) if known else None
 
 
 def _parse(spec: str) -> tuple:
@@ -140,5 +145,6 @@ def _arrival(order: str, classes: np.ndarray, random: np.random.Generator) -> np
     items = order.split('-')
     listed = [int(item) for item in items if re.fullmatch('[0-9]{1,15}', item)]
     if len(listed) != len(items) or sorted(listed) != classes.tolist():
-        raise InputError(f'order must be label, random, or each of the {len(classes)} classes once, joined by -')
+        raise InputError(f'order must be label, random, or each of the {len(classes)} classes once, joined '
+                         'by -')
     return np.searchsorted(classes, listed)

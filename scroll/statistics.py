@@ -1,5 +1,4 @@
-"""What SCROLL keeps of a stream: per-class counts and sums and the Gram matrix of its features, as exact
-integers.
+"""What SCROLL keeps of a stream: counts and sums of classes and the Gram matrix of features, as integers.
 
 Features have unit length and lie on a grid of 2^-18 (`scroll.grid.quantise`), so their products are integers
 below 2^36 and a float64 matrix product over up to 2^17 of them is exact whatever the order, blocking or
@@ -35,8 +34,7 @@ _FILE = 'scroll-statistics-2'        # of files
 
 
 class Statistics:
-    """Exact sufficient statistics of a labelled stream of d-dimensional features; a commutative monoid under
-    `merge`.
+    """Exact sufficient statistics of a labelled stream of features; a commutative monoid under `merge`.
 
     Attributes:
         dim: d, without the constant feature that stands for the bias.
@@ -52,7 +50,7 @@ class Statistics:
         self.counts = np.zeros(0, np.int64)
         self.sums = np.zeros((0, self.dim + 1), np.int64)
         self._gram = np.zeros((self.dim + 1, self.dim + 1), np.int64)
-        self._pending, self._n_pending = [], 0      # features not yet in _gram: small batches share one matrix product
+        self._pending, self._n_pending = [], 0      # features not yet in _gram: small batches share a product
 
     @property
     def gram(self) -> np.ndarray:
@@ -98,7 +96,8 @@ class Statistics:
     def merge(self, other: 'Statistics') -> 'Statistics':
         """Add the statistics of another stream, for example another worker's. `other` is not changed."""
         if other.dim != self.dim:
-            raise InputError(f'cannot merge statistics of {other.dim}-dimensional features into {self.dim}-dimensional ones')
+            raise InputError(f'cannot merge statistics of {other.dim}-dimensional features into '
+                             f'{self.dim}-dimensional ones')
         self.classes, self.counts, self.sums, self._gram = *self._combined(other, +1), self.gram + other.gram
         return self
 
@@ -110,23 +109,25 @@ class Statistics:
                 be told.)
         """
         if other.dim != self.dim:
-            raise InputError(f'cannot subtract statistics of {other.dim}-dimensional features from {self.dim}-dimensional ones')
+            raise InputError(f'cannot subtract statistics of {other.dim}-dimensional features from '
+                             f'{self.dim}-dimensional ones')
         classes, counts, sums = self._combined(other, -1)
         kept, gram = counts > 0, self.gram - other.gram
         wrong = contradiction(counts, sums, gram)
         if wrong:
-            raise InputError(f'what is given is no part of these statistics: without it, {wrong} would be left')
+            raise InputError(f'what is given is no part of these statistics: without it, {wrong} would be '
+                             'left')
         self.classes, self.counts, self.sums, self._gram = classes[kept], counts[kept], sums[kept], gram
         if self.classes.dtype == object:
             self.classes = label_array(self.classes.tolist())
         return self
 
     def _combined(self, other: 'Statistics', sign: int) -> tuple:
-        """Classes, counts and sums of self + sign * other, those of classes that end without samples among
-        them."""
+        """Classes, counts and sums of self + sign * other, also of classes that end without samples."""
         kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (other, self)]
         if len(self.classes) and len(other.classes) and kinds[0] != kinds[1]:
-            raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
+            raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to '
+                             'strings')
         classes = np.union1d(self.classes, other.classes) if len(self.classes) else other.classes
         counts = np.zeros(len(classes), np.int64)
         sums = np.zeros((len(classes), self.dim + 1), np.int64)
@@ -137,7 +138,8 @@ class Statistics:
         if (counts < 0).any():
             place = np.flatnonzero(counts < 0)[0]
             given = other.counts[np.flatnonzero(other.classes == classes[place:place + 1])[0]]
-            raise InputError(f'class {classes[place]} has {counts[place] + given} samples, fewer than the {given} given')
+            raise InputError(f'class {classes[place]} has {counts[place] + given} samples, fewer than the '
+                             f'{given} given')
         if counts.sum() > MAX_SAMPLES:
             raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
         return classes, counts, sums
@@ -175,7 +177,8 @@ class Statistics:
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described."""
-        self.classes, self.counts, self.sums, self._gram = (np.asarray(state[k]) for k in ('classes', 'counts', 'sums', 'gram'))
+        arrays = (np.asarray(state[name]) for name in ('classes', 'counts', 'sums', 'gram'))
+        self.classes, self.counts, self.sums, self._gram = arrays
         self.dim, self._pending, self._n_pending = len(self._gram) - 1, [], 0
 
     def save(self, path, psi: str = '', parts: dict = None) -> None:
@@ -190,8 +193,7 @@ class Statistics:
 
     @classmethod
     def load(cls, path) -> 'Statistics':
-        """Read what `save` wrote; InputError if the file is damaged or something else. Runs no code from the
-        file."""
+        """Read what `save` wrote; InputError if it is damaged or something else. Runs no code in it."""
         return cls.load_with_facts(path)[0]
 
     @classmethod
@@ -201,7 +203,7 @@ class Statistics:
         try:
             psi, parts, out = facts['psi'], facts['parts'], cls.from_arrays(arrays)
             if not (isinstance(psi, str) and all(type(times) is int and times for times in parts.values())):
-                raise ValueError('psi or parts are not as they are written')
+                raise ValueError('backbone or parts are not as they are written')
             if list(parts.values()) == [1] and out.digest() not in parts or out.total and not parts:
                 raise ValueError('the statistics are not those of their parts')
             return out, psi, parts
@@ -210,18 +212,20 @@ class Statistics:
 
     @classmethod
     def from_arrays(cls, arrays: dict) -> 'Statistics':
-        """What `state_dict` described; InputError if the arrays do not go together, or are the sums of no
-        samples."""
+        """What `state_dict` described; InputError if the arrays are the statistics of no samples."""
         classes, counts, sums, gram = (arrays[name] for name in ('classes', 'counts', 'sums', 'gram'))
         out, K = cls(max(len(gram) - 1, 0) if gram.ndim else 0), len(classes) if classes.ndim else -1
-        shapes = counts.shape == (K,) and sums.shape == (K, out.dim + 1) and gram.shape == (out.dim + 1,) * 2 and out.dim
-        types = {counts.dtype.str, sums.dtype.str, gram.dtype.str} == {'<i8'} and classes.dtype.str[:2] in ('<i', '<U', '|O')
-        if not (shapes and types and len(arrays) == 4):
+        size = out.dim + 1
+        shapes = [counts.shape, sums.shape, gram.shape] == [(K,), (K, size), (size, size)] and out.dim
+        types = {array.dtype.str for array in (counts, sums, gram)} == {'<i8'}
+        if not (shapes and types and classes.dtype.str[:2] in ('<i', '<U', '|O') and len(arrays) == 4):
             raise InputError('the arrays of these statistics have other shapes or types')
         classes = check_labels(classes.tolist(), K)
         if not (((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES):
-            raise InputError(f'these statistics have classes without samples, or more than {MAX_SAMPLES} samples')
-        wrong = contradiction(counts, sums, gram) if (classes[1:] > classes[:-1]).all() else 'classes out of order'
+            raise InputError(f'these statistics have classes without samples, or more than {MAX_SAMPLES} '
+                             'samples')
+        sorted_ = (classes[1:] > classes[:-1]).all()
+        wrong = contradiction(counts, sums, gram) if sorted_ else 'classes out of order'
         if wrong:
             raise InputError(f'the arrays of these statistics contradict each other ({wrong})')
         out.load_state_dict({**arrays, 'classes': classes})
@@ -237,7 +241,7 @@ def check_labels(labels, count: int) -> np.ndarray:
     try:
         array = np.asarray(labels)
         if array.dtype.kind in 'OT' or (array.dtype.kind == 'U' and not isinstance(labels, np.ndarray)):
-            array = np.asarray(labels, object)  # as it was given: of a list with text numpy makes text throughout
+            array = np.asarray(labels, object)          # of a list with text numpy makes text throughout
     except ValueError as error:
         raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
     if array.shape != (count,):
@@ -257,8 +261,7 @@ def check_labels(labels, count: int) -> np.ndarray:
 
 
 def label_array(labels: list) -> np.ndarray:
-    """Labels (K,) of one kind: int64; or numpy's text, or objects if one ends in NUL, which that cannot tell
-    from padding."""
+    """Labels (K,) of one kind: int64; text; or objects if one ends in NUL, which numpy takes for padding."""
     if not labels or not isinstance(labels[0], str):
         return np.array(labels, np.int64)
     ends = any(label.endswith('\0') for label in labels)
@@ -292,10 +295,11 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
     """
     if not _within(sums, GRID * counts[:, None]) or (sums[:, -1] != GRID * counts).any():
         return 'class sums that samples on the grid cannot have'
-    if not _within(gram, GRID * GRID * counts.sum()) or (gram != gram.T).any() or (gram[-1] != GRID * sums.sum(axis=0)).any():
+    constant = (gram[-1] == GRID * sums.sum(axis=0)).all()
+    if not _within(gram, GRID * GRID * counts.sum()) or (gram != gram.T).any() or not constant:
         return 'a Gram matrix that does not go with the sums'
     some, diagonal = np.maximum(counts, 1)[:, None], gram.diagonal()
-    mean, rest = np.divmod(sums, some)                      # the squares are least where all are one of mean, mean + 1
+    mean, rest = np.divmod(sums, some)          # the squares are least where all are one of mean, mean + 1
     least = (some * mean * mean + rest * (2 * mean + 1)).sum(axis=0)
     if (diagonal < least).any() or gram[diagonal == 0].any():
         return 'a Gram matrix too small for the sums'
@@ -310,20 +314,18 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
 
 
 def _within(array: np.ndarray, bound) -> bool:
-    """Whether -bound <= array <= bound throughout; the absolute value of the least int64 would be
-    negative."""
+    """Whether -bound <= array <= bound; the absolute value of the least int64 would be negative."""
     return bool(((array >= -bound) & (array <= bound)).all())
 
 
 def gram_matrix(features: np.ndarray) -> np.ndarray:
-    """int64 (d + 1, d + 1): sum of [u; 1][u; 1]^T over quantised features (N, d), exact (see the first
-    docstring)."""
+    """int64 (d + 1, d + 1): sum of [u; 1][u; 1]^T over quantised features (N, d), exact."""
     dim = features.shape[1]
     out = np.zeros((dim + 1, dim + 1), np.int64)
-    room = np.full((min(_PRODUCT, len(features)), dim + 1), float(GRID))    # last column: the constant feature
+    block = np.full((min(_PRODUCT, len(features)), dim + 1), float(GRID))       # last: the constant feature
     for start in range(0, len(features), _PRODUCT):
         part = features[start:start + _PRODUCT]
-        rows = room[:len(part)]
+        rows = block[:len(part)]
         rows[:, :dim] = part
         out += (rows.T @ rows).astype(np.int64)
     return out
@@ -333,16 +335,19 @@ def _sums_of(features: np.ndarray, labels, dim: int) -> tuple:
     """Checked features, and their counts and sums as a `Statistics` (without Gram matrix)."""
     features = np.asarray(features)
     if features.ndim != 2 or features.shape[1] != dim or features.dtype.kind not in 'iu':
-        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected integers (N, {dim})')
+        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
+                         f'integers (N, {dim})')
     labels = check_labels(labels, len(features))
     if len(features) and max(int(features.max()), -int(features.min())) > GRID:
-        raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected -{GRID}..{GRID}')
+        raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected '
+                         f'-{GRID}..{GRID}')
     out = Statistics(dim)
     out.classes, index, out.counts = np.unique(labels, return_inverse=True, return_counts=True)
     out.sums = np.zeros((len(out.classes), dim + 1), np.int64)
     out.sums[:, dim] = out.counts << GRID_BITS
     ends = np.concatenate([[0], np.cumsum(out.counts)])
-    members = csr_array((np.ones(len(index), np.int64), np.argsort(index, kind='stable'), ends), (len(out.classes), len(index)))
+    members = csr_array((np.ones(len(index), np.int64), np.argsort(index, kind='stable'), ends),
+                        (len(out.classes), len(index)))
     out.sums[:, :dim] = members @ features
     return features, out
 

@@ -12,8 +12,7 @@ from scroll.errors import InputError
 
 
 class _AdaptedConvolution(torch.autograd.Function):
-    """conv3x3(x) + conv1x1(x) as one convolution: the 1x1 kernel is added to the centre of the frozen 3x3
-    one.
+    """conv3x3(x) + conv1x1(x) as one: the 1x1 kernel is added to the centre of the frozen 3x3 one.
 
     One forward, one input-gradient and one (1x1) weight-gradient product: about two thirds of training the
     3x3 kernel.
@@ -35,14 +34,15 @@ class _AdaptedConvolution(torch.autograd.Function):
             grad_x = _convolution_backward(grad, x, kernel, ctx.stride, 1, (True, False, False))[0]
         if ctx.needs_input_grad[1]:
             centre = kernel[:, :, 1:2, 1:2].contiguous()
-            grad_alpha = _convolution_backward(grad, x, centre, ctx.stride, 0, (False, True, False))[1].to(ctx.dtype)
+            grad_alpha = _convolution_backward(grad, x, centre, ctx.stride, 0, (False, True, False))[1]
+            grad_alpha = grad_alpha.to(ctx.dtype)
         return grad_x, grad_alpha, None, None, None
 
 
 def _convolution_backward(grad, x, kernel, stride, padding, wanted):
     """Gradients of a convolution with respect to (input, kernel, bias), those that are wanted."""
-    return torch.ops.aten.convolution_backward(grad, x, kernel, None, list(stride), [padding] * 2, [1, 1], False, [0, 0], 1,
-                                               list(wanted))
+    return torch.ops.aten.convolution_backward(
+        grad, x, kernel, None, list(stride), [padding] * 2, [1, 1], False, [0, 0], 1, list(wanted))
 
 
 class ParallelAdapter(nn.Module):
@@ -69,7 +69,8 @@ class ParallelAdapter(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps (B, C_in, H, W) -> (B, C_out, H', W')."""
-        return _AdaptedConvolution.apply(x, self._kernel(), self.conv.weight, self.conv.bias, self.conv.stride)
+        conv = self.conv
+        return _AdaptedConvolution.apply(x, self._kernel(), conv.weight, conv.bias, conv.stride)
 
     def folded(self) -> nn.Conv2d:
         """One convolution with the same output."""
@@ -81,8 +82,8 @@ class ParallelAdapter(nn.Module):
 
 def _is_adaptable(name: str, module: nn.Module) -> bool:
     """A 3x3 convolution that is not a direct child of the network, where the stem is."""
-    return ('.' in name and isinstance(module, nn.Conv2d) and module.kernel_size == (3, 3) and module.padding == (1, 1)
-            and module.dilation == (1, 1) and module.groups == 1)
+    return ('.' in name and isinstance(module, nn.Conv2d) and module.kernel_size == (3, 3)
+            and module.padding == module.dilation == (1, 1) and module.groups == 1)
 
 
 def attach(net: nn.Module, scale: float = 1e-4) -> list:
@@ -96,8 +97,8 @@ def attach(net: nn.Module, scale: float = 1e-4) -> list:
     """
     convolutions = [name for name, module in net.named_modules() if _is_adaptable(name, module)]
     if not convolutions:
-        raise InputError(f'{type(net).__name__} has no 3x3 convolution inside a block: adapters need a convolutional '
-                         'backbone; use full tuning or none')
+        raise InputError(f'{type(net).__name__} has no 3x3 convolution inside a block: adapters need a '
+                         'convolutional backbone; use full tuning or none')
     net.requires_grad_(False)
     adapters = []
     for name in convolutions:

@@ -1,11 +1,11 @@
-"""Online predictor f_T + buffer M_T -> adapted predictor f* (paper, section 3.3; Algorithm 1, ResidualAdapt
-and FullAdapt).
+"""f_T + buffer M_T -> adapted predictor f* (paper, section 3.3; Algorithm 1, ResidualAdapt and FullAdapt).
 
-The network starts from the pristine psi and the classifier from f_T; cross-entropy on the buffer alone trains
+The network starts from the pristine backbone and the classifier from f_T; cross-entropy on the buffer alone
+trains
 
 - `adapters`: residual adapters, the classifier and the logit scale, batch norms in eval mode (small buffers);
-- `full`: every parameter of psi and the classifier, the scale fixed, batch norms in train mode (large
-  buffers).
+- `full`: every parameter of the backbone and the classifier, the scale fixed, batch norms in train mode
+  (large buffers).
 
 logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. Before the first step the
 scale is set to the one of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a
@@ -39,26 +39,27 @@ class AdaptedPredictor:
     Attributes:
         classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,). scale: logit scale, for
             probabilities.
-        embedder: psi' (adapters folded in), or None for a predictor of features.
+        embedder: the adapted backbone (adapters folded in), or None for a predictor of features.
         initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
         mode: 'adapters' or 'full' ('classifier' without a network).
     """
 
     def __init__(self, classes, weight, bias, scale, embedder, initial_scale, losses, mode):
         self.classes, self.weight, self.bias, self.scale = classes, weight, bias, float(scale)
-        self.embedder, self.initial_scale, self.losses, self.mode = embedder, float(initial_scale), losses, mode
+        self.embedder, self.initial_scale = embedder, float(initial_scale)
+        self.losses, self.mode = losses, mode
 
     def decision_function(self, x) -> np.ndarray:
-        """Scaled logits float64 (N, K) of uint8 images, or of quantised features (N, d) where there is no
-        network."""
+        """Scaled logits float64 (N, K) of uint8 images, or without a network of quantised features (N, d)."""
         features = x / GRID if self.embedder is None else self.embedder.features(x)
         return self.logits(features)
 
     def logits(self, features) -> np.ndarray:
-        """Scaled logits float64 (N, K) of raw features of psi'."""
+        """Scaled logits float64 (N, K) of raw features of the adapted backbone."""
         features = np.asarray(features, np.float64)
         norm = np.sqrt((features * features).sum(axis=1, keepdims=True))
-        return self.scale * (features / np.maximum(norm, 1e-12) @ self.weight.T.astype(np.float64) + self.bias)
+        unit = features / np.maximum(norm, 1e-12)
+        return self.scale * (unit @ self.weight.T.astype(np.float64) + self.bias)
 
     def digest(self) -> str:
         """SHA-256 of network, classifier and scale."""
@@ -76,16 +77,17 @@ def calibrated_scale(logits: np.ndarray, targets: np.ndarray) -> float:
         logits: float (N, K). targets: int (N,), columns of the true classes.
     """
     z, y = torch.as_tensor(logits, dtype=torch.float64), torch.as_tensor(targets)
-    best = minimize_scalar(lambda t: F.cross_entropy(np.exp(t) * z, y).item(), bounds=np.log([1e-2, 1e3]), method='bounded')
+    best = minimize_scalar(lambda t: F.cross_entropy(np.exp(t) * z, y).item(), bounds=np.log([1e-2, 1e3]),
+                           method='bounded')
     return float(np.exp(best.x))
 
 
-def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, settings: Adaptation, seed: int = 0,
-          progress=None, left_out=None) -> AdaptedPredictor:
-    """f* from psi, f_T and the buffer; none of them is changed.
+def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, settings: Adaptation,
+          seed: int = 0, progress=None, left_out=None) -> AdaptedPredictor:
+    """f* from backbone, f_T and the buffer; none of them is changed.
 
     Args:
-        embedder: psi, or None if the samples are features; then only the classifier is trained.
+        embedder: the backbone, or None if the samples are features; then only the classifier is trained.
         predictor: f_T. exemplars: M_T, in canonical order; samples uint8 images (or features).
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
@@ -105,11 +107,14 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
         raise InputError('adaptation mode none: there is no f*, use f_T')
     mode = settings.mode_for(len(exemplars)) if embedder is not None else 'classifier'
     if mode == 'full' and min(settings.minibatch, len(exemplars)) < 2:
-        raise InputError('full tuning needs minibatches of two samples or more, for its batch norms: use adapters')
+        raise InputError('full tuning needs minibatches of two samples or more, for its batch '
+                         'norms: use adapters')
     targets = torch.from_numpy(np.searchsorted(predictor.classes, exemplars.labels))
     scale = settings.scale
     if settings.calibrate:
-        scale = calibrated_scale(predictor.decision_function(exemplars.features) if left_out is None else left_out, targets)
+        if left_out is None:
+            left_out = predictor.decision_function(exemplars.features)
+        scale = calibrated_scale(left_out, targets)
     device = torch.device('cpu') if embedder is None else embedder.device
     trained = _Trainee(embedder, predictor, mode, scale, settings, device)
     samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)
@@ -135,8 +140,7 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
 
 
 def _minibatches(count: int, size: int, random: torch.Generator):
-    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, incomplete ones
-    dropped."""
+    """Yield index tensors for ever: shuffled passes over 0..count-1, cut into equal parts, no rest."""
     size, order = min(size, count), torch.zeros(0, dtype=torch.int64)
     while True:
         if len(order) < size:
@@ -146,7 +150,7 @@ def _minibatches(count: int, size: int, random: torch.Generator):
 
 
 class _Trainee:
-    """A copy of psi with f_T on top, and the optimiser over the part that the mode trains."""
+    """A copy of the backbone with f_T on top, and the optimiser over the part that the mode trains."""
 
     def __init__(self, embedder, predictor, mode, scale, settings, device):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
@@ -188,7 +192,8 @@ class _Trainee:
         """f* as it is now: copies, with adapters folded into the convolutions beside them."""
         weight, bias = (p.detach().cpu().numpy().copy() for p in (self.weight, self.bias))
         adapted = None if self.net is None else embedder.with_net(adapters.fold(copy.deepcopy(self.net)))
-        return AdaptedPredictor(classes, weight, bias, self.scale.item(), adapted, initial_scale, losses, mode)
+        scale = self.scale.item()
+        return AdaptedPredictor(classes, weight, bias, scale, adapted, initial_scale, losses, mode)
 
 
 class _reproducible:

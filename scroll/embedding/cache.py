@@ -12,8 +12,7 @@ from scroll.grid import check_quantised, sample_keys
 
 
 class FeatureCache:
-    """Quantised features on disk by sample key, in files that are written once and never changed, only
-    replaced (`remove`).
+    """Quantised features on disk by sample key, in files written once and never changed, only replaced.
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own
     SHA-256, so a torn or altered file is recognised, dropped and made again, and so is one of the right name
@@ -73,10 +72,10 @@ class FeatureCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(self.folder, table)
         except OSError as error:
-            raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or turn it off '
-                             '(main.py: --base_path, --feature_cache 0)') from error
-        self._index(np.concatenate([np.concatenate([self._keys[:, None].view(np.int32).reshape(-1, 2), self._features], axis=1),
-                                    table]))
+            raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or turn '
+                             'it off (main.py: --base_path, --feature_cache 0)') from error
+        known = np.concatenate([self._keys[:, None].view(np.int32).reshape(-1, 2), self._features], axis=1)
+        self._index(np.concatenate([known, table]))
 
     def remove(self, keys: np.ndarray) -> None:
         """Forget these, here and on disk; what other processes hold in memory they keep until they end.
@@ -91,8 +90,7 @@ class FeatureCache:
 
 
 def remove_from_files(folder, keys: np.ndarray) -> int:
-    """Take features out of all feature caches in `folder` and below, whatever psi made them; returns how
-    many.
+    """Take features out of all feature caches in `folder` and below, of every backbone; returns how many.
 
     A file that has some is replaced by one without them, which is there before the old one goes: processes
     that read the folder at the same time find all others. Damaged files are left to the next cache that reads
@@ -115,7 +113,8 @@ def remove_from_files(folder, keys: np.ndarray) -> int:
                 _write(path.parent, table[left])
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise InputError(f'feature cache {path}: features cannot be removed ({error.strerror})') from error
+            raise InputError(f'feature cache {path}: features cannot be removed '
+                             f'({error.strerror})') from error
         removed += int((~left).sum())
     return removed
 
@@ -149,6 +148,5 @@ def _write(folder: Path, table: np.ndarray) -> None:
 
 
 def cache_keys(keys: np.ndarray, images) -> np.ndarray:
-    """uint64 (N,): by what a feature cache knows images with these keys. Equal bytes of another shape are
-    another image."""
+    """uint64 (N,): what a feature cache knows images by. Equal bytes of another shape are another image."""
     return keys ^ sample_keys(np.array([images.shape[1:]], np.int64))[0]

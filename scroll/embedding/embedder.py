@@ -1,9 +1,8 @@
-"""Images -> unit-length features on a fixed grid; each image's feature is a function of its pixels and psi
-alone.
+"""Images -> unit features on a fixed grid; each image's feature depends on its pixels and the backbone alone.
 
-A network's output for one image may change in its last bits with the shape of the batch around it. So psi
-runs on micro-batches of one fixed shape (the last is padded), in eval mode: the feature then depends on
-neither neighbours nor order. It is scaled to unit length in float64 and rounded to a multiple of 2^-18.
+A network's output for one image may change in its last bits with the shape of the batch around it. So the
+backbone runs on micro-batches of one fixed shape (the last is padded), in eval mode: the feature then depends
+on neither neighbours nor order. It is scaled to unit length in float64 and rounded to a multiple of 2^-18.
 Features are kept on disk by pixel digest: the second run over a data set, under any schedule, runs no
 network. Bits are promised for one kind of hardware and one version of torch; both are part of the key of the
 cache.
@@ -33,7 +32,7 @@ DTYPES = ('float32', 'bfloat16', 'integer')
 
 
 class Embedder:
-    """psi: uint8 images -> quantised unit features.
+    """A backbone: uint8 images -> quantised unit features.
 
     Args:
         net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy
@@ -49,8 +48,8 @@ class Embedder:
             adapted is `net`.
 
     Attributes:
-        digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: psi and input;
-            in floating point the machine, too.
+        digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: the backbone and
+            input; in floating point the machine, too.
         psi_digest: hex SHA-256 of the tensors of `pristine`, the same on any machine.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it.
@@ -63,8 +62,8 @@ class Embedder:
         instance('preprocessing', preprocessing, Preprocessing)
         one_of('dtype', dtype, DTYPES)
         if (dtype == 'integer') != isinstance(integers, IntegerNetwork):
-            raise InputError(f"dtype {dtype!r} with integers of type {type(integers).__name__}: 'integer' needs an "
-                             'IntegerNetwork, the others take none')
+            raise InputError(f"dtype {dtype!r} with integers of type {type(integers).__name__}: 'integer' "
+                             'needs an IntegerNetwork, the others take none')
         whole('chunk', chunk, 1)
         on_off('channels_last', channels_last)
         if cache is not None and not isinstance(cache, (str, os.PathLike)):
@@ -86,8 +85,7 @@ class Embedder:
 
     @cached_property
     def folded(self) -> nn.Module:
-        """`pristine` on the device, batch norms folded: what runs in floating point, and what adapters are
-        put on."""
+        """`pristine` on the device, batch norms folded: runs in floating point; adapters are put on it."""
         net, preprocessing = copy.deepcopy(self.pristine).to(self.device), self.preprocessing
         shape = 2, len(preprocessing.mean), preprocessing.input_size, preprocessing.input_size
         fold_batch_norm(net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
@@ -98,22 +96,23 @@ class Embedder:
             return self.net.digest()
         machine = torch.cuda.get_device_name(self.device) if self.device.type == 'cuda' else \
             f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
-        return hashlib.sha256(repr((self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
-                                    str(self.layout), torch.__version__, self.device.type, machine)).encode()).hexdigest()
+        facts = (self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
+                 str(self.layout), torch.__version__, self.device.type, machine)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def with_net(self, net: nn.Module) -> 'Embedder':
-        """An embedder for another network, otherwise alike, without a cache; in floating point, if this one
-        is in integers."""
+        """An embedder for another network, otherwise alike, without a cache; never in integers."""
         dtype = 'float32' if self.dtype == 'integer' else self.dtype
-        return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, self.layout == torch.channels_last)
+        channels_last = self.layout == torch.channels_last
+        return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, channels_last)
 
     def features(self, images) -> np.ndarray:
-        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of ready inputs (N, 3, S, S) if they
-        are float."""
+        """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of inputs (N, 3, S, S), float."""
         integer = self.dtype == 'integer'
         if isinstance(images, torch.Tensor) and images.is_floating_point():
             return self._in_chunks(images, self._as_integers if integer else lambda x: x)
-        return self._in_chunks(_tensor(check_images(images)), self.net.prepare if integer else self.preprocessing)
+        prepare = self.net.prepare if integer else self.preprocessing
+        return self._in_chunks(_tensor(check_images(images)), prepare)
 
     def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
         """Ready inputs, normalised, as the integers that they stand for."""
@@ -133,14 +132,14 @@ class Embedder:
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
 
     def __call__(self, images, progress=None, keep: bool = True) -> tuple:
-        """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; from the cache where it
-        has them.
+        """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones are read.
 
         `progress`, if given, is called with the number of images done, as they are done. Without `keep` the
         cache stays as it is.
 
         Raises:
-            InputError: not uint8 images, or psi gives a value that is not finite (the sample is named).
+            InputError: not uint8 images, or the backbone gives a value that is not finite (the sample is
+                named).
         """
         images = check_images(images)
         keys = sample_keys(images)
@@ -154,7 +153,7 @@ class Embedder:
             raw = self.features(images[part])
             bad = part[~np.isfinite(raw).all(axis=1)]
             if len(bad):
-                raise InputError(f'psi gives features that are not finite for sample {bad[0]}')
+                raise InputError(f'the backbone gives features that are not finite for sample {bad[0]}')
             out[part] = quantise(raw)
             if keep and self.cache is not None:
                 self.cache.add(names[part], out[part])
@@ -163,8 +162,7 @@ class Embedder:
         return out, keys
 
     def forget(self, images) -> None:
-        """Take these images' features out of the cache, in memory and on disk; InputError if its files cannot
-        be changed."""
+        """Take these images' features out of the cache, also on disk; InputError if that cannot be done."""
         if self.cache is not None:
             images = check_images(images)
             self.cache.remove(cache_keys(sample_keys(images), images))
@@ -188,8 +186,7 @@ def state_digest(net: nn.Module) -> str:
 
 
 def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
-    """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place; the rest is left as
-    it is.
+    """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place.
 
     Which follows which is seen in one forward pass of `example`; should the outputs then differ by more than
     rounding (a convolution also read by something else), the network is restored. A folded convolution has
@@ -214,13 +211,15 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     originals = []
     for conv, norm in pairs:
         fused = nn.utils.fuse_conv_bn_eval(conv, norm)
-        fused.register_buffer('gain', norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps), persistent=False)
+        gain = norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps)
+        fused.register_buffer('gain', gain, persistent=False)
         for module, new in ((norm, nn.Identity()), (conv, fused)):
             parent, _, leaf = names[module].rpartition('.')
             originals.append((net.get_submodule(parent), leaf, module))
             setattr(net.get_submodule(parent), leaf, new)
     with torch.no_grad():
         after = net.features(example)
-    if not (torch.isfinite(before).all() and torch.allclose(before, after, rtol=1e-3, atol=1e-4 * float(before.abs().max()))):
+    slack = 1e-4 * float(before.abs().max())
+    if not (torch.isfinite(before).all() and torch.allclose(before, after, rtol=1e-3, atol=slack)):
         for parent, leaf, module in reversed(originals):
             setattr(parent, leaf, module)

@@ -32,9 +32,10 @@ class Preprocessing:
         whole('preprocessing input_size', self.input_size, 1, 1 << 16)
         for name in ('mean', 'std'):
             values = getattr(self, name)
-            if not isinstance(values, (tuple, list)) or len(values) not in (1, 3) or len(values) != len(self.mean):
-                raise InputError(f'preprocessing {name} {shown(values)}: expected a number a channel, three (grey: one) '
-                                 'of each')
+            listed = isinstance(values, (tuple, list))
+            if not listed or len(values) not in (1, 3) or len(values) != len(self.mean):
+                raise InputError(f'preprocessing {name} {shown(values)}: expected a number a channel, three '
+                                 '(grey: one) of each')
             for value in values:
                 number(f'preprocessing {name}', value, positive=name == 'std')
 
@@ -88,8 +89,7 @@ class Augmentation:
 
     def __call__(self, images: 'torch.Tensor', preprocessing: Preprocessing,
                  generator: 'torch.Generator') -> 'torch.Tensor':
-        """uint8 (B, H, W, C) -> augmented network input (B, 3, S, S), float32; padding is zero once
-        normalised."""
+        """uint8 (B, H, W, C) -> augmented input float32 (B, 3, S, S), padded with zeros once normalised."""
         from scroll.embedding.transforms import colour_jitter, random_crop, random_flip
         images = colour_jitter(preprocessing.to_unit_range(images), self.jitter, generator)
         images = preprocessing.normalise(images)
@@ -108,8 +108,8 @@ def check_images(images, name: str = 'X') -> np.ndarray:
         images = np.asarray(images, order='C')
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f'{name} is not an array of images: {error}') from error
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)) \
-            or 0 in images.shape[1:]:
+    grey_or_colour = images.ndim == 3 or images.ndim == 4 and images.shape[3] in (1, 3)
+    if images.dtype != np.uint8 or not grey_or_colour or 0 in images.shape[1:]:
         raise InputError(f'{name} has dtype {images.dtype} and shape {images.shape}: '
                          'images must be uint8 (N, H, W, 3), (N, H, W, 1) or (N, H, W)')
     return images

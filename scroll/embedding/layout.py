@@ -6,8 +6,7 @@ _FEWEST = 8
 
 
 def layout_for(net: nn.Module) -> torch.memory_format:
-    """The memory format that `net` may run and be trained in: channels-last (faster on CPUs) where that is
-    sound.
+    """The memory format that `net` may run and train in: channels-last (faster on CPUs) where it is sound.
 
     oneDNN's backward pass of a strided 1x1 convolution, as the shortcuts of ResNets are, works on eight
     channels at a time on a CPU with AVX2 and no AVX-512, and writes past its memory where a channels-last

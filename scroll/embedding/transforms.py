@@ -39,14 +39,15 @@ def resize(images: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator) -> torch.Tensor:
-    """Shift each image (B, C, H, W) by up to `padding` pixels each way, filling with zeros: its own shift for
-    each."""
+    """Shift each image (B, C, H, W) by up to `padding` pixels each way, each its own way; fill with 0."""
     if padding == 0:
         return images
     count, _, height, width = images.shape
     padded = torch.nn.functional.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
-    row, column = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator).to(images.device)[..., 0]
-    windows = padded.unfold(1, height, 1).unfold(2, width, 1).permute(0, 1, 2, 4, 5, 3)     # view (B, rows, columns, H, W, C)
+    shifts = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator).to(images.device)
+    row, column = shifts[..., 0]
+    windows = padded.unfold(1, height, 1).unfold(2, width, 1)           # view (B, rows, columns, C, H, W)
+    windows = windows.permute(0, 1, 2, 4, 5, 3)
     return windows[torch.arange(count, device=images.device), row, column].permute(0, 3, 1, 2)
 
 
@@ -59,8 +60,7 @@ def random_flip(images: torch.Tensor, generator: torch.Generator) -> torch.Tenso
 
 
 def colour_jitter(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
-    """Brightness, contrast and saturation of each image (B, 3, H, W) in [0, 1], each by a factor in 1 +-
-    strength."""
+    """Brightness, contrast, saturation of each image (B, 3, H, W) in [0, 1], by factors in 1 +- strength."""
     if strength == 0:
         return images
     factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator) - 1)

@@ -1,5 +1,4 @@
-"""What f_T says of samples that it has learned from, as if it had not: exact leave-one-out, from the
-statistics.
+"""Exact leave-one-out: what f_T says of samples that it has learned from, as if it had not.
 
 f* is calibrated on these logits. They are float64, from torch's solves on one thread, and the bits of f*
 follow theirs.
@@ -21,7 +20,8 @@ def _ridge_factor(statistics: Statistics, alpha: float) -> torch.Tensor:
     return torch.linalg.cholesky(gram)
 
 
-def ridge_left_out(statistics: Statistics, alpha: float, targets: str, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def ridge_left_out(statistics: Statistics, alpha: float, targets: str, features: np.ndarray,
+                   labels: np.ndarray) -> np.ndarray:
     """Logits float64 (N, K) that ridge would give to samples it has learned from, had it not seen each.
 
     Exact, from the statistics: with h = x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f
@@ -46,8 +46,10 @@ def ncc_left_out(statistics: Statistics, bias: str, features: np.ndarray, labels
     logits, u = online.decision_function(features), np.asarray(features, np.float64)
     rows = np.searchsorted(online.classes, labels)
     count = statistics.counts[rows][:, None]
-    centroids = (statistics.sums[rows, :-1] - np.where(count > 1, u, 0)) / (np.maximum(count - 1, 1) * float(GRID))
-    logits[np.arange(len(u)), rows] = (u / GRID * centroids).sum(axis=1) + NCC_FACTOR[bias] * (centroids ** 2).sum(axis=1)
+    sums = statistics.sums[rows, :-1] - np.where(count > 1, u, 0)
+    centroids = sums / (np.maximum(count - 1, 1) * float(GRID))
+    own = (u / GRID * centroids).sum(axis=1) + NCC_FACTOR[bias] * (centroids ** 2).sum(axis=1)
+    logits[np.arange(len(u)), rows] = own
     return logits
 
 

@@ -1,5 +1,4 @@
-"""Statistics -> linear classifier: nearest centroid (NCC), ridge regression, and a random one for the
-ablation.
+"""Statistics -> linear classifier: nearest centroid (NCC), ridge regression, or random, for the ablation.
 
 Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule.
 Weights are integers in units of a power of two: quotients and solutions of integer systems, correctly rounded
@@ -138,8 +137,7 @@ def exact_lambda(alpha: float) -> float:
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:
-    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, regularised like the others, is
-    the bias).
+    """Ridge regression on [u; 1] (paper, eqs. 7 and 8; the constant feature, shrunk as well, is the bias).
 
     Solves (A + alpha I) W = R with A = sum [u; 1][u; 1]^T over all samples, exactly but for the rounding of
     each weight to the nearest unit. R holds the class sums S (`onehot`), or 2 S - sum_y S_y for targets +-1
@@ -183,9 +181,8 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
     return units
 
 
-def random(statistics: Statistics, seed: int = 0) -> LinearPredictor:
-    """Weights that ignore what was seen but the classes: uniform in +-1/sqrt(d), as a fresh linear
-    layer's."""
+def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
+    """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
     check_seen(statistics)
     shape = (len(statistics.classes), statistics.dim + 1)
     weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (1 / np.sqrt(statistics.dim))

@@ -8,7 +8,7 @@ it needs one pass over the features.
     >>> import numpy as np
     >>> from scroll.grid import quantise
     >>> u, y = quantise(np.random.default_rng(0).normal(size=(300, 4))), np.arange(300) % 3
-    >>> easy = u[:, :3].argmax(axis=1)                          # while of the labels y the features know nothing
+    >>> easy = u[:, :3].argmax(axis=1)                  # while of the labels y the features know nothing
     >>> choose_lambda(Statistics(4).add(u, easy)) < 1 < 30 < choose_lambda(Statistics(4).add(u, y))
     True
 """
@@ -32,8 +32,7 @@ _BLOCK = 4096                       # samples of `left_out` at once
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What ridge on [u; 1] is for every lambda at once: W = Q diag(1 / (s + lambda)) (Q' R), Gram matrix Q
-    diag(s) Q'.
+    """Ridge on [u; 1] for every lambda at once: W = Q diag(1 / (s + lambda)) (Q' R), A = Q diag(s) Q'.
 
     Attributes:
         classes: (K,) sorted labels. targets: 'pm1' or 'onehot'. total: N.
@@ -104,8 +103,7 @@ def search(criterion) -> float:
 
 
 def _descend(best) -> int:
-    """The k left when `best` has chosen among every sixteenth, then every fourth and each near its last
-    choice."""
+    """The k left when `best` has chosen among every 16th, then 4th, then each near its last choice."""
     at, reach = 0, _LIMIT
     for step in _STEPS:
         at, reach = best(range(max(at - reach, -_LIMIT), min(at + reach, _LIMIT) + 1, step)), step
@@ -172,7 +170,8 @@ def exact_gcv(statistics: Statistics, targets: str, alpha: float) -> Fraction:
     length, rss, freedom, rss_off, freedom_off = Fraction(1.01 * np.linalg.norm(right)), 0, 0, 1, 1
     while rss_off > _PRECISION * rss:
         weights.step()
-        unit, x, error = Fraction(2) ** weights.unit, weights.value(), Fraction(np.linalg.norm(weights.error()))
+        unit, x = Fraction(2) ** weights.unit, weights.value()
+        error = Fraction(np.linalg.norm(weights.error()))
         square, fitted = int((x * x).sum()), unit * int((right * x).sum())
         rss = _target_squares(statistics, targets) - fitted - units * unit ** 2 * square
         rss_off = unit * error * (length + units * unit * (2 * (isqrt(square) + 1) + error))
@@ -205,7 +204,8 @@ def left_out(of: Spectrum, lambdas, features: np.ndarray, labels: np.ndarray) ->
     squared, right = np.zeros(len(lambdas)), np.zeros(len(lambdas))
     for start in range(0, len(labels), _BLOCK):
         part = slice(start, start + _BLOCK)
-        z = np.asarray(features[part], np.float64) / GRID @ of.vectors[:-1] + of.vectors[-1]        # Q' x, (B, r)
+        u = np.asarray(features[part], np.float64) / GRID
+        z = u @ of.vectors[:-1] + of.vectors[-1]                                # Q' x, (B, r)
         own = labels[part, None] == of.classes
         target = np.where(own, 1.0, -1.0 if of.targets == 'pm1' else 0.0)
         for i, inverse in enumerate(1 / (of.values + lambdas[:, None])):

@@ -1,5 +1,4 @@
-"""Files of arrays and a few facts: npz without pickles, written whole or not at all, with a digest of all
-that they hold."""
+"""Files of arrays and facts: npz without pickles, written whole or not at all, with a digest of it all."""
 import contextlib
 import hashlib
 import json
@@ -30,7 +29,7 @@ def write(path, kind: str, facts: dict, arrays: dict) -> None:
         InputError: it cannot be written; whatever was there is as it was.
     """
     facts, arrays = json.dumps(facts, sort_keys=True, default=lambda value: value.item()), _stored(arrays)
-    side = Path(f'{path}.{os.getpid()}-{os.urandom(4).hex()}.part')         # processes of two machines may have one number
+    side = Path(f'{path}.{os.getpid()}-{os.urandom(4).hex()}.part')     # other machines count processes, too
     try:
         side.parent.mkdir(parents=True, exist_ok=True)          # nothing learned is lost for want of a folder
         with open(side, 'wb') as file:
@@ -57,8 +56,10 @@ def read(path, kind: str) -> tuple:
         name, version = _split(kind)
         other, other_version = _split(found)
         if other == name and other_version:
-            raise InputError(f'{path}: is of version {other_version} of the format {name}: expected version {version}')
-        raise InputError(f'{path}: expected a file of the format {name}' + (f', this is {found}' if other else ''))
+            raise InputError(f'{path}: is of version {other_version} of the format {name}: expected version '
+                             f'{version}')
+        is_other = f', this is {found}' if other else ''
+        raise InputError(f'{path}: expected a file of the format {name}{is_other}')
     try:
         facts, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         del content['format']
@@ -82,14 +83,13 @@ def arrays_of(path) -> dict:
 
 
 def _content(path, names=None, most: int = 0) -> dict:
-    """Arrays by name. `most`: bytes of memory that a compressed file may take; what we write is not
-    compressed."""
+    """Arrays by name. `most`: bytes of memory that a compressed file may take; ours are not compressed."""
     try:
         if not Path(path).is_file():
             raise InputError(f'{path}: there is no such file')
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
-        if size > max(os.stat(path).st_size, most):             # zeros by the gigabyte take no room in a file
+        if size > max(os.stat(path).st_size, most):             # gigabytes of zeros make a small file
             raise ValueError(f'its content takes {size / 2 ** 30:,.1f} GiB')
         with np.load(path, allow_pickle=False) as file:
             content = {name: np.asarray(file[name]) for name in file.files if names is None or name in names}
@@ -102,12 +102,12 @@ def _content(path, names=None, most: int = 0) -> dict:
     except InputError:
         raise
     except Exception as error:          # damaged archives raise almost anything
-        raise InputError(f'{path}: not an npz file, or damaged ({" ".join(str(error).split())[:300]})') from error
+        raise InputError(f'{path}: not an npz file, or damaged '
+                         f'({" ".join(str(error).split())[:300]})') from error
 
 
 def _stored(arrays: dict) -> dict:
-    """Arrays as they are written: those of objects are text that ends in NUL, and get a full stop behind
-    each."""
+    """Arrays as they are written: those of objects are text that ends in NUL, and get a full stop behind."""
     return {(name + _STOPPED if array.dtype == object else name):
             (np.array([text + '.' for text in array.tolist()]) if array.dtype == object else array)
             for name, array in arrays.items()}

@@ -1,6 +1,6 @@
 """A learner on disk: settings, exact statistics and buffer, so that `partial_fit`, `remove` and `adapt` go on
-as if it had never stopped. psi is not in the file, only its digest; nor is f*, which `adapt` makes again,
-with the same bits.
+as if it had never stopped. The backbone is not in the file, only its digest; nor is f*, which `adapt` makes
+again, with the same bits.
 
 The size does not depend on the number of samples: 8 (d + 1)^2 + 8 K (d + 1) bytes of statistics (0.74 MB for
 d = 256 and 100 classes), and for each sample in the buffer its pixels and 4 d + 16 bytes. With `keep_keys` it
@@ -68,29 +68,32 @@ class State:
             InputError: they cannot have been learned, or are not whole classes and there are a buffer or
                 keys.
         """
-        statistics, buffer, known = copy.copy(self.statistics).subtract(part), copy.copy(self.buffer), copy.copy(self.keys)
+        statistics = copy.copy(self.statistics).subtract(part)
+        buffer, known = copy.copy(self.buffer), copy.copy(self.keys)
         left = np.intersect1d(part.classes, statistics.classes)
         for kept in filter(lambda kept: kept is not None, (buffer, known)):
             if len(left):
-                raise InputError(f'holds some of the samples of class {left[0]}, and the learner cannot tell which of those '
+                raise InputError(f'holds some of the samples of class {left[0]}, and the learner cannot '
+                                 'tell which of those '
                                  'it keeps, or knows by their keys, they are: give --samples')
             kept.drop(part.classes)
         return replace(self, statistics=statistics, buffer=buffer, keys=known).checked()
 
     def checked(self) -> 'State':
-        """This state; InputError if its buffer holds samples that cannot all be among those that were
-        learned."""
+        """This state; InputError if its buffer holds samples that cannot all have been learned."""
         if self.buffer is not None and len(self.buffer):
             held = self.buffer.content()
             try:
                 replace(self, buffer=None).without(held.features, held.keys, held.labels)
             except InputError as error:
-                raise InputError(f'the buffer would hold samples that are not among those learned ({error})') from error
+                raise InputError('the buffer would hold samples that are not among those learned '
+                                 f'({error})') from error
         return self
 
     def show(self) -> None:
         """Print what is known of the learner."""
-        kept = '0' if self.buffer is None else f'{len(self.buffer)} of {self.buffer.capacity}, {self.buffer.strategy}'
+        buffer = self.buffer
+        kept = '0' if buffer is None else f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}'
         show(self.statistics, self.psi, buffer=kept, keys='not kept' if self.keys is None else 'kept',
              learner=', '.join(f'{name}={value!r}' for name, value in self.params.items()))
 
@@ -103,7 +106,8 @@ class State:
         facts = dict(params=params, psi=self.psi, buffer=None)
         if self.buffer is not None:
             kept = self.buffer.state_dict()
-            facts['buffer'] = dict(capacity=self.buffer.capacity, strategy=self.buffer.strategy, random=kept.pop('random'))
+            facts['buffer'] = dict(capacity=self.buffer.capacity, strategy=self.buffer.strategy,
+                                   random=kept.pop('random'))
             arrays |= {f'buffer_{name}': array for name, array in kept.items()}
         if self.keys is not None:
             arrays |= {f'keys_{name}': array for name, array in self.keys.state_dict().items()}
@@ -118,7 +122,8 @@ class State:
             kept, known = _group(arrays, 'buffer_'), _group(arrays, 'keys_')
             if params.get('adaptation') is not None:
                 settings = params['adaptation']
-                params['adaptation'] = Adaptation(**{**settings, 'augmentation': Augmentation(**settings['augmentation'])})
+                augmentation = Augmentation(**settings['augmentation'])
+                params['adaptation'] = Adaptation(**{**settings, 'augmentation': augmentation})
             check_params(params)
             statistics = Statistics.from_arrays(_group(arrays, 'statistics_'))
             whole_file = len(arrays) == 4 + len(kept) + len(known) and not (kept and facts['buffer'] is None)
@@ -157,8 +162,7 @@ def check_params(params: dict) -> None:
 
 
 def check_samples(samples: np.ndarray, dim: int, images: bool) -> None:
-    """InputError unless samples are what a buffer is to store: uint8 images, or quantised features (N,
-    dim)."""
+    """InputError unless a buffer can store these: uint8 images, or quantised features (N, dim)."""
     if images:
         check_images(samples, 'samples')
     else:
@@ -209,8 +213,7 @@ def _checked_random(state: dict) -> dict:
 
 
 def _checked_keys(known: dict, statistics: Statistics) -> dict:
-    """The arrays of `LearnedKeys`; ValueError unless they are the keys of as many samples as the statistics
-    count."""
+    """The arrays of `LearnedKeys`; ValueError unless they are keys of what the statistics count."""
     fit = known['keys'].dtype == np.uint64 and known['keys'].shape == (statistics.total,) and len(known) == 3
     fit = fit and known['labels'].dtype.kind == statistics.classes.dtype.kind
     if not (fit and known['labels'].tolist() == statistics.classes.tolist()

@@ -26,7 +26,8 @@ class StatisticsFile:
 
     Attributes:
         path: what errors call it.
-        psi: digest of the embedder, '' for features of one's own. Only what one psi has made can be added up.
+        psi: digest of the embedder, '' for features of one's own. Only what one backbone has made can be
+            added up.
         parts: digest of a part -> how many times it is in; negative: how many times it was taken out.
     """
     path: str
@@ -47,15 +48,14 @@ class StatisticsFile:
         """Add another file's samples; InputError if a part of it is in already, unless `repeated`."""
         again = self._clash(other, +1) or self._whole_of(other) or other._whole_of(self)
         if again and not repeated:
-            raise InputError(f'{other.path}: its part {again[:16]} is in {self.path} already: merged, it would count twice (two '
-                             'shares that do hold equal samples: --repeated)')
+            raise InputError(f'{other.path}: its part {again[:16]} is in {self.path} already: merged, it '
+                             'would count twice (two shares that do hold equal samples: --repeated)')
         self._check_psi(other)
         self._named(other, lambda: self.statistics.merge(other.statistics))
         return self._account(other, +1)
 
     def remove(self, other: 'StatisticsFile') -> 'StatisticsFile':
-        """Take another file's samples out; InputError if they were taken out already, or cannot have been
-        in."""
+        """Take another file's samples out; InputError if they are out already, or cannot have been in."""
         again = self._clash(other, -1)
         if again:
             raise InputError(f'{other.path}: its part {again[:16]} was removed from {self.path} already')
@@ -65,13 +65,16 @@ class StatisticsFile:
 
     def show(self) -> None:
         """Print what is known of the file."""
-        parts = ', '.join(f"{'-' if times < 0 else ''}{part[:16]}{f' x {abs(times)}' if abs(times) > 1 else ''}"
-                          for part, times in sorted(self.parts.items(), key=lambda item: (item[1] < 0, item[0])))
-        show(self.statistics, self.psi, parts=f'{len(self.parts)}: {parts}' if parts else '0')
+        shown = []
+        for part, times in sorted(self.parts.items(), key=lambda item: (item[1] < 0, item[0])):
+            often = f' x {abs(times)}' if abs(times) > 1 else ''
+            shown.append(f"{'-' * (times < 0)}{part[:16]}{often}")
+        show(self.statistics, self.psi, parts=f"{len(shown)}: {', '.join(shown)}" if shown else '0')
 
     def _clash(self, other, sign: int):
         """A part that both have with the same sign, or None."""
-        return next((part for part, times in sorted(other.parts.items()) if sign * times * self.parts.get(part, 0) > 0), None)
+        return next((part for part, times in sorted(other.parts.items())
+                     if sign * times * self.parts.get(part, 0) > 0), None)
 
     def _whole_of(self, other):
         """Digest of all that the other holds, if this has it as one part, or is the same; else None."""
@@ -81,7 +84,8 @@ class StatisticsFile:
 
     def _check_psi(self, other) -> None:
         if other.psi != self.psi:
-            raise InputError(f'{other.path}: made with another psi than {self.path} ({_name(other.psi)}, {_name(self.psi)}): '
+            raise InputError(f'{other.path}: made with another backbone than {self.path} '
+                             f'({_name(other.psi)}, {_name(self.psi)}): '
                              'weights, input, kind of machine and version of torch must be the same')
 
     def _named(self, other, change) -> None:
@@ -91,14 +95,14 @@ class StatisticsFile:
             raise InputError(f'{other.path}: {error}') from error
 
     def _account(self, other, sign: int) -> 'StatisticsFile':
-        parts = {part: self.parts.get(part, 0) + sign * other.parts.get(part, 0) for part in {**self.parts, **other.parts}}
+        parts = {part: self.parts.get(part, 0) + sign * other.parts.get(part, 0)
+                 for part in {**self.parts, **other.parts}}
         self.parts = {part: times for part, times in parts.items() if times}
         return self
 
 
 def samples_of(path) -> dict:
-    """Samples that were learned, from an npz file: features, labels, and keys and images where the file has
-    them, else None.
+    """From an npz file: features, labels, and keys and images where the file has them, else None.
 
     The file holds `labels` (N,), and `quantised` (N, d), integers on the grid as an `Embedder` gives them, or
     `features` (N, d), as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N,
@@ -109,15 +113,17 @@ def samples_of(path) -> dict:
         raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays)) or "none"}')
     try:
-        features, images = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features']), None
+        features = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features'])
         check_quantised(features)
-        labels, keys = check_labels(arrays['labels'].tolist(), len(features)), arrays.get('keys')
+        labels = check_labels(arrays['labels'].tolist(), len(features))
+        keys, images = arrays.get('keys'), None
         if 'images' in arrays:
             images = check_images(arrays['images'], 'images')
             keys = sample_keys(images) if keys is None else keys
         if any(part is not None and part.shape[:1] != labels.shape for part in (keys, images)) or \
                 keys is not None and (keys.dtype != np.uint64 or keys.ndim != 1):
-            raise InputError(f'its keys or images do not go with its {len(features)} features: expected one a sample')
+            raise InputError(f'its keys or images do not go with its {len(features)} features: expected one '
+                             'a sample')
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
     return dict(features=features, labels=labels, keys=keys, images=images)
@@ -137,9 +143,9 @@ def _name(psi: str) -> str:
 
 
 def show(statistics: Statistics, psi: str, **more: str) -> None:
-    """Print what is known of statistics, and more of the file that they are from; then the samples of each class."""
-    facts = dict(samples=statistics.total, classes=len(statistics.classes), dim=statistics.dim, psi=_name(psi), **more,
-                 digest=statistics.digest())
+    """Print what is known of statistics, and more of their file; then how many samples each class has."""
+    facts = dict(samples=statistics.total, classes=len(statistics.classes), dim=statistics.dim,
+                 backbone=_name(psi), **more, digest=statistics.digest())
     for name, value in facts.items():
         print(f'{name:<8} {value}')
     print(f"\n{'samples':>8}  class")

@@ -6,7 +6,7 @@ Files are known by what is in them, whatever their names: npz and npy files (sta
 caches, arrays of samples), what torch.save wrote (checkpoints), and unfinished copies of these. Pixels,
 features on the grid, keys, and entries of a feature cache are found for certain, so a buffer, a cache and a
 state with `keep_keys` either hold a sample or do not. Sums and trained weights cannot be searched: a
-statistics file, or a state without keys, *may* count a sample if it counts its class; where no psi is
+statistics file, or a state without keys, *may* count a sample if it counts its class; where no backbone is
 involved, what cannot be part of the sums is ruled out. A statistics file also says of which parts it was
 made: it does hold the samples if all of them together are one part, and does not if they were taken out as
 one.
@@ -43,7 +43,8 @@ class Wanted:
 
     def __init__(self, path):
         samples = samples_of(path)
-        self.features, self.labels, self.by_pixels = samples['features'], samples['labels'], samples['keys'] is not None
+        self.features, self.labels = samples['features'], samples['labels']
+        self.by_pixels = samples['keys'] is not None
         self.digest = part_of(path, samples, '', self.features.shape[1]).statistics.digest()
         own = sample_keys(self.features.astype(np.int32))
         self.keys = np.stack([samples['keys'] if self.by_pixels else own, own], axis=1)
@@ -55,8 +56,7 @@ class Wanted:
 
 @dataclass
 class Trace:
-    """What is known of one file: bool (N,) samples that it holds, and that it may hold; `what` it is, in a
-    few words."""
+    """Of one file, bool (N,): which samples it holds, and which it may hold; `what` it is."""
     path: Path
     holds: np.ndarray
     may: np.ndarray
@@ -64,8 +64,9 @@ class Trace:
 
     def lines(self) -> list:
         """A line for each verdict."""
-        return [f'{verdict:<5} {self.path}: {which.sum()} of {len(which)} samples, {_places(which)} ({self.what})'
-                for verdict, which in (('holds', self.holds), ('may', self.may)) if which.any()]
+        verdicts = (('holds', self.holds), ('may', self.may))
+        return [f'{verdict:<5} {self.path}: {which.sum()} of {len(which)} samples, {_listed(which)} '
+                f'({self.what})' for verdict, which in verdicts if which.any()]
 
 
 def look(path: Path, wanted: Wanted):
@@ -131,8 +132,7 @@ def _by_sums(path: Path, wanted: Wanted) -> tuple:
 
 
 def _counted(statistics: Statistics, psi: str, wanted: Wanted) -> np.ndarray:
-    """bool (N,): which samples the sums may count: those of its classes, but for those that cannot be part of
-    the sums."""
+    """bool (N,): which samples the sums may count: those of its classes that can be part of the sums."""
     out = np.isin(wanted.labels, statistics.classes)
     if not psi and statistics.dim == wanted.features.shape[1]:
         for i in np.flatnonzero(out):
@@ -163,6 +163,7 @@ def _tensors(path: Path) -> list:
     """All tensors in what torch.save wrote, as arrays; no code in it is run."""
     need_torch('looking into files of torch.save')
     import torch
+    kinds = torch.uint8, torch.int32, torch.int64, torch.uint64
     waiting, out = [torch.load(path, map_location='cpu', weights_only=True)], []
     while waiting:
         thing = waiting.pop()
@@ -170,19 +171,19 @@ def _tensors(path: Path) -> list:
             waiting += [*thing.keys(), *thing.values()]
         elif isinstance(thing, (list, tuple)):
             waiting += thing
-        elif isinstance(thing, torch.Tensor) and thing.dtype in (torch.uint8, torch.int32, torch.int64, torch.uint64):
+        elif isinstance(thing, torch.Tensor) and thing.dtype in kinds:
             out.append(thing.numpy())
     return out
 
 
-def _places(which: np.ndarray) -> str:
+def _listed(which: np.ndarray) -> str:
     at = np.flatnonzero(which)
-    return 'at ' + ', '.join(map(str, at[:_SHOWN].tolist())) + f' and {len(at) - _SHOWN} more' * (len(at) > _SHOWN)
+    more = f' and {len(at) - _SHOWN} more' * (len(at) > _SHOWN)
+    return f"at {', '.join(map(str, at[:_SHOWN].tolist()))}{more}"
 
 
 def find(folder, path) -> bool:
-    """Print each file below a folder that holds, or may hold, samples of the file at `path`; whether there
-    are any.
+    """Print each file below a folder that holds, or may hold, samples of that at `path`; whether any does.
 
     Raises:
         InputError: there is no such folder, or `path` is not a file of samples.
@@ -196,5 +197,6 @@ def find(folder, path) -> bool:
         for line in trace.lines() if trace else []:
             print(line)
             counts[line.startswith('may')] += 1
-    print(f'{looked} files looked into: {counts[0]} hold samples, {counts[1]} may; {others} of other kinds were not')
+    print(f'{looked} files looked into: {counts[0]} hold samples, {counts[1]} may; {others} of other kinds '
+          'were not')
     return any(counts)

@@ -10,8 +10,8 @@ matrix is not kept by itself (it would take K matrices: 53 MB for d = 256 and 10
 forgotten with its samples, or with its statistics, if they were saved (`main.py --save_statistics FOLDER
 --by_class 1`).
 
-The buffer lets go of the samples; their places stay empty until new samples come, since those that were once
-passed over are gone. It is therefore the buffer of never having seen them wherever it had room for all
+The buffer drops the samples; their capacity stays free until new ones come, since those that were once
+passed over are gone. It is therefore the buffer of never having seen them wherever its capacity held all
 samples, or classes of the others had their full share; otherwise it holds a part of that one (`hash`), or
 samples chosen when the forgotten ones were still there (herding's target was then the old mean). Offered once
 more, the remaining samples fill a `hash` buffer to the same digest.
@@ -22,9 +22,9 @@ sample by a learner that keeps its keys (`Scroll(keep_keys=True)`, `main.py --ke
 Only the new file has forgotten. Still there is whatever was written before: the old state, with pixels and
 features in its buffer; statistics files, in their sums; checkpoints of runs (`<base_path>/unfinished`,
 --savecheck), with sums, buffer and the pixels of a segment; and the feature cache
-(`<base_path>/cache/features`), from which --feature_cache FOLDER takes the images, for every psi (no run may
-be at work then: it would write what it has computed). --find lists all of these below a folder, and ends with
-exit code 1 if there are any (`scroll.io.traces`).
+(`<base_path>/cache/features`), from which --feature_cache FOLDER takes the images, for every backbone (no run
+may be at work then: it would write what it has computed). --find lists all of these below a folder, and ends
+with exit code 1 if there are any (`scroll.io.traces`).
 """
 import numpy as np
 
@@ -36,14 +36,14 @@ from scroll.io.statistics_files import StatisticsFile, samples_of
 
 
 def without_samples(state: State, path, cache=None) -> State:
-    """The state without the samples of an npz file (`statistics_files.samples_of`); they go from feature
-    caches below `cache`."""
+    """The state without the samples of an npz file (`samples_of`); feature caches below `cache` lose them."""
     samples = samples_of(path)
     features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
     if keys is None and not state.psi:
         keys = sample_keys(np.ascontiguousarray(features, np.int32))
     if keys is None and (state.buffer is not None or state.keys is not None):
-        raise InputError(f'{path}: the learner knows its samples by their pixels: give their keys or images, too')
+        raise InputError(f'{path}: the learner knows its samples by their pixels: give their keys or '
+                         'images, too')
     if cache is not None and images is None:
         raise InputError(f'{path}: a feature cache knows samples by their pixels: give images, too')
     try:
@@ -56,11 +56,10 @@ def without_samples(state: State, path, cache=None) -> State:
 
 
 def without_classes(state: State, path) -> State:
-    """The state without the classes of a statistics file; InputError if it holds only some of the samples of
-    one."""
+    """The state without the classes of a statistics file; InputError if it has a part of a class."""
     part = StatisticsFile.read(path)
     if part.psi != state.psi:
-        raise InputError(f'{path}: made with another psi than the state')
+        raise InputError(f'{path}: made with another backbone than the state')
     try:
         return state.without_classes(part.statistics)
     except InputError as error:

@@ -14,7 +14,7 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.heads.predictors import ncc, random
+from scroll.heads.predictors import ncc, random_weights
 from scroll.statistics import GRID, Statistics
 from tests.scroll.conftest import PREPROCESSING, make_stream, quick, tiny_net, toy_images
 
@@ -206,7 +206,7 @@ def test_the_loss_falls_on_a_toy_that_can_be_learned(mode):
     statistics, buffer = parts(embedder, *toy_images(10))
     settings = Adaptation(mode=mode, iterations=30, minibatch=15, lr=0.1, classifier_lr=1.0, scale=5.0, calibrate=False,
                           augmentation=PLAIN)
-    f_star = adapt(embedder, random(statistics, 1), buffer, settings)
+    f_star = adapt(embedder, random_weights(statistics, 1), buffer, settings)
     assert len(f_star.losses) == 30
     assert f_star.losses[-5:].mean() < 0.8 * f_star.losses[:5].mean()
     images, labels = toy_images(10, seed=1)

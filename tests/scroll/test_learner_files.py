@@ -76,11 +76,11 @@ def test_labels_and_settings_of_any_kind_are_kept(params, labels, tmp_path):
 def test_another_psi_is_refused(embedder, toy, tmp_path):
     Scroll(embedder).fit(*toy).save(tmp_path / 'x')
     for other in (Embedder(tiny_net(1, 8), PREPROCESSING, chunk=8), None):
-        with refused('another psi'):
+        with refused('another backbone'):
             Scroll.load(tmp_path / 'x', other)
     assert Scroll.load(tmp_path / 'x', Embedder(tiny_net(width=8), PREPROCESSING, chunk=8)).statistics_.total == 24
     Scroll().fit(RAW.features, STREAM.labels).save(tmp_path / 'y')
-    with refused('another psi'):
+    with refused('another backbone'):
         Scroll.load(tmp_path / 'y', embedder)
 
 
@@ -208,7 +208,7 @@ def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypat
     capsys.readouterr()
     assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2 and 'keys or images' in capsys.readouterr().err
     Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')            # says nothing of psi
-    assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2 and 'another psi' in capsys.readouterr().err
+    assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2 and 'another backbone' in capsys.readouterr().err
 
 
 def test_the_size_of_a_file_does_not_grow_with_the_stream(tmp_path):

@@ -20,7 +20,7 @@ from scroll.heads.predictors import (
     LinearPredictor,
     exact_lambda,
     ncc,
-    random,
+    random_weights,
     ridge,
 )
 from scroll.heads.ridge_lambda import choose_lambda
@@ -224,15 +224,15 @@ def test_only_the_exact_bias_finds_the_nearest_centroid(first, truth, wrong):
 
 def test_digests_tell_predictors_apart():
     s = of(STREAM.features, STREAM.labels)
-    others = [ridge(s, 0.1), ridge(s, 0.2), ridge(s, 0.1, 'onehot'), ncc(s), ncc(s, 'paper'), ncc(s, 'zero'), random(s),
+    others = [ridge(s, 0.1), ridge(s, 0.2), ridge(s, 0.1, 'onehot'), ncc(s), ncc(s, 'paper'), ncc(s, 'zero'), random_weights(s),
               ncc(s.relabel({0: 'a', 1: 'b', 2: 'c', 3: 'd'}))]
     assert len({p.digest() for p in others}) == len(others)
 
 
 def test_random_weights_are_seeded_bounded_and_blind_to_the_features():
     s, other = of(STREAM.features, STREAM.labels), make_stream(STREAM.labels, dim=8, seed=3)
-    assert random(s, 3).digest() == random(s, 3).digest() == random(of(*other[:2]), 3).digest() != random(s, 4).digest()
-    wide = weights(random(Statistics(400).add(np.zeros((9, 400), np.int32), np.arange(9))))
+    assert random_weights(s, 3).digest() == random_weights(s, 3).digest() == random_weights(of(*other[:2]), 3).digest() != random_weights(s, 4).digest()
+    wide = weights(random_weights(Statistics(400).add(np.zeros((9, 400), np.int32), np.arange(9))))
     assert np.abs(wide).max() <= 0.05                                                  # 1 / sqrt(400)
     np.testing.assert_allclose(wide.std(), 0.05 / 3 ** 0.5, rtol=0.05)
 
@@ -241,7 +241,7 @@ def test_random_weights_are_seeded_bounded_and_blind_to_the_features():
     lambda s: ridge(s, 0), lambda s: ridge(s, -1), lambda s: ridge(s, np.nan), lambda s: ridge(s, np.inf),
     lambda s: ridge(s, 1e20), lambda s: ridge(s, 1e-13),
     lambda s: ridge(s, 1, 'pm2'), lambda s: ncc(s, 'half'), lambda s: ridge(Statistics(8), 1), lambda s: ncc(Statistics(8)),
-    lambda s: random(Statistics(8))])
+    lambda s: random_weights(Statistics(8))])
 def test_what_cannot_be_is_refused(call):
     with refused():
         call(of(STREAM.features, STREAM.labels))

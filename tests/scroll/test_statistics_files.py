@@ -129,7 +129,7 @@ def test_statistics_of_another_psi_are_refused(shares, command):
     for path in ('other.npz', 'plain.npz'):
         for words in (['merge', 'a.npz', path], ['remove', 'all.npz', '--minus', path]):
             code, _, err = command(*words, '-o', 'out.npz')
-            assert code == 2 and 'another psi' in err and path in err and len(err.splitlines()) == 1
+            assert code == 2 and 'another backbone' in err and path in err and len(err.splitlines()) == 1
     assert not Path('out.npz').exists()
 
 
@@ -163,7 +163,7 @@ def test_what_is_shown(shares, command):
     command('remove', 'all.npz', '--minus', 'a.npz', '-o', 'rest.npz')
     out = command('show', 'rest.npz')[1]
     facts = dict(line.split(maxsplit=1) for line in out.splitlines()[:6])
-    assert (facts['samples'], facts['classes'], facts['dim'], facts['psi']) == ('40', '4', '5', '0' * 16)
+    assert (facts['samples'], facts['classes'], facts['dim'], facts['backbone']) == ('40', '4', '5', '0' * 16)
     assert facts['digest'] == of(STREAM, B, C).digest()
     assert facts['parts'] == f'2: {of(STREAM).digest()[:16]}, -{of(STREAM, A).digest()[:16]}'
     counts = [line.split() for line in out.splitlines()[8:]]
