@@ -148,18 +148,6 @@ def test_a_learner_of_images_can_be_copied_too(embedder, toy, again):
     assert twin.embedder is not estimator.embedder and twin.embedder.digest == estimator.embedder.digest
 
 
-@every
-@pytest.mark.parametrize('x, y', [(X[:8], Y[:8]), (X[:1], Y[:1]), (X[:1], ['only']), (np.zeros((2, 4)), [0, 1])],
-                         ids=['one class', 'one sample', 'one string', 'zero features'])
-def test_little_data_will_do(new, x, y):
-    estimator = new().fit(x, y)
-    for _ in range(2):                                                      # f_T, then f*
-        assert estimator.decision_function(X).shape == (24, len(set(y)))
-        assert set(estimator.predict(X).tolist()) <= set(np.asarray(y).tolist())
-        np.testing.assert_allclose(estimator.predict_proba(X).sum(axis=1), 1)
-        estimator.adapt()
-
-
 FORMS = {'fortran': np.asfortranarray, 'strided': lambda x: np.repeat(x, 2, axis=1)[:, ::2], 'reversed': lambda x: x[::-1][::-1],
          'lists': lambda x: x.tolist(), 'float64': lambda x: x.astype(np.float64), 'list of arrays': lambda x: [*x]}
 

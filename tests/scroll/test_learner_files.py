@@ -176,8 +176,9 @@ def test_samples_are_forgotten(state, capsys, size):
     assert main(['unlearn', 'new.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2              # more than there are
 
 
-def test_classes_are_forgotten_by_their_statistics(state, capsys):
-    path, rest = state(), np.flatnonzero(STREAM.labels % 2 == 1)
+@pytest.mark.parametrize('keep_keys', [False, True])
+def test_classes_are_forgotten_by_their_statistics(state, capsys, keep_keys):
+    path, rest = state(keep_keys=keep_keys), np.flatnonzero(STREAM.labels % 2 == 1)
     for label in (0, 2):
         of(STREAM, STREAM.labels.tolist().index(label) + 4 * np.arange(20)).save(f'class-{label}.npz')
     assert main(['unlearn', str(path), '--minus', 'class-0.npz', 'class-2.npz', '-o', 'new.npz']) == 0
@@ -186,6 +187,7 @@ def test_classes_are_forgotten_by_their_statistics(state, capsys):
     assert new.classes_.tolist() == [1, 3] and set(new.buffer_.content().labels.tolist()) == {1, 3}
     new.refill(RAW.features[rest], STREAM.labels[rest])
     assert digests(new) == digests(fit(RAW, rest, buffer_size=9))
+    assert new.keys_ is None or new.keys_.state_dict()['keys'].tolist() == fit(RAW, rest, keep_keys=True).keys_.state_dict()['keys'].tolist()
     of(STREAM, np.arange(10)).save('some.npz')
     assert main(['unlearn', str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2 and not Path('other.npz').exists()
     assert '--samples' in capsys.readouterr().err

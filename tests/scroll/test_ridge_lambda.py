@@ -130,13 +130,6 @@ def test_bounds_hold_what_fractions_say_and_60_bits_are_right(targets, stream, k
     assert low <= expected <= high
 
 
-def test_bounds_are_narrow_for_ordinary_data():
-    """So narrow that they alone choose."""
-    s = of(FEATURES, LABELS)
-    low, high = gcv_bounds(spectrum(s), s, [grid_lambda(k) for k in range(-40, 41)])
-    assert (high <= low * (1 + 1e-9)).all()
-
-
 @every_target
 @quick
 @given(streams(max_size=10))
@@ -173,16 +166,6 @@ def test_the_grid_is_the_same_number_everywhere():
         assert grid_lambda(k) == exact_lambda(grid_lambda(k))
         assert abs(grid_lambda(k) - 2.0 ** (k / 4)) <= 2.0 ** -37 + 2.0 ** (k / 4 - 52)
     assert (grid_lambda(-80), grid_lambda(0), grid_lambda(8), grid_lambda(80)) == (2.0 ** -20, 1.0, 4.0, 2.0 ** 20)
-
-
-def test_the_choice_minimises_gcv_to_its_resolution():
-    s = spectrum(of(FEATURES, LABELS))
-    best = choose_lambda(of(FEATURES, LABELS))
-    values = gcv(s, [grid_lambda(k) for k in range(-80, 81)])
-    assert grid_lambda(int(values.argmin()) - 80) == best
-    around = best * 10.0 ** np.linspace(-3, 3, 601)
-    assert abs(np.log2(around[gcv(s, around).argmin()] / best)) < 0.25
-    assert 1e-3 < best < 1e3                                                    # not at an end
 
 
 @pytest.mark.parametrize('criterion, k', [

@@ -93,14 +93,6 @@ def test_a_narrow_gaussian_is_a_class_split_and_a_wide_one_is_iid():
     assert halves.min() > 15 and halves.max() < 45
 
 
-def test_the_width_of_a_gaussian_class_is_sigma_peak_distances():
-    """The deviation in time of one class, far from both ends, where the others thin out no one."""
-    labels = np.repeat(np.arange(20), 500)
-    arrived = labels[make_schedule('gaussian:sigma=0.8', labels).order]
-    spread = np.mean([np.flatnonzero(arrived == c).std() for c in range(5, 15)]) / 500
-    assert spread == pytest.approx(0.8, rel=0.1)
-
-
 @pytest.mark.parametrize('classes, drawn', [(10, 1.21), (100, 12.03)])
 def test_the_published_gaussian_has_as_many_classes_at_once_as_its_formula_says(classes, drawn):
     """`drawn`: classes in the first draw, on average; where that may be empty, drawing again leaves more."""

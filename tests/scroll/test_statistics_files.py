@@ -107,12 +107,6 @@ def test_shares_of_equal_samples_count_twice_where_the_user_says_so(shares, comm
     assert command('remove', 'out.npz', '--minus', 'a.npz', '-o', 'out.npz')[1] == f'{of(STREAM, B).digest()}\n'
 
 
-def test_what_was_removed_is_not_removed_again(shares, command):
-    command('remove', 'all.npz', '--minus', 'a.npz', '-o', 'rest.npz')
-    code, _, err = command('remove', 'rest.npz', '--minus', 'a.npz', '-o', 'less.npz')
-    assert code == 2 and 'removed' in err and not Path('less.npz').exists()
-
-
 def test_what_cannot_have_been_in_is_not_removed(shares, command):
     for labels in (STREAM.labels[A] + 10, STREAM.labels[A]):            # of other classes; of the same, but other samples
         make = make_stream(labels, seed=8)

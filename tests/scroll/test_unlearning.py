@@ -232,17 +232,6 @@ def test_the_command_clears_the_caches_of_every_psi(cached, embedder, old, capsy
     assert main(['unlearn', *words, 'cache']) == 2 and 'give images' in capsys.readouterr().err    # keys do not say of what shape
 
 
-def test_whole_classes_leave_the_keys_too(old, embedder, capsys):
-    learner = Scroll(embedder, buffer_size=0, keep_keys=True).fit(IMAGES, LABELS)
-    learner.save('s.npz')
-    features = embedder(IMAGES)[0]
-    for name, at in (('class', LABELS == 1), ('some', np.arange(24) < 4)):
-        Statistics(embedder.dim).add(features[at], LABELS[at]).save(f'{name}.npz', embedder.digest)
-    assert main(['unlearn', 's.npz', '--minus', 'some.npz', '-o', 'new.npz']) == 2 and '--samples' in capsys.readouterr().err
-    assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 0
-    assert digests(Scroll.load('new.npz', embedder)) == digests(learner.remove(IMAGES[LABELS == 1], LABELS[LABELS == 1]))
-
-
 def found(capsys, *words) -> dict:
     """What `--find .` says of each file: its verdict and how many samples."""
     capsys.readouterr()
