@@ -201,7 +201,7 @@ class Scroll:
         return self._changed()
 
     def predictor(self) -> LinearPredictor:
-        """The online predictor f_T."""
+        """The online predictor f_T (paper, section 3.1); InputError before the first sample."""
         self._check_begun()
         if self._online is None:
             self._check_params()
@@ -283,7 +283,7 @@ class Scroll:
         return logits / logits.sum(axis=1, keepdims=True)
 
     def score(self, X, y) -> float:
-        """Share of samples predicted right."""
+        """Share of samples predicted right, 0 to 1. X: as for `partial_fit`. y: labels (N,)."""
         return float((self.predict(X) == check_labels(y, len(X))).mean())
 
     def state_dict(self) -> dict:

@@ -145,7 +145,11 @@ class Statistics:
         return classes, counts, sums
 
     def relabel(self, mapping) -> 'Statistics':
-        """A copy whose class c is called mapping[c]; names must stay distinct."""
+        """A copy whose class c is called mapping[c], an integer or text, as all the others.
+
+        Raises:
+            InputError: a class has no name, or one that is no label or that another class has.
+        """
         missing = [c for c in self.classes.tolist() if c not in mapping]
         if missing:
             raise InputError(f'relabel: no name for class {missing[0]!r}')
@@ -187,6 +191,9 @@ class Statistics:
         Args:
             psi: digest of the embedder that made the features; '' where they are features of one's own.
             parts: what these statistics are made of (`scroll.io.statistics_files`); None: one part, these.
+
+        Raises:
+            InputError: it cannot be written; whatever was there is as it was.
         """
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
         files.write(path, _FILE, dict(psi=psi, parts=parts), self.state_dict())

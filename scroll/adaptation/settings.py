@@ -9,20 +9,23 @@ MODES = ('auto', 'adapters', 'full', 'none')
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How f* is made from f_T and the buffer.
+    """How f* is made from f_T and the buffer (paper, section 3.3; Algorithm 1, ResidualAdapt and FullAdapt).
 
     Attributes:
         mode: `adapters`, `full`, `none` (f* is f_T), or `auto`: adapters up to `threshold` samples, full
             tuning above.
-        threshold: the paper's m.
-        iterations: updates.
-        lr: of adapters or network. classifier_lr, scale_lr: of the classifier and of the learned scale.
-        scale: initial logit scale, before calibration. calibrate: set it by cross-entropy on the buffer
-            first.
+        threshold: the paper's m, in samples.
+        iterations: updates by AdaDelta.
+        lr: AdaDelta's rate, of adapters or network. classifier_lr, scale_lr: of classifier and learned scale.
+        scale: initial logit scale, above 0. calibrate: replace it by the one of least cross-entropy on the
+            buffer.
         learn_scale: train the scale; None: with adapters yes, with full tuning no.
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: what is done to the images.
         adapter_scale: adapters start as this times the identity.
+
+    Raises:
+        InputError: a value that cannot be.
     """
     mode: str = 'auto'
     threshold: int = 500
@@ -32,7 +35,7 @@ class Adaptation:
     scale_lr: float = 1.0
     scale: float = 1.0
     calibrate: bool = True
-    learn_scale: object = None
+    learn_scale: bool | None = None
     minibatch: int = 50
     augmentation: Augmentation = Augmentation()
     adapter_scale: float = 1e-4

@@ -53,6 +53,9 @@ class Embedder:
         psi_digest: hex SHA-256 of the tensors of `pristine`, the same on any machine.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it.
+
+    Raises:
+        InputError: an argument that cannot be.
     """
 
     def __init__(self, net: nn.Module, preprocessing: Preprocessing, dtype: str = 'float32', device='cpu',
