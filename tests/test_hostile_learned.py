@@ -247,7 +247,7 @@ LEARNED = {
     'an array alone': lambda path: path.write_bytes(array_bytes(np.zeros(3))), 'gone': lambda path: path.unlink(),
     'a folder': lambda path: (path.unlink(), path.mkdir()), 'a pipe': lambda path: (path.unlink(), os.mkfifo(path)),
     'a link to itself': lambda path: (path.unlink(), path.symlink_to(path)), 'endless': lambda path: (path.unlink(), path.symlink_to('/dev/zero')),
-    'another version': of_version, 'no format': lambda path: np.savez(path, a=np.zeros(3)), 'of another backbone': altered(psi='0' * 64),
+    'another version': of_version, 'no format': lambda path: np.savez(path, a=np.zeros(3)), 'of another psi': altered(psi='0' * 64),
     'of features of its own': altered(psi=''), 'a class that the data set lacks': altered('classes', lambda a: a + 90),
     'classes of names': altered('classes', lambda a: a.astype(str)), 'negative classes': altered('classes', lambda a: a - 90),
     'a class without samples': altered('counts', lambda a: a * 0), 'counts as real numbers': altered('counts', lambda a: a / 1),
