@@ -30,6 +30,7 @@ from bench.core.progress import span
 from bench.resume.model_state import checksum
 from bench.resume.run_state import Incomplete, Position, RunState
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 from utils import to_parsable_obj
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
@@ -174,29 +175,16 @@ class Checkpoints:
                 self.path.parent.rmdir()
 
     def _remove(self) -> None:
-        for path in (self.before, self.path, self.path.with_suffix('.part')):
+        for path in (self.before, self.path, *self.path.parent.glob(f'{self.path.name}.*.part')):   # of killed processes
             path.unlink(missing_ok=True)
 
 
 def write(path: Path, content: dict, before: Path = None) -> None:
     """Write plain data so that at any moment a whole file is on the disk; what was there is kept as `before`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    side = path.with_suffix('.part')
-    try:
-        with open(side, 'wb') as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
+    with atomic_write(path) as file:
+        torch.save(content, file)
         if before is not None and path.exists():
             os.replace(path, before)
-        os.replace(side, path)
-    finally:
-        side.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def read(path: Path) -> dict:

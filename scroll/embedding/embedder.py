@@ -26,6 +26,7 @@ from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.layout import layout_for
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID, GRID_BITS
 
@@ -417,10 +418,7 @@ def _table(path: Path) -> np.ndarray:
 
 
 def _write(folder: Path, table: np.ndarray) -> None:
-    side = folder / f'.{os.getpid()}-{os.urandom(4).hex()}.part'        # other machines count processes, too
-    try:
-        with open(side, 'wb') as file:
-            np.save(file, table)
-        os.replace(side, folder / f'{hashlib.sha256(side.read_bytes()).hexdigest()[:32]}.npy')
-    finally:
-        side.unlink(missing_ok=True)
+    content = io.BytesIO()
+    np.save(content, table)
+    with atomic_write(folder / f'{hashlib.sha256(content.getbuffer()).hexdigest()[:32]}.npy') as file:
+        file.write(content.getbuffer())
