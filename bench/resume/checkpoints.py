@@ -1,10 +1,9 @@
 """Never a lost run: checkpoints as it goes, and the same command continues where an interrupted run stood, bit for bit.
 
-A run with a results file keeps its newest checkpoint, and the one before, in `<base_path>/unfinished/`, under a name that
-follows from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. They are removed
-when its row is written, and the files that it was asked for. A file is written beside the old one, brought to the disk, and
-renamed: whenever the power goes, one of the two is whole. A run that learns what is killed in the
-middle (an adaptation, a fit) does so again.
+A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows from its arguments:
+every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is removed when its row is written, and the
+files that it was asked for. A new one takes the place of the old one only once it is on the disk (`atomic_write`): whenever the
+power goes, there is a whole one. A run that learns what is killed in the middle (an adaptation, a fit) does so again.
 """
 import hashlib
 import json
@@ -16,7 +15,6 @@ import sys
 import threading
 import time
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 
 import filelock
@@ -51,7 +49,7 @@ class Checkpoints:
         self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
         self.active = self.every > 0 and not args.disable_log
         self.path = Path(args.base_path) / 'unfinished' / f'{args.model}-{args.dataset}-{_digest(arguments)}.pt'
-        self.before, self.lock = self.path.with_suffix('.before'), filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
+        self.lock = filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
         self.about = _about(state) if self.active else None
         self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
 
@@ -76,34 +74,30 @@ class Checkpoints:
 
     def restore(self):
         """Continue the interrupted run with these arguments, and say so in a line: its `Position`; None if there is none."""
-        found = [path for path in (self.path, self.before) if self.active and path.exists()]
-        if found and not self._locked():
+        if not (self.active and self.path.exists() and self._locked()):
             return None
-        if found and self.args.resume == 'never':
+        if self.args.resume == 'never':
             self._remove()
             return None
-        for path in found:
-            try:
-                content = read(path)
-            except InputError as error:
-                print(f'{error}; the one before it is used' if path == found[0] != found[-1] else f'{error}; the run begins anew')
-                continue
-            if not _complete(content):
-                raise InputError(f'{path}: not a checkpoint of a run; --resume never begins anew')
-            self._check(content['about'])
-            try:
-                position = self.state.restore(content['state'])
-            except InputError as error:
-                raise InputError(f'{path}: {error}; --resume never begins anew') from error
-            ago, threads = time.time() - content['time'], content['about']['threads']
-            when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
-            where = str(position)
-            if threads != self.about['threads']:
-                where += f", with {self.about['threads']} CPU threads in place of {threads}"
-            print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)',
-                  flush=True)
-            return position
-        return None
+        try:
+            content = read(self.path)
+        except InputError as error:
+            print(f'{error}; the run begins anew')
+            return None
+        if not _complete(content):
+            raise InputError(f'{self.path}: not a checkpoint of a run; --resume never begins anew')
+        self._check(content['about'])
+        try:
+            position = self.state.restore(content['state'])
+        except InputError as error:
+            raise InputError(f'{self.path}: {error}; --resume never begins anew') from error
+        ago, threads = time.time() - content['time'], content['about']['threads']
+        when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
+        where = str(position)
+        if threads != self.about['threads']:
+            where += f", with {self.about['threads']} CPU threads in place of {threads}"
+        print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)', flush=True)
+        return position
 
     def _check(self, about: dict) -> None:
         """InputError if something other than the arguments has changed since."""
@@ -132,7 +126,7 @@ class Checkpoints:
         self.state.parts['record'].tell_total()
         try:
             content = dict(about=self.about, time=time.time(), state=self.state.gather(position))
-            write(self.path, content, self.before)
+            write(self.path, content)
         except Incomplete as error:
             self._give_up(f'{self.args.model} keeps what no checkpoint can hold ({error})')
         except (OSError, RuntimeError, pickle.PicklingError) as error:
@@ -147,17 +141,13 @@ class Checkpoints:
 
     def _locked(self) -> bool:
         """Whether these checkpoints are this run's: of several at work with the same arguments, one has any."""
-        for again in (True, True, False):
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self.lock.acquire()
-            except filelock.Timeout:
-                self._give_up('another run with these arguments is at work')
-            except OSError as error:
-                if again and isinstance(error, FileNotFoundError):  # another run has just ended, and taken the folder with it
-                    continue
-                self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
-            break
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.lock.acquire()
+        except filelock.Timeout:
+            self._give_up('another run with these arguments is at work')
+        except OSError as error:
+            self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
         return self.active
 
     def goes_on(self) -> str:
@@ -171,20 +161,16 @@ class Checkpoints:
             self._remove()
             Path(self.lock.lock_file).unlink(missing_ok=True)
             self.lock.release(force=True)
-            with suppress(OSError):                                 # others' checkpoints
-                self.path.parent.rmdir()
 
     def _remove(self) -> None:
-        for path in (self.before, self.path, *self.path.parent.glob(f'{self.path.name}.*.part')):   # of killed processes
+        for path in (self.path, *self.path.parent.glob(f'{self.path.name}.*.part')):        # the latter of killed processes
             path.unlink(missing_ok=True)
 
 
-def write(path: Path, content: dict, before: Path = None) -> None:
-    """Write plain data so that at any moment a whole file is on the disk; what was there is kept as `before`."""
+def write(path: Path, content: dict) -> None:
+    """Write plain data."""
     with atomic_write(path) as file:
         torch.save(content, file)
-        if before is not None and path.exists():
-            os.replace(path, before)
 
 
 def read(path: Path) -> dict:
