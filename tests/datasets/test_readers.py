@@ -195,33 +195,6 @@ def test_no_mini_imagenet(tmp_path):
         readers.mini_imagenet(tmp_path)
 
 
-@pytest.mark.parametrize('content', [[1, 2], {}, {'image_data': 3, 'class_dict': {'a': [0]}},
-                                     {'image_data': np.zeros((1, 84, 84, 3), np.uint8), 'class_dict': {'a': [7]}},
-                                     {'image_data': np.zeros((1, 84, 84, 3), np.uint8), 'class_dict': {}},
-                                     {'image_data': np.zeros((1, 5), np.uint8), 'class_dict': {'a': [0]}}], ids=range(6))
-def test_a_pickle_of_something_else_is_named(tmp_path, content):
-    (tmp_path / 'MINIIMAGENET').mkdir()
-    path = dump(tmp_path / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl', content)
-    with refused(str(path)):
-        readers.mini_imagenet(tmp_path)
-
-
-def test_a_table_with_other_columns_or_no_lines_is_named(tmp_path):
-    home = tmp_path / 'MINIIMAGENET'
-    for lines, columns in (([('n01', 'a.png', 1)], ('file', 'class')), ([], ('filename', 'label'))):
-        write_csv(home, 'test', lines, columns)
-        with refused(str(home / 'test.csv')):
-            readers.mini_imagenet(tmp_path)
-
-
-def test_an_image_missing_from_the_folder_is_named(tmp_path):
-    home = tmp_path / 'MINIIMAGENET'
-    write_csv(home, 'test', [('n01', 'a.png', 1), ('n01', 'b.png', 2)])
-    (home / 'images' / 'b.png').unlink()
-    with refused(str(home / 'images' / 'b.png')):
-        readers.mini_imagenet(tmp_path)
-
-
 # -- digits ------------------------------------------------------------------------------------------------------------
 
 
@@ -272,7 +245,8 @@ def test_images_of_a_folder_are_resized(home):
 
 
 @pytest.mark.parametrize('damage, words', [
-    (lambda home: (home / 'train' / 'b' / '1.png').write_text('no image'), ['train/b/1.png', 'not a readable image']),
+    (lambda home: ((home / 'test' / 'b' / '1.png').unlink(), (home / 'test' / 'b' / '1.png').symlink_to('x')), ['1.png: not a readable image']),
+    (lambda home: ((home / 'test').rename(home / 'x'), (home / 'test').write_text('')), ['test']),
     (lambda home: (home / 'test' / 'b' / '1.png').write_bytes((home / 'test' / 'b' / '1.png').read_bytes()[:60]),
      ['test/b/1.png', 'not a readable image']),
     (lambda home: (home / 'test' / 'b').rename(home / 'test' / 'c'), ['test/c', 'no such class in train/']),
@@ -280,7 +254,7 @@ def test_images_of_a_folder_are_resized(home):
     (lambda home: (home / 'train' / 'empty').mkdir(), ['train/empty', 'no images']),
     (lambda home: (home / 'test').rename(home / 'tests'), ['test', 'no images']),
     (lambda home: (home / 'train').rename(home / 'training'), ['train/<class>/', '--data_dir']),
-], ids=['text', 'truncated', 'unknown class', 'empty in test', 'empty in train', 'no test', 'no train'])
+], ids=['a link to nowhere', 'a file in the place of a folder', 'truncated', 'unknown class', 'empty in test', 'empty in train', 'no test', 'no train'])
 def test_what_is_wrong_with_a_folder_is_named(home, damage, words):
     damage(home)
     with refused(*words):
