@@ -298,35 +298,6 @@ def test_changed_weights_are_told(start, reaper, tmp_path, tiny_weights):
         train(*start(*words))
 
 
-@pytest.mark.parametrize('damage', ['truncated', 'altered', 'gone'])
-def test_of_two_checkpoints_the_whole_one_is_used(start, reaper, tmp_path, capsys, damage):
-    model, dataset, args = start(tmp_path / 'whole', 'er')
-    whole = the_end(model, train(model, dataset, args))
-    words = interrupted(start, tmp_path / 'killed', reaper=reaper, moment=30)
-    newest = saved_below(tmp_path)['.pt']
-    content = newest.read_bytes()
-    middle = len(content) // 2
-    if damage == 'gone':
-        newest.unlink()
-    else:
-        newest.write_bytes({'truncated': content[:middle],
-                            'altered': content[:middle] + bytes(200) + content[middle + 200:]}[damage])
-    capsys.readouterr()
-    model, dataset, args = start(*words)
-    assert not different(whole, the_end(model, train(model, dataset, args)))
-    out = capsys.readouterr().out
-    assert 'continuing' in out and ('damaged' in out) == (damage != 'gone')
-
-
-def test_without_a_whole_one_the_run_begins_anew(start, reaper, tmp_path, capsys):
-    words = interrupted(start, tmp_path, reaper=reaper, moment=30)
-    for path in saved_below(tmp_path).values():
-        path.write_bytes(b'nothing of the kind')
-    train(*start(*words))
-    assert 'begins anew' in capsys.readouterr().out
-    assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1]
-
-
 @pytest.mark.parametrize('when', ['before', 'between', 'after'])
 def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
     """Killed before the rows, between them (class-il and task-il have files of their own), or before the checkpoint goes."""
@@ -358,21 +329,6 @@ def test_two_of_the_same_at_once(start, reaper, tmp_path, capsys):
         err = capsys.readouterr().err
     assert err.count('another run with these arguments') == 1
     assert {name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'} == before
-
-
-def test_the_folder_goes_with_another_run_that_ends(start, tmp_path, monkeypatch, capsys):
-    """Between making it and making the lock in it."""
-    acquire, ends = filelock.FileLock.acquire, [1]
-
-    def late(self, *given, **more):
-        if ends:
-            ends.pop()
-            os.rmdir(tmp_path / 'unfinished')
-            raise FileNotFoundError(2, 'No such file or directory')
-        return acquire(self, *given, **more)
-    monkeypatch.setattr(filelock.FileLock, 'acquire', late)
-    train(*start(tmp_path, 'sgd'))
-    assert not ends and 'checkpoints' not in capsys.readouterr().err and not saved_below(tmp_path)
 
 
 def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(start, tmp_path, monkeypatch, capsys):
@@ -505,7 +461,7 @@ def test_real_kills_of_real_processes(tiny_weights, tmp_path, method):
         return [sys.executable, ROOT / 'main.py', *map(str, [*words, *more])]
     def written():
         try:
-            return {path.name: path.stat().st_mtime_ns for path in saved.glob('*') if path.suffix in ('.pt', '.before')}
+            return {path.name: path.stat().st_mtime_ns for path in saved.glob('*') if path.suffix == '.pt'}
         except FileNotFoundError:                       # renamed this moment
             return None
     saved, told = tmp_path / 'killed/unfinished', dict(os.environ, PYTHONUNBUFFERED='1')      # what a killed process said is not lost

@@ -377,12 +377,6 @@ def test_a_bare_state_dict_in_a_safetensors_file(tmp_path, metadata, tensors):
     assert len(loaded.tensors) == 100 * tensors and {t.dtype for t in loaded.tensors.values()} <= {torch.float32}
 
 
-def test_a_legacy_file_of_torch(tmp_path):
-    torch.save(url_content() | dict(best_val_acc=1.5), tmp_path / 'w', _use_new_zipfile_serialization=False)
-    assert (tmp_path / 'w').read_bytes().startswith(b'\x80')
-    check_maps(network(weights.load(str(tmp_path / 'w'))), lambda x: basic_maps(basic(5, 4, (2, 2, 2, 2)), x, (2, 1)))
-
-
 def test_a_file_that_changes_is_read_again(tmp_path):
     path = saved(tmp_path / 'w', url_content(4))
     assert weights.load(path).options == dict(width=4)
