@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from torch.overrides import TorchFunctionMode
 
 import bench.resume.model_state
 import models
@@ -25,10 +26,7 @@ from bench.resume import checkpoints, run_state
 from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
-from models.gdumb import Gdumb
-from models.joint import Joint
 from models.utils.continual_model import ContinualModel
-from scroll import adaptation
 from tests.conftest import ROOT, files_below, refused
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import few_digits  # noqa: F401
@@ -41,17 +39,19 @@ class Killed(BaseException):
     """The process is gone: nobody catches this."""
 
 
-class Reaper:
-    """Kills at the n-th of the moments that it watches: steps, also of a fit or an adaptation, ends of tasks, evaluations, writes
-    of checkpoints and rows."""
+class Reaper(TorchFunctionMode):
+    """Kills at the n-th of the moments that it sees: steps, ends of tasks, writes of files; used as a context, every call of torch's."""
 
     def __init__(self, monkeypatch):
+        super().__init__()
         self.left, self.moments = None, 0
-        for place, name in ((ContinualModel, 'meta_observe'), (ContinualModel, 'meta_end_task'), (ContinualModel, 'meta_begin_task'),
-                            (ContinualModel, 'meta_end_eval'), (ContinualModel, 'meta_end_epoch'), (checkpoints.os, 'replace'),
-                            (checkpoints.torch, 'save'), (results, '_write'), (adaptation._Trainee, 'update'), (Gdumb, 'loss_of'),
-                            (Joint, 'learn')):
+        hooks = 'meta_begin_task', 'meta_observe', 'meta_end_epoch', 'meta_end_task', 'meta_end_eval'
+        for place, name in (*((ContinualModel, hook) for hook in hooks), (os, 'replace'), (os, 'fsync'), (torch, 'save')):
             monkeypatch.setattr(place, name, self.watched(getattr(place, name)))
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.pass_by()
+        return function(*args, **(kwargs or {}))
 
     def watched(self, function):
         def call(*given, **more):
@@ -136,7 +136,8 @@ def run_with_kills(start, reaper, folder, kills, *words):
         reaper.left, reaper.moments = after, 0
         model, dataset, args = start(folder, *words)
         try:
-            row = train(model, dataset, args)
+            with reaper:
+                row = train(model, dataset, args)
             return the_end(model, row)
         except Killed:
             continue
@@ -152,8 +153,7 @@ def mostly_slow(names, quick) -> list:
                                                          'scroll')))
 def test_every_method_ends_with_the_same_bits(start, reaper, tmp_path, method):
     """Killed at a random moment, and at another one soon after it has gone on."""
-    model, dataset, args = start(tmp_path / 'whole', method)
-    whole = the_end(model, train(model, dataset, args))
+    whole = run_with_kills(start, reaper, tmp_path / 'whole', [], method)
     moments, chance = reaper.moments, random.Random(method)
     kills = [chance.randrange(moments // 4, moments), chance.randrange(1, moments // 3)]
     ended = run_with_kills(start, reaper, tmp_path / 'killed', kills, method)
@@ -183,8 +183,7 @@ STREAMS = {
 def test_whatever_a_run_is_made_of(start, reaper, tmp_path, name):
     """Schedulers, fitting rules, noise, evaluation within tasks, streams without tasks, parts of streams."""
     words = STREAMS[name]
-    model, dataset, args = start(tmp_path / 'whole', *words)
-    whole = the_end(model, train(model, dataset, args))
+    whole = run_with_kills(start, reaper, tmp_path / 'whole', [], *words)
     moments, chance = reaper.moments, random.Random(name)
     kills = [chance.randrange(1, moments), chance.randrange(1, moments // 3)]
     ended = run_with_kills(start, reaper, tmp_path / 'killed', kills, *words)
@@ -202,8 +201,7 @@ def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch,
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
         return initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',
                                          '--buffer_size', '20', model='er'))
-    model, dataset, args = start(tmp_path / 'whole')
-    whole, chance = the_end(model, train(model, dataset, args)), random.Random(data)
+    whole, chance = run_with_kills(start, reaper, tmp_path / 'whole', []), random.Random(data)
     kills = [chance.randrange(1, reaper.moments), chance.randrange(1, reaper.moments // 2)]
     ended = run_with_kills(start, reaper, tmp_path / 'killed', kills)
     assert not different(whole, ended), (kills, different(whole, ended))

@@ -321,9 +321,8 @@ def landmarks(name: str, thing, whole: dict = None) -> dict:
 def checksum(value) -> int:
     """CRC-32 of the numbers in an array or a tensor."""
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        value = (value if value.dtype != torch.bfloat16 else value.view(torch.int16)).numpy()
-    return zlib.crc32(np.ascontiguousarray(value).view(np.uint8) if value.size and value.dtype != object else b'')
+        value = value.detach().cpu().flatten().view(torch.uint8).numpy()
+    return zlib.crc32(np.ascontiguousarray(value) if value.dtype != object else b'')
 
 
 def _own_numbers(module: nn.Module) -> dict:
