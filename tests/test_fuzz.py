@@ -2,6 +2,7 @@
 names the file; nothing in a file is run; never another exception, within bounded time. Damage of every common kind, payloads, and
 random damage. What is particular to one format is in the test of its reader."""
 import gzip
+import hashlib
 import io
 import os
 import pickle
@@ -29,6 +30,7 @@ from scroll.schedule_forms import FORMS
 from scroll.schedules import make_schedule
 from scroll.statistics import Statistics
 from tests.backbone.test_checkpoints import byol_content
+from tests.bench.test_safe_pickle import Calls
 from tests.conftest import refused, save_tiny
 from tests.datasets.test_mnist import idx
 
@@ -228,16 +230,6 @@ def test_a_file_that_is_cut_is_refused_or_read_as_it_was(originals, name):
             assert FILES[name][1](path) == known
 
 
-class Payload:
-    """What runs a command when a pickle is loaded carelessly."""
-
-    def __init__(self, command: str):
-        self.command = command
-
-    def __reduce__(self):
-        return os.system, (self.command,)
-
-
 def numpy_file(save, array) -> bytes:
     file = io.BytesIO()
     save(file, array)
@@ -265,7 +257,7 @@ PAYLOADS = {
 @pytest.mark.parametrize('name', FILES)
 def test_nothing_in_a_file_is_run(originals, tmp_path, name, kind):
     path = originals.place(name)
-    path.write_bytes(PAYLOADS[kind](Payload(f'touch {tmp_path / "payload-has-run"}')))
+    path.write_bytes(PAYLOADS[kind](Calls(os.system, f'touch {tmp_path / "payload-has-run"}')))
     with in_one_line(path):
         FILES[name][1](path)
     assert not list(tmp_path.iterdir())
@@ -297,6 +289,17 @@ def test_a_damaged_cache_gives_what_was_put_in_or_nothing(tmp_path_factory, chan
     missing = again.read(keys, out)
     assert len(missing) in (0, 30) and (len(missing) == 30 or (out == features).all())
     assert path.exists() == (len(missing) == 0)                 # what is wrong is dropped
+
+
+@pytest.mark.parametrize('kind', [*PAYLOADS, 'empty', 'real numbers'])
+def test_a_file_of_a_cache_that_holds_no_features_is_not_used(tmp_path, kind):
+    """Its digest is right: somebody has made it so."""
+    payload, more = Calls(os.system, f'touch {tmp_path / "payload-has-run"}'), {'empty': b'', 'real numbers': numpy_file(np.save, X)}
+    content = more[kind] if kind in more else PAYLOADS[kind](payload)
+    path = tmp_path / f'{hashlib.sha256(content).hexdigest()[:32]}.npy'
+    path.write_bytes(content)
+    assert len(FeatureCache(tmp_path, 4).read(np.arange(3, dtype=np.uint64), np.zeros((3, 4), np.int32))) == 3
+    assert set(tmp_path.iterdir()) <= {path}
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

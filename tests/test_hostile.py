@@ -8,6 +8,7 @@ import pickle
 import resource
 import signal
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -17,19 +18,10 @@ from PIL import Image
 
 import bench.core.configs
 from bench.results.rows import FILE, append_row
+from tests.bench.test_safe_pickle import Calls
 from tests.conftest import save_tiny
 
 LONG = '9' * 30
-
-
-class Payload:
-    """What runs a command when a pickle is loaded carelessly."""
-
-    def __init__(self, command: str):
-        self.command = command
-
-    def __reduce__(self):
-        return os.system, (self.command,)
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +37,9 @@ def marker(tmp_path):
 
 
 @pytest.fixture
-def payload(marker) -> Payload:
-    return Payload(f'touch {marker}')
+def payload(marker) -> Calls:
+    """What runs a command when a pickle is loaded carelessly."""
+    return Calls(os.system, f'touch {marker}')
 
 
 @pytest.fixture
@@ -172,7 +165,17 @@ def bytes_of(change):
     return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
+def compressed(path):
+    """A file of torch's, small on the disk and a gigabyte in memory."""
+    made = io.BytesIO()
+    torch.save({'conv1.weight': torch.zeros(4)}, made)
+    with zipfile.ZipFile(made) as source, zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            target.writestr(entry.filename, b'\0' * (1 << 24) if entry.filename.endswith('/data/0') else source.read(entry))
+
+
 WEIGHTS = {
+    'compressed': compressed,
     'bits flipped in the header': bytes_of(lambda content: content[:40] + bytes([content[40] ^ 255]) + content[41:]),
     'header of 2^63 bytes': bytes_of(lambda content: b'\xff' * 8 + content[8:]),
     'more at the end': bytes_of(lambda content: content + b'more'),
