@@ -26,6 +26,7 @@ from bench.resume import checkpoints, run_state
 from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
+from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from tests.conftest import ROOT, files_below, refused
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
@@ -338,17 +339,9 @@ def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(start, tmp_path, 
     assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1] and not saved_below(tmp_path)
 
 
-class Keeper(ContinualModel):
+class Keeper(Sgd):
     """Keeps, from the second task on, something that no checkpoint can hold."""
     NAME = 'keeper'
-    COMPATIBILITY = ['class-il']
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        self.opt.step()
-        return loss
 
     def begin_task(self, dataset):
         if self.current_task:
