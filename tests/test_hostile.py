@@ -18,6 +18,7 @@ from PIL import Image
 
 import bench.core.configs
 from bench.results.rows import FILE, append_row
+from tests.backbone.test_weights import rewrite
 from tests.bench.test_safe_pickle import Calls
 from tests.conftest import save_tiny
 
@@ -151,16 +152,6 @@ def metadata(text: str):
     return change
 
 
-def tensors(change):
-    def rewrite(path):
-        with safetensors.safe_open(path, 'pt') as file:
-            told = file.metadata()
-        content = safetensors.torch.load_file(path)
-        change(content)
-        safetensors.torch.save_file(content, path, told)
-    return rewrite
-
-
 def bytes_of(change):
     return lambda path: path.write_bytes(change(path.read_bytes()))
 
@@ -197,8 +188,7 @@ WEIGHTS = {
     'no info': about(info=None),
     'metadata that is no JSON': metadata('{'),
     'metadata nested ten thousand deep': metadata('[' * 10_000 + ']' * 10_000),
-    'a tensor of another shape': tensors(lambda content: content.update({'conv1.weight': torch.zeros(3)})),
-    'no tensors': tensors(lambda content: content.clear()),
+    'no tensors': lambda path: rewrite(path, lambda content: content.clear()),
     'whole numbers': lambda path: torch.save({'conv1.weight': torch.ones(4, 3, 5, 5, dtype=torch.int64)}, path),
     'a trillion numbers out of one': lambda path: torch.save({'conv1.weight': torch.zeros(1).expand(10 ** 6, 10 ** 6)}, path),
 }

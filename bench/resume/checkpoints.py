@@ -84,14 +84,15 @@ class Checkpoints:
         except InputError as error:
             print(f'{error}; the run begins anew')
             return None
-        if not _complete(content):
-            raise InputError(f'{self.path}: not a checkpoint of a run; --resume never begins anew')
-        self._check(content['about'])
         try:
-            position = self.state.restore(content['state'])
+            state, ago, threads = content['state'], time.time() - content['time'], content['about']['threads']
+            self._check(content['about'])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f'{self.path}: not a checkpoint of a run; --resume never begins anew') from error
+        try:
+            position = self.state.restore(state)
         except InputError as error:
             raise InputError(f'{self.path}: {error}; --resume never begins anew') from error
-        ago, threads = time.time() - content['time'], content['about']['threads']
         when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
         where = str(position)
         if threads != self.about['threads']:
@@ -186,15 +187,6 @@ def read(path: Path) -> dict:
         raise
     except Exception as error:          # damaged archives raise almost anything
         raise InputError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
-
-
-def _complete(content) -> bool:
-    """Whether this is what `Checkpoints` writes: its parts, each of its kind."""
-    kinds = dict(about=dict, time=float, state=dict)
-    about = content.get('about') if isinstance(content, dict) else None
-    return (isinstance(about, dict) and all(isinstance(content.get(name), kind) for name, kind in kinds.items())
-            and isinstance(about.get('code'), dict)
-            and {'torch', 'numpy', 'device', 'threads', 'weights', 'schedule'} <= set(about))
 
 
 def command_line() -> str:
