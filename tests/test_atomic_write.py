@@ -41,6 +41,6 @@ def test_a_killed_process_leaves_what_was_there(tmp_path):
             file.flush()
             os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9 and path.read_bytes() == b'old'
-    with atomic_write(path) as file:                            # which takes nobody else's half file for its own
+    with atomic_write(path) as file:                            # takes nobody else's half file for its own
         file.write(b'newer')
     assert path.read_bytes() == b'newer'

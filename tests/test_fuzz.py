@@ -1,6 +1,7 @@
-"""The contract of everything that reads a file or parses text: what comes out is what was written, or it is refused in one line that
-names the file; nothing in a file is run; never another exception, within bounded time. Damage of every common kind, payloads, and
-random damage. What is particular to one format is in the test of its reader."""
+"""The contract of everything that reads a file or parses text: what comes out is what was written, or it is
+refused in one line that names the file; nothing in a file is run; never another exception, in bounded time.
+Damage of every common kind, payloads, random damage. What is particular to a format is in its reader's test.
+"""
 import gzip
 import hashlib
 import io
@@ -145,7 +146,8 @@ def labels_file(path):
     np.save(path, np.arange(30) % 3)
 
 
-CONFIG = b'default:\n  lr: 0.1\n  optimizer: sgd\nbest:\n- when: {dataset: seq-digits, buffer_size: {min: 100}}\n  set: {lr: 0.2, n_epochs: 3}\n'
+CONFIG = (b'default:\n  lr: 0.1\n  optimizer: sgd\n'
+          b'best:\n- when: {dataset: seq-digits, buffer_size: {min: 100}}\n  set: {lr: 0.2, n_epochs: 3}\n')
 FILES = {       # name -> (write, read: what must be equal whatever the damage, if it is not refused)
     'w.safetensors': (save_tiny, no_tensor_is_of_another_kind), 'w.pt': (torch_file, no_tensor_is_of_another_kind),
     'about.pt': (torch_file, lambda path: weights.load(str(path), tensors=False).options),
@@ -157,12 +159,14 @@ FILES = {       # name -> (write, read: what must be equal whatever the damage, 
     'model.pt': (lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path), read_model),
     'labels.npy': (labels_file, lambda path: label_changes._load(path, Y, 3).shape),
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': (mini_file, read_mini),
-    'MINIIMAGENET/test.csv': (mini_table, lambda path: readers.mini_split(path.parent.parent, 'test')[0].shape[1:]),
-    'MNIST/train-images-idx3-ubyte.gz': (mnist_file, lambda path: readers.mnist(path.parent.parent).train.shape),
-    'TINYIMG/processed/x_train_07.npy': (tiny_file, lambda path: readers.tiny_imagenet(path.parent.parent.parent).train.shape),
+    'MINIIMAGENET/test.csv': (mini_table, lambda path: readers.mini_split(path.parents[1], 'test')[0].shape[1:]),
+    'MNIST/train-images-idx3-ubyte.gz': (mnist_file, lambda path: readers.mnist(path.parents[1]).train.shape),
+    'TINYIMG/processed/x_train_07.npy':
+        (tiny_file, lambda path: readers.tiny_imagenet(path.parents[2]).train.shape),
     'byol.pkl': (lambda path: path.write_bytes(pickle.dumps(byol_content(), 2)), no_tensor_is_of_another_kind),
     'config.yaml': (lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),
-    'schedule.txt': (lambda path: path.write_text(' '.join(map(str, range(30)))), lambda path: sorted(make_schedule(f'file:{path}', Y.tolist()).order)),
+    'schedule.txt': (lambda path: path.write_text(' '.join(map(str, range(30)))),
+                     lambda path: sorted(make_schedule(f'file:{path}', Y.tolist()).order)),
     **{f'x.{kind.lower()}': (image_file(kind), lambda path: image_files.read_image(path, 8).shape) for kind in
        ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'TGA', 'ICO')},
 }
@@ -206,8 +210,9 @@ DAMAGED = {
     'a pickle': lambda path: path.write_bytes(pickle.dumps({'a': 1})), 'a folder': lambda path: path.mkdir(),
     'a link to itself': lambda path: path.symlink_to(path), 'a pipe': os.mkfifo,
     'endless': lambda path: path.symlink_to('/dev/zero')}
-SPECIAL = 'w.safetensors', 'statistics.npz', 'state.npz'        # read from wherever a user says; an empty configuration is one
-CASES = [(name, damage) for name in FILES for damage in DAMAGED if (name, damage) != ('config.yaml', 'empty')
+SPECIAL = 'w.safetensors', 'statistics.npz', 'state.npz'        # read from wherever a user says
+CASES = [(name, damage) for name in FILES for damage in DAMAGED
+         if (name, damage) != ('config.yaml', 'empty')          # which changes nothing
          and (name in SPECIAL or damage not in ('a pipe', 'endless'))]
 
 
@@ -243,10 +248,12 @@ def torch_bytes(content, **options) -> bytes:
 
 
 PAYLOADS = {
-    'pickle': pickle.dumps, 'pickle of a dict': lambda payload: pickle.dumps({'state_dict': {'conv1.weight': payload}}, 2),
+    'pickle': pickle.dumps,
+    'pickle of a dict': lambda payload: pickle.dumps({'state_dict': {'conv1.weight': payload}}, 2),
     'in BYOL': lambda payload: pickle.dumps(byol_content() | dict(rng=payload), 2),
     'array of objects': lambda payload: pickle.dumps({'experiment_state': np.array([payload], object)}, 2),
-    'torch': lambda payload: torch_bytes({'state_dict': payload}), 'state dict': lambda payload: torch_bytes({'conv1.weight': payload}),
+    'torch': lambda payload: torch_bytes({'state_dict': payload}),
+    'state dict': lambda payload: torch_bytes({'conv1.weight': payload}),
     'about': lambda payload: torch_bytes(dict(about=payload)),
     'old torch': lambda payload: torch_bytes({'model': payload}, _use_new_zipfile_serialization=False),
     'numpy': lambda payload: numpy_file(np.save, np.array([payload], object)),
@@ -294,7 +301,8 @@ def test_a_damaged_cache_gives_what_was_put_in_or_nothing(tmp_path_factory, chan
 @pytest.mark.parametrize('kind', [*PAYLOADS, 'empty', 'real numbers'])
 def test_a_file_of_a_cache_that_holds_no_features_is_not_used(tmp_path, kind):
     """Its digest is right: somebody has made it so."""
-    payload, more = Calls(os.system, f'touch {tmp_path / "payload-has-run"}'), {'empty': b'', 'real numbers': numpy_file(np.save, X)}
+    more = {'empty': b'', 'real numbers': numpy_file(np.save, X)}
+    payload = Calls(os.system, f'touch {tmp_path / "payload-has-run"}')
     content = more[kind] if kind in more else PAYLOADS[kind](payload)
     path = tmp_path / f'{hashlib.sha256(content).hexdigest()[:32]}.npy'
     path.write_bytes(content)

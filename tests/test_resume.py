@@ -41,7 +41,8 @@ class Killed(BaseException):
 
 
 class Reaper(TorchFunctionMode):
-    """Kills at the n-th of the moments that it sees: steps, ends of tasks, writes of files; used as a context, every call of torch's."""
+    """Kills at the n-th of the moments that it sees: steps, ends of tasks, writes of files; as a context, also every
+    call of torch's."""
 
     def __init__(self, monkeypatch):
         super().__init__()

@@ -10,4 +10,4 @@ _LAZY = dict(add_experiment_args='bench.cli.flags', add_management_args='bench.c
              get_dataset_names='datasets', get_model_names='models')
 __all__ = ('ArgumentParser', 'Namespace', 'add_rehearsal_args', 'binary_to_boolean_type', 'custom_str_underscore',
            'field_with_aliases', *_LAZY)                            # noqa: PLE0604
-__getattr__ = names_of(__name__, **_LAZY)               # `from utils.args import *` is to give base classes, too
+__getattr__ = names_of(__name__, **_LAZY)       # `from utils.args import *` is to give base classes, too

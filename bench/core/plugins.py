@@ -55,7 +55,7 @@ def nearest(name: str, known) -> str:
 
 
 def names_of(package: str, **homes):
-    """A module's `__getattr__`: names imported from their homes when they are asked for, so that `--help` needs no torch."""
+    """A module's `__getattr__`: names imported from their homes when asked for (`--help` needs no torch)."""
     def get(name: str):
         if name in homes:
             return getattr(importlib.import_module(homes[name]), name)

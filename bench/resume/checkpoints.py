@@ -1,9 +1,10 @@
 """Never a lost run: checkpoints as it goes, and the same command continues where an interrupted run stood, bit for bit.
 
-A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows from its arguments:
-every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is removed when its row is written, and the
-files that it was asked for. A new one takes the place of the old one only once it is on the disk (`atomic_write`): whenever the
-power goes, there is a whole one. A run that learns what is killed in the middle (an adaptation, a fit) does so again.
+A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows
+from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is
+removed when its row is written, and the files that it was asked for. A new one takes the place of the old one
+only once it is on the disk (`atomic_write`): whenever the power goes, there is a whole one. A run that learns
+what is killed in the middle (an adaptation, a fit) does so again.
 """
 import hashlib
 import json
@@ -97,7 +98,8 @@ class Checkpoints:
         where = str(position)
         if threads != self.about['threads']:
             where += f", with {self.about['threads']} CPU threads in place of {threads}"
-        print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)', flush=True)
+        print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)',
+              flush=True)
         return position
 
     def _check(self, about: dict) -> None:
@@ -164,7 +166,7 @@ class Checkpoints:
             self.lock.release(force=True)
 
     def _remove(self) -> None:
-        for path in (self.path, *self.path.parent.glob(f'{self.path.name}.*.part')):        # the latter of killed processes
+        for path in (self.path, *self.path.parent.glob(f'{self.path.name}.*.part')):    # of killed processes
             path.unlink(missing_ok=True)
 
 

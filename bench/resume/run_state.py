@@ -172,7 +172,8 @@ def random_state() -> dict:
     """Of the global generators of python, numpy and torch."""
     name, keys, *rest = np.random.get_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    return dict(python=random.getstate(), numpy=(name, keys.tolist(), *rest), torch=torch.get_rng_state(), cuda=cuda)
+    return dict(python=random.getstate(), numpy=(name, keys.tolist(), *rest), torch=torch.get_rng_state(),
+                cuda=cuda)
 
 
 def set_random_state(state: dict) -> None:

@@ -33,8 +33,8 @@ class OwnStreamDataset(ScheduledDataset):
 class DomainDataset(OwnStreamDataset):
     """Domain-incremental: every task has all samples and all classes, and changes the images in a way of its own.
 
-    A subclass defines N_TASKS, which a config file may change, and CHANGE: seed -> what moves the pixels of an image (1, H, W) and
-    makes no new values but zero.
+    A subclass defines N_TASKS, which a config file may change, and CHANGE: seed -> what moves the pixels of
+    an image (1, H, W) and makes no new values but zero.
     """
     SETTING = 'domain-il'
     N_TASKS: int

@@ -69,7 +69,7 @@ def _checked_pickle(path: Path, md5: str):
 
 
 def _download_cifar(home: Path, facts: dict) -> None:
-    """Fetch the official archive into `home`, unless it is there, and unpack it; what is there half is fetched again."""
+    """Fetch the official archive into `home`, unless it is there whole, and unpack it."""
     from torchvision.datasets.utils import download_and_extract_archive  # takes a second to import
     try:
         download_and_extract_archive(_CIFAR_URL + facts['archive'], home, md5=facts['md5'])
@@ -263,7 +263,7 @@ def _tiny_shards(home: Path, split: str) -> tuple:
 
 def _tiny_part(path: Path) -> np.ndarray:
     try:
-        return np.lib.format.open_memmap(path, 'r')             # unlike np.load, no archive, whatever is in the file
+        return np.lib.format.open_memmap(path, 'r')     # unlike np.load, no archive, whatever is in the file
     except Exception as error:              # damaged headers raise almost anything
         raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]}): all {_TINY_SHARDS} parts belong there') \
             from error

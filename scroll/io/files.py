@@ -17,15 +17,15 @@ _STOPPED = '.stopped'               # of the names of arrays of text with a full
 
 @contextlib.contextmanager
 def atomic_write(path):
-    """A binary file to write into, which becomes `path` when the block ends: whole and on the disk, or not at all.
+    """A binary file to write into, which becomes `path` when the block ends: whole and on disk or not at all.
 
-    It lies beside `path` until then, under a name that no other process uses. The folder is made, if it is not there.
+    It lies beside `path` until then, under a name that no other process uses. A missing folder is made.
 
     Raises:
         OSError: it cannot be written; whatever was there is as it was.
     """
     path = Path(path)
-    side = path.with_name(f'{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part')      # two machines may share a process id
+    side = path.with_name(f'{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part')    # machines may share ids
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(side, 'wb') as file:
