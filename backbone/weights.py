@@ -9,7 +9,6 @@ import difflib
 import hashlib
 import json
 import math
-import os
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -25,6 +24,7 @@ from bench.core.plugins import backbone_name
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 DEFAULT = 'compact'
@@ -105,9 +105,8 @@ def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: i
         raise ValueError(f'not finite in half precision: {bad[0]}')
     about = dict(format=_FORMAT, backbone=backbone, options=options, input_size=input_size, mean=list(mean),
                  std=list(std), info=info)
-    side = Path(f'{path}.part')
-    side.write_bytes(safetensors_bytes(tensors, metadata={'about': json.dumps(about, sort_keys=True)}))
-    os.replace(side, path)
+    with atomic_write(path) as file:
+        file.write(safetensors_bytes(tensors, metadata={'about': json.dumps(about, sort_keys=True)}))
 
 
 def names() -> list:

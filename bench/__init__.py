@@ -20,7 +20,7 @@ Keyword arguments are the flags of `main.py`, with their defaults, config files 
 
 Importing this imports no torch: what is named in `_FROM` is imported when it is asked for.
 """
-import importlib
+from bench.core.plugins import names_of
 
 _FROM = {           # name -> where it is; those that Mammoth has at the top of its package
     name: module for module, names in {
@@ -32,12 +32,7 @@ _FROM = {           # name -> where it is; those that Mammoth has at the top of 
         'datasets.utils': 'set_default_from_args', 'datasets.utils.continual_dataset': 'store_masked_loaders',
     }.items() for name in names.split()}
 __all__ = ('load_runner', 'train', 'get_avail_args', *_FROM)       # noqa: PLE0604  a tuple of names
-
-
-def __getattr__(name: str):
-    if name in _FROM:
-        return getattr(importlib.import_module(_FROM[name]), name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__ = names_of(__name__, **_FROM)
 
 
 def load_runner(model: str, dataset: str, args: dict = None, **flags) -> tuple:

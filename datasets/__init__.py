@@ -1,19 +1,12 @@
 """Data sets as streams, one per file, found by name: see `bench.core.plugins`."""
-from bench.core.plugins import PluginFolder
+from bench.core.plugins import PluginFolder, names_of
 from bench.core.progress import Progress
 
 PLUGINS = PluginFolder('datasets', 'dataset')
 register_dataset = PLUGINS.register
 get_dataset_names = PLUGINS.mapping
 get_dataset_class = PLUGINS.get
-
-
-def __getattr__(name: str):
-    """The base class, without importing torch before it is wanted."""
-    if name == 'ContinualDataset':
-        from datasets.utils.continual_dataset import ContinualDataset
-        return ContinualDataset
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__ = names_of(__name__, ContinualDataset='datasets.utils.continual_dataset')
 
 
 def get_dataset_config_names(dataset: str) -> list:

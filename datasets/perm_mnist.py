@@ -2,17 +2,10 @@
 from datasets.seq_mnist import SequentialMNIST
 from datasets.transforms.permutation import FixedPermutation
 from datasets.utils.own_stream import DomainDataset
-from scroll.randomness import stream_seed
 
 
 class PermutedMNIST(DomainDataset, SequentialMNIST):
     """Goodfellow et al. 2013; Kirkpatrick et al. 2017. The first task is permuted as well; `--seed` draws the orders."""
     NAME = 'perm-mnist'
     N_TASKS, N_CLASSES_PER_TASK = 20, 10
-
-    def domain(self, task: int) -> FixedPermutation:
-        return FixedPermutation(stream_seed(self.args.seed, f'domain {task}') % 2 ** 32)
-
-    @staticmethod
-    def get_batch_size() -> int:
-        return 128
+    CHANGE = FixedPermutation

@@ -2,17 +2,10 @@
 from datasets.seq_mnist import SequentialMNIST
 from datasets.transforms.rotation import FixedRotation
 from datasets.utils.own_stream import DomainDataset
-from scroll.randomness import stream_seed
 
 
 class RotatedMNIST(DomainDataset, SequentialMNIST):
     """Lopez-Paz and Ranzato 2017. Angles in [0, 180) degrees, one for each task, the first too; `--seed` draws them."""
     NAME = 'rot-mnist'
     N_TASKS, N_CLASSES_PER_TASK = 20, 10
-
-    def domain(self, task: int) -> FixedRotation:
-        return FixedRotation(stream_seed(self.args.seed, f'domain {task}') % 2 ** 32)
-
-    @staticmethod
-    def get_batch_size() -> int:
-        return 128
+    CHANGE = FixedRotation

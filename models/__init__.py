@@ -1,18 +1,11 @@
 """Continual-learning methods, one per file, found by name: see `bench.core.plugins`."""
-from bench.core.plugins import PluginFolder
+from bench.core.plugins import PluginFolder, names_of
 
 PLUGINS = PluginFolder('models', 'model')
 register_model = PLUGINS.register
 get_model_names = PLUGINS.mapping
 get_model_class = PLUGINS.get
-
-
-def __getattr__(name: str):
-    """The base class, without importing torch before it is wanted."""
-    if name == 'ContinualModel':
-        from models.utils.continual_model import ContinualModel
-        return ContinualModel
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__ = names_of(__name__, ContinualModel='models.utils.continual_model')
 
 
 def get_model(args, backbone, loss, transform, dataset):

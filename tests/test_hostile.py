@@ -18,19 +18,11 @@ from PIL import Image
 
 import bench.core.configs
 from bench.results.rows import FILE, append_row
+from tests.backbone.test_weights import rewrite
+from tests.bench.test_safe_pickle import Calls
 from tests.conftest import save_tiny
 
 LONG = '9' * 30
-
-
-class Payload:
-    """What runs a command when a pickle is loaded carelessly."""
-
-    def __init__(self, command: str):
-        self.command = command
-
-    def __reduce__(self):
-        return os.system, (self.command,)
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +38,9 @@ def marker(tmp_path):
 
 
 @pytest.fixture
-def payload(marker) -> Payload:
-    return Payload(f'touch {marker}')
+def payload(marker) -> Calls:
+    """What runs a command when a pickle is loaded carelessly."""
+    return Calls(os.system, f'touch {marker}')
 
 
 @pytest.fixture
@@ -112,7 +105,7 @@ SCHEDULES = [
     'gaussian-resample:width=0', 'blurry:tasks=999999999999999', 'blurry:major=101', 'blurry:minor=-1', 'siblurry:tasks=0',
     'siblurry:tasks=999999999999999', 'recurring:2,times=999999999999999', 'recurring:10,times=99999', 'recurring:11', 'recurring:999999999999999', 'imbalanced:999999999999999',
     'imbalanced:2,ratio=0', 'imbalanced:2,ratio=1e300', 'imbalanced:99', 'file:', 'file:/', 'file:/dev/zero', 'file:/dev/stdin',
-    'file:/etc/passwd', 'file:no/such/file', 'x' * 5000]
+    'file:/etc/passwd', 'file:no/such/file', 'x' * 5000, 'split:11', 'split:5,order=0-1', 'split:5,colour=red', 'blurry:3', 'iid:5']
 
 
 @pytest.mark.parametrize('schedule', SCHEDULES, ids=lambda text: text[:30])
@@ -159,16 +152,6 @@ def metadata(text: str):
     return change
 
 
-def tensors(change):
-    def rewrite(path):
-        with safetensors.safe_open(path, 'pt') as file:
-            told = file.metadata()
-        content = safetensors.torch.load_file(path)
-        change(content)
-        safetensors.torch.save_file(content, path, told)
-    return rewrite
-
-
 def bytes_of(change):
     return lambda path: path.write_bytes(change(path.read_bytes()))
 
@@ -183,10 +166,7 @@ def compressed(path):
 
 
 WEIGHTS = {
-    'empty': bytes_of(lambda content: b''),
-    'text': bytes_of(lambda content: b'weights\n'),
-    'truncated': bytes_of(lambda content: content[:-50]),
-    'truncated header': bytes_of(lambda content: content[:100]),
+    'compressed': compressed,
     'bits flipped in the header': bytes_of(lambda content: content[:40] + bytes([content[40] ^ 255]) + content[41:]),
     'header of 2^63 bytes': bytes_of(lambda content: b'\xff' * 8 + content[8:]),
     'more at the end': bytes_of(lambda content: content + b'more'),
@@ -208,24 +188,9 @@ WEIGHTS = {
     'no info': about(info=None),
     'metadata that is no JSON': metadata('{'),
     'metadata nested ten thousand deep': metadata('[' * 10_000 + ']' * 10_000),
-    'NaN': tensors(lambda content: content['conv1.weight'].fill_(float('nan'))),
-    'infinite': tensors(lambda content: content['layer1.0.bn1.bias'].fill_(float('inf'))),
-    'a tensor missing': tensors(lambda content: content.pop('conv1.weight')),
-    'a tensor too many': tensors(lambda content: content.update(extra=torch.zeros(3))),
-    'a tensor of another shape': tensors(lambda content: content.update({'conv1.weight': torch.zeros(3)})),
-    'no tensors': tensors(lambda content: content.clear()),
+    'no tensors': lambda path: rewrite(path, lambda content: content.clear()),
     'whole numbers': lambda path: torch.save({'conv1.weight': torch.ones(4, 3, 5, 5, dtype=torch.int64)}, path),
-    'a list': lambda path: torch.save([1, 2], path),
-    'a tensor alone': lambda path: torch.save(torch.zeros(3), path),
-    'an empty dict': lambda path: torch.save({}, path),
-    'names that are no names': lambda path: torch.save({3: torch.zeros(3)}, path),
     'a trillion numbers out of one': lambda path: torch.save({'conv1.weight': torch.zeros(1).expand(10 ** 6, 10 ** 6)}, path),
-    'compressed': compressed,
-    'truncated zip': lambda path: (torch.save({'a': torch.zeros(99)}, path), path.write_bytes(path.read_bytes()[:300])),
-    'a folder': lambda path: (path.unlink(), path.mkdir()),
-    'a pipe': lambda path: (path.unlink(), os.mkfifo(path)),
-    'a link to itself': lambda path: (path.unlink(), path.symlink_to(path)),
-    'a pickle': lambda path: path.write_bytes(pickle.dumps({'a': 1})),
 }
 
 
@@ -235,30 +200,6 @@ def test_weights(ends, tmp_path, damage):
     save_tiny(path)
     WEIGHTS[damage](path)
     assert 'w.safetensors' in ends('--weights', path) or 'width' in ends('--weights', path)
-
-
-def as_numpy(save, array) -> bytes:
-    """The bytes of a file of objects, whatever the end of its name."""
-    file = io.BytesIO()
-    save(file, array)
-    return file.getvalue()
-
-
-PAYLOADS = {
-    'pickle': lambda path, payload: path.write_bytes(pickle.dumps(payload)),
-    'pickle of a dict': lambda path, payload: path.write_bytes(pickle.dumps({'state_dict': {'conv1.weight': payload}}, 4)),
-    'torch': lambda path, payload: torch.save({'state_dict': payload}, path),
-    'old torch': lambda path, payload: torch.save({'model': payload}, path, _use_new_zipfile_serialization=False),
-    'numpy': lambda path, payload: path.write_bytes(as_numpy(np.save, np.array([payload], object))),
-    'numpy archive': lambda path, payload: path.write_bytes(as_numpy(np.savez, np.array([payload], object))),
-}
-
-
-@pytest.mark.parametrize('flag', ['--weights', '--loadcheck'])
-@pytest.mark.parametrize('kind', PAYLOADS)
-def test_payloads_are_not_run(ends, tmp_path, payload, kind, flag):
-    PAYLOADS[kind](tmp_path / 'evil.pt', payload)
-    assert 'evil.pt' in ends(flag, tmp_path / 'evil.pt')
 
 
 # -- configs -----------------------------------------------------------------------------------------------------------
@@ -326,9 +267,8 @@ def large_png() -> bytes:
 
 
 IMAGES = {
-    'empty': b'', 'text': b'hello', 'truncated PNG': picture(format='PNG')[:45], 'truncated JPEG': picture(format='JPEG')[:300],
     'a picture too large': large_png(), 'PostScript': b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(MARKER) (w) file\n',
-    'a pickle': pickle.dumps({'a': 1}), 'broken TIFF': b'II*\0\xff\xff\xff\x7f', 'broken GIF': b'GIF89a' + b'\xff' * 9, 'SVG': b'<svg/>'}
+    'broken TIFF': b'II*\0\xff\xff\xff\x7f', 'broken GIF': b'GIF89a' + b'\xff' * 9, 'SVG': b'<svg/>'}
 
 
 @pytest.fixture
@@ -347,23 +287,7 @@ def test_images(ends, pictures, marker, content):
     assert '2.png' in ends('--dataset', 'seq-folder', '--data_dir', pictures)
 
 
-FOLDERS = {
-    'a class without images': (lambda home: (home / 'test' / 'b' / '1.png').unlink(), 'no images'),
-    'a class that is only tested': (lambda home: (home / 'test' / 'c').mkdir(), 'no such class'),
-    'a file in the place of a folder': (lambda home: ((home / 'test').rename(home / 'x'), (home / 'test').write_text('')), 'test'),
-    'no training data': (lambda home: (home / 'train').rename(home / 'x'), 'train/<class>/'),
-    'a link to nowhere': (lambda home: ((home / 'test' / 'b' / '1.png').unlink(), (home / 'test' / 'b' / '1.png').symlink_to('x')), '1.png: not a readable image'),
-    'more tasks than classes': (lambda home: None, '2 classes')}
-
-
-@pytest.mark.parametrize('damage', FOLDERS)
-def test_folders_of_images(ends, pictures, damage):
-    change, word = FOLDERS[damage]
-    change(pictures)
-    assert word in ends('--dataset', 'seq-folder', '--data_dir', pictures, '--n_splits', '3')
-
-
-# -- miniImageNet and CIFAR --------------------------------------------------------------------------------------------
+# -- miniImageNet --------------------------------------------------------------------------------------------
 
 def mini(**changes) -> bytes:
     content = dict(image_data=np.zeros((4, 84, 84, 3), np.uint8), class_dict=dict(n01=[0, 1], n02=[2, 3])) | changes
@@ -379,7 +303,7 @@ def shared(depth: int = 40) -> list:
 
 
 PICKLES = {
-    'empty': b'', 'text': b'hello', 'truncated': mini()[:-20], 'no images': mini(image_data=None), 'no classes': mini(class_dict=None),
+    'no images': mini(image_data=None), 'no classes': mini(class_dict=None),
     'a list': pickle.dumps([1]), 'rows beyond the images': mini(class_dict=dict(n01=[9])), 'rows before the first': mini(class_dict=dict(n01=[-1])),
     'rows that are texts': mini(class_dict=dict(n01='01')), 'rows that are lists': mini(class_dict=dict(n01=[[0], [1]])),
     'rows that are half': mini(class_dict=dict(n01=[0.5])), 'classes without rows': mini(class_dict={}), 'images of floats':
@@ -399,7 +323,7 @@ def test_pickles_of_mini_imagenet(ends, tmp_path, content):
 
 
 TABLES = {
-    'empty': b'', 'other columns': b'a,b\n1,2\n', 'header alone': b'filename,label\n', 'no label': b'filename,label\nx.jpg,\n',
+    'other columns': b'a,b\n1,2\n', 'header alone': b'filename,label\n', 'no label': b'filename,label\nx.jpg,\n',
     'no UTF-8': b'\xff\xfe\0', 'a missing image': b'filename,label\nno-such.jpg,n01\n', 'an image elsewhere': b'filename,label\n../../x.jpg,n01\n',
     'an absolute path': b'filename,label\n/etc/passwd,n01\n', 'a folder': b'filename,label\n.,n01\n', 'a cell of a megabyte':
     b'filename,label\n"' + b'x' * 2 ** 20 + b'",n01\n'}
@@ -413,71 +337,7 @@ def test_tables_of_mini_imagenet(ends, tmp_path, content):
     assert str(home) in ends('--dataset', 'seq-miniimg')
 
 
-CIFAR = {
-    'a file is missing': lambda folder: None,
-    'a payload': lambda folder: (folder / 'train').write_bytes(b"cos\nsystem\n(S'exit'\ntR."),
-    'a folder in the place of a file': lambda folder: (folder / 'train').mkdir(),
-    'an empty file': lambda folder: (folder / 'train').write_bytes(b''),
-}
-
-
-@pytest.mark.parametrize('damage', CIFAR)
-def test_files_of_cifar(ends, tmp_path, damage):
-    folder = tmp_path / 'base' / 'CIFAR100' / 'cifar-100-python'
-    folder.mkdir(parents=True)
-    CIFAR[damage](folder)
-    assert str(folder / 'train') in ends('--dataset', 'seq-cifar100')
-
-
-# -- caches and results ------------------------------------------------------------------------------------------------
-
-def npy(shape='(3,)', dtype='<i8') -> bytes:
-    """A header of numpy's, and no data."""
-    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    return b'\x93NUMPY\x01\x00' + struct.pack('<H', len(header)) + header
-
-
-ARRAYS = {
-    'empty': lambda payload: b'', 'text': lambda payload: b'hello', 'no data': lambda payload: npy(), 'a trillion rows':
-    lambda payload: npy('(10 ** 12,)'), 'a trillion rows, told plainly': lambda payload: npy('(1000000000000,)'),
-    'other rows': lambda payload: npy('(0,)'), 'an archive': lambda payload: archive(a=np.zeros(3)),
-    'objects': lambda payload: saved(np.array([payload], object)), 'floats': lambda payload: saved(np.zeros(3))}
-
-
-def saved(array) -> bytes:
-    made = io.BytesIO()
-    np.save(made, array, allow_pickle=True)
-    return made.getvalue()
-
-
-def archive(**arrays) -> bytes:
-    made = io.BytesIO()
-    np.savez(made, **arrays)
-    return made.getvalue()
-
-
-@pytest.mark.parametrize('content', ARRAYS)
-def test_cached_labels(ends, tmp_path, payload, content, monkeypatch):
-    monkeypatch.setattr('datasets.utils.label_changes._save', lambda path, _: path.parent.mkdir() or path.write_bytes(ARRAYS[content](payload)))
-    from bench.cli.parsing import parse_args
-    from bench.run.building import initialize
-    flags = ['--noise_rate', '0.5', '--width', '2', '--weights', 'none', '--lr', '0.1', '--base_path', tmp_path / 'base']
-    initialize(parse_args(['--model', 'sgd', '--dataset', 'seq-digits', *map(str, flags)]))
-    assert 'noisy_labels' in ends('--noise_rate', '0.5')
-
-
-@pytest.mark.parametrize('content', ARRAYS)
-def test_cached_features_that_are_none_are_made_again(tmp_path, payload, content):
-    """A cache holds only copies: what is wrong in it is dropped."""
-    import hashlib
-
-    from scroll.embedding.cache import FeatureCache
-    made = ARRAYS[content](payload)
-    (tmp_path / f'{hashlib.sha256(made).hexdigest()[:32]}.npy').write_bytes(made)
-    (tmp_path / ('0' * 32 + '.npy')).write_bytes(made)
-    (tmp_path / 'folder.npy').mkdir()
-    assert len(FeatureCache(tmp_path, 4)._keys) == 0
-
+# -- results ------------------------------------------------------------------------------------------------
 
 RESULTS = {'binary': b'\x89PNG\xff\xfe\0', 'not UTF-8': b'task1\n\xff\n', 'cells without a column': b'task1\n1,2,3\n'}
 

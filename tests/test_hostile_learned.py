@@ -1,8 +1,6 @@
 """Hostile and broken files of what was learned (checkpoints of runs, models, statistics, states), and data that cannot be:
 each ends in one line and exit code 2, or is harmless and says so. Nothing in a file is run, and what was there stays."""
 import io
-import os
-import pickle
 import zipfile
 
 import numpy as np
@@ -16,16 +14,11 @@ from scroll.errors import InputError
 from scroll.io import files
 from tests.conftest import files_below
 from tests.models.conftest import few_digits  # noqa: F401
+from tests.test_fuzz import numpy_file, torch_bytes
 from tests.test_hostile import marker, payload  # noqa: F401
 
 QUICK = '--dataset', 'seq-digits', '--n_splits', '2', '--batch_size', '16', '--non_verbose', '1'
 ER = '--model', 'er', '--lr', '0.1', '--n_epochs', '1', '--weights', 'none', '--width', '2', '--buffer_size', '10', *QUICK
-
-
-def saved(content) -> bytes:
-    made = io.BytesIO()
-    torch.save(content, made)
-    return made.getvalue()
 
 
 def changed(change):
@@ -33,7 +26,7 @@ def changed(change):
     def make(content: bytes) -> bytes:
         parts = torch.load(io.BytesIO(content), weights_only=True)
         change(parts)
-        return saved(parts)
+        return torch_bytes(parts)
     return make
 
 
@@ -96,7 +89,7 @@ def test_a_disk_that_is_full_at_the_end_costs_nothing_but_the_command_again(unfi
 
 
 WHOLE = {
-    'a list': lambda content: saved([1]), 'an empty dict': lambda content: saved({}), 'empty parts': lambda content: saved(dict(about={})),
+    'a list': lambda content: torch_bytes([1]), 'an empty dict': lambda content: torch_bytes({}), 'empty parts': lambda content: torch_bytes(dict(about={})),
     'about a list': put('about', value=[1]), 'no state': put('state'), 'no time': put('time'), 'time as text': put('time', value='now'),
     'state a list': put('state', value=[1]), 'of unknown code': put('about', 'code', value=3), 'no version': put('about', 'torch'),
     'another version': put('about', 'torch', value='0.4'), 'no position': put('state', 'position'), 'an empty position': put('state', 'position', value=[]),
@@ -118,13 +111,13 @@ def test_a_checkpoint_of_something_else_is_told_and_kept(unfinished, command_lin
 
 
 DAMAGED = {
-    'empty': lambda content: b'', 'text': lambda content: b'hello', 'truncated': lambda content: content[:len(content) // 2],
-    'bits flipped': lambda content: content[:9000] + bytes([content[9000] ^ 255]) + content[9001:], 'a pickle': lambda content: pickle.dumps({'a': 1})}
+    'truncated': lambda content: content[:len(content) // 2],
+    'bits flipped': lambda content: content[:9000] + bytes([content[9000] ^ 255]) + content[9001:]}
 
 
 @pytest.mark.parametrize('damage', [*DAMAGED, 'a payload'])
 def test_a_damaged_checkpoint_is_told_and_the_run_begins_anew(unfinished, command_line, payload, damage):     # noqa: F811
-    unfinished.with_content(saved(dict(about=payload)) if damage == 'a payload' else DAMAGED[damage](unfinished.content))
+    unfinished.with_content(torch_bytes(dict(about=payload)) if damage == 'a payload' else DAMAGED[damage](unfinished.content))
     code, out, err = command_line(*unfinished.words)
     assert (code, err) == (0, '') and 'begins anew' in out.splitlines()[0]
 
@@ -153,8 +146,8 @@ def buffer(**given):
 
 
 MODELS = {
-    'empty': lambda content: b'', 'truncated': lambda content: content[:-999], 'a list': lambda content: saved([1]), 'no names':
-    lambda content: saved(dict(model={3: torch.zeros(1)})), 'no tensors': put('model', value={}), 'numbers for tensors': each(lambda t: 3),
+    'truncated': lambda content: content[:-999], 'a list': lambda content: torch_bytes([1]), 'no names':
+    lambda content: torch_bytes(dict(model={3: torch.zeros(1)})), 'no tensors': put('model', value={}), 'numbers for tensors': each(lambda t: 3),
     'tensors of other shapes': each(lambda t: t[None]), 'complex tensors': each(lambda t: t + 0j), 'whole tensors': each(lambda t: t.long()),
     'NaN': each(lambda t: t * float('nan') if t.is_floating_point() else t), 'arguments as a list': put('args', value=[1]),
     'arguments as text': put('args', value='--lr 3'), 'an argument of another kind': put('args', 'lr', value=[1]),
@@ -199,14 +192,10 @@ def test_files_of_models(model_file, command_line, tmp_path, marker, damage):   
 
 # -- statistics and states ---------------------------------------------------------------------------------------------
 
-def kind_of(path) -> str:
-    return files.kind_of(path)
-
-
 def altered(name=None, array=None, **facts):
     """The file with another array or other facts, and a digest that goes with them."""
     def change(path):
-        kind = kind_of(path)
+        kind = files.kind_of(path)
         known, arrays = files.read(path, kind)
         prefix = 'statistics_' if kind.startswith('scroll-state') else ''
         arrays |= {} if name is None else {prefix + name: array(arrays[prefix + name])}
@@ -226,38 +215,23 @@ def rewritten(compression=zipfile.ZIP_STORED, **entries):
     return change
 
 
-def array_bytes(array) -> bytes:
-    made = io.BytesIO()
-    np.save(made, array, allow_pickle=True)
-    return made.getvalue()
-
-
-def bytes_of(change):
-    return lambda path: path.write_bytes(change(path.read_bytes()))
-
-
 def of_version(path):
-    kind = kind_of(path)
+    kind = files.kind_of(path)
     files.write(path, kind[:-1] + '9', *files.read(path, kind))
 
 
 LEARNED = {
-    'empty': bytes_of(lambda content: b''), 'text': bytes_of(lambda content: b'hello'), 'truncated': bytes_of(lambda content: content[:-50]),
-    'a beginning': bytes_of(lambda content: content[:99]), 'a pickle': lambda path: path.write_bytes(pickle.dumps({'a': 1})),
-    'an array alone': lambda path: path.write_bytes(array_bytes(np.zeros(3))), 'gone': lambda path: path.unlink(),
-    'a folder': lambda path: (path.unlink(), path.mkdir()), 'a pipe': lambda path: (path.unlink(), os.mkfifo(path)),
-    'a link to itself': lambda path: (path.unlink(), path.symlink_to(path)), 'endless': lambda path: (path.unlink(), path.symlink_to('/dev/zero')),
-    'another version': of_version, 'no format': lambda path: np.savez(path, a=np.zeros(3)), 'of another psi': altered(psi='0' * 64),
+    'gone': lambda path: path.unlink(), 'another version': of_version, 'no format': lambda path: np.savez(path, a=np.zeros(3)), 'of another psi': altered(psi='0' * 64),
     'of features of its own': altered(psi=''), 'a class that the data set lacks': altered('classes', lambda a: a + 90),
     'classes of names': altered('classes', lambda a: a.astype(str)), 'negative classes': altered('classes', lambda a: a - 90),
     'a class without samples': altered('counts', lambda a: a * 0), 'counts as real numbers': altered('counts', lambda a: a / 1),
     'NaN': altered('sums', lambda a: a * float('nan')), 'narrow numbers': altered('sums', lambda a: a.astype(np.int32)),
     'a Gram matrix of another size': altered('gram', lambda a: a[:3, :3]), 'a Gram matrix without numbers': altered('gram', lambda a: a[:0, :0]),
     'a number for a matrix': altered('gram', lambda a: a[0, 0]), 'sums that no features have': altered('sums', lambda a: a + (1 << 60)),
-    'facts that are none': rewritten(facts=lambda _: array_bytes(np.array('[1]'))), 'facts without end':
-    rewritten(facts=lambda _: array_bytes(np.array('[' * 100_000))), 'a name twice': lambda path: zipfile.ZipFile(path, 'a').writestr('facts.npy', b''),
-    'a trillion rows': rewritten(counts=lambda _: array_bytes(np.zeros(3, np.int64)).replace(b'(3,)', b'(9**12,)'[:4])),
-    'zeros that take no room': rewritten(zipfile.ZIP_DEFLATED, counts=lambda _: array_bytes(np.zeros(1 << 22, np.int64)))}
+    'facts that are none': rewritten(facts=lambda _: numpy_file(np.save, np.array('[1]'))), 'facts without end':
+    rewritten(facts=lambda _: numpy_file(np.save, np.array('[' * 100_000))), 'a name twice': lambda path: zipfile.ZipFile(path, 'a').writestr('facts.npy', b''),
+    'a trillion rows': rewritten(counts=lambda _: numpy_file(np.save, np.zeros(3, np.int64)).replace(b'(3,)', b'(9**12,)'[:4])),
+    'zeros that take no room': rewritten(zipfile.ZIP_DEFLATED, counts=lambda _: numpy_file(np.save, np.zeros(1 << 22, np.int64)))}
 
 
 @pytest.fixture
@@ -290,7 +264,7 @@ def test_what_scroll_has_learned(learned, command_line, payload, capfd, damage, 
     path, words = learned(kind)
     rows = files_below(path.parent / 'results')
     before = [p.read_bytes() for p in rows]
-    (rewritten(counts=lambda _: array_bytes(np.array([payload], object))) if damage == 'a payload' else LEARNED[damage])(path)
+    (rewritten(counts=lambda _: numpy_file(np.save, np.array([payload], object))) if damage == 'a payload' else LEARNED[damage])(path)
     if kind == 'state' or damage.endswith((*OTHERS, 'payload')):
         code, _, err = command_line(*words)
         assert (code, len(err.splitlines())) == (2, 1) and 's.npz' in err and len(err) < 2000, err

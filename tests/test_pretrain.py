@@ -451,15 +451,6 @@ def test_a_damaged_checkpoint_is_refused(learn, base, tmp_path, content):
         learn(base)
 
 
-def test_a_checkpoint_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / 'c'
-    pretraining.save_checkpoint(path, dict(settings=dict(a=1), n=1))
-    monkeypatch.setattr(pretraining.os, 'fsync', lambda handle: (_ for _ in ()).throw(OSError('disk full')))
-    with pytest.raises(OSError):
-        pretraining.save_checkpoint(path, dict(settings=dict(a=1), n=2))
-    assert pretraining.load_checkpoint(path, dict(a=1))['n'] == 1
-
-
 # ---- what can go wrong, and what is shown ----
 
 @pytest.mark.parametrize('flags, words', [

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from torch.overrides import TorchFunctionMode
 
 import bench.resume.model_state
 import models
@@ -25,10 +26,8 @@ from bench.resume import checkpoints, run_state
 from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
-from models.gdumb import Gdumb
-from models.joint import Joint
+from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
-from scroll import adaptation
 from tests.conftest import ROOT, files_below, refused
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
 from tests.models.conftest import few_digits  # noqa: F401
@@ -41,17 +40,20 @@ class Killed(BaseException):
     """The process is gone: nobody catches this."""
 
 
-class Reaper:
-    """Kills at the n-th of the moments that it watches: steps, also of a fit or an adaptation, ends of tasks, evaluations, writes
-    of checkpoints and rows."""
+class Reaper(TorchFunctionMode):
+    """Kills at the n-th of the moments that it sees: steps, ends of tasks, writes of files; as a context, also every
+    call of torch's."""
 
     def __init__(self, monkeypatch):
+        super().__init__()
         self.left, self.moments = None, 0
-        for place, name in ((ContinualModel, 'meta_observe'), (ContinualModel, 'meta_end_task'), (ContinualModel, 'meta_begin_task'),
-                            (ContinualModel, 'meta_end_eval'), (ContinualModel, 'meta_end_epoch'), (checkpoints.os, 'replace'),
-                            (checkpoints.torch, 'save'), (results, '_write'), (adaptation._Trainee, 'update'), (Gdumb, 'loss_of'),
-                            (Joint, 'learn')):
+        hooks = 'meta_begin_task', 'meta_observe', 'meta_end_epoch', 'meta_end_task', 'meta_end_eval'
+        for place, name in (*((ContinualModel, hook) for hook in hooks), (os, 'replace'), (os, 'fsync'), (torch, 'save')):
             monkeypatch.setattr(place, name, self.watched(getattr(place, name)))
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.pass_by()
+        return function(*args, **(kwargs or {}))
 
     def watched(self, function):
         def call(*given, **more):
@@ -136,7 +138,8 @@ def run_with_kills(start, reaper, folder, kills, *words):
         reaper.left, reaper.moments = after, 0
         model, dataset, args = start(folder, *words)
         try:
-            row = train(model, dataset, args)
+            with reaper:
+                row = train(model, dataset, args)
             return the_end(model, row)
         except Killed:
             continue
@@ -152,8 +155,7 @@ def mostly_slow(names, quick) -> list:
                                                          'scroll')))
 def test_every_method_ends_with_the_same_bits(start, reaper, tmp_path, method):
     """Killed at a random moment, and at another one soon after it has gone on."""
-    model, dataset, args = start(tmp_path / 'whole', method)
-    whole = the_end(model, train(model, dataset, args))
+    whole = run_with_kills(start, reaper, tmp_path / 'whole', [], method)
     moments, chance = reaper.moments, random.Random(method)
     kills = [chance.randrange(moments // 4, moments), chance.randrange(1, moments // 3)]
     ended = run_with_kills(start, reaper, tmp_path / 'killed', kills, method)
@@ -183,8 +185,7 @@ STREAMS = {
 def test_whatever_a_run_is_made_of(start, reaper, tmp_path, name):
     """Schedulers, fitting rules, noise, evaluation within tasks, streams without tasks, parts of streams."""
     words = STREAMS[name]
-    model, dataset, args = start(tmp_path / 'whole', *words)
-    whole = the_end(model, train(model, dataset, args))
+    whole = run_with_kills(start, reaper, tmp_path / 'whole', [], *words)
     moments, chance = reaper.moments, random.Random(name)
     kills = [chance.randrange(1, moments), chance.randrange(1, moments // 3)]
     ended = run_with_kills(start, reaper, tmp_path / 'killed', kills, *words)
@@ -202,8 +203,7 @@ def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch,
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
         return initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',
                                          '--buffer_size', '20', model='er'))
-    model, dataset, args = start(tmp_path / 'whole')
-    whole, chance = the_end(model, train(model, dataset, args)), random.Random(data)
+    whole, chance = run_with_kills(start, reaper, tmp_path / 'whole', []), random.Random(data)
     kills = [chance.randrange(1, reaper.moments), chance.randrange(1, reaper.moments // 2)]
     ended = run_with_kills(start, reaper, tmp_path / 'killed', kills)
     assert not different(whole, ended), (kills, different(whole, ended))
@@ -298,35 +298,6 @@ def test_changed_weights_are_told(start, reaper, tmp_path, tiny_weights):
         train(*start(*words))
 
 
-@pytest.mark.parametrize('damage', ['truncated', 'altered', 'gone'])
-def test_of_two_checkpoints_the_whole_one_is_used(start, reaper, tmp_path, capsys, damage):
-    model, dataset, args = start(tmp_path / 'whole', 'er')
-    whole = the_end(model, train(model, dataset, args))
-    words = interrupted(start, tmp_path / 'killed', reaper=reaper, moment=30)
-    newest = saved_below(tmp_path)['.pt']
-    content = newest.read_bytes()
-    middle = len(content) // 2
-    if damage == 'gone':
-        newest.unlink()
-    else:
-        newest.write_bytes({'truncated': content[:middle],
-                            'altered': content[:middle] + bytes(200) + content[middle + 200:]}[damage])
-    capsys.readouterr()
-    model, dataset, args = start(*words)
-    assert not different(whole, the_end(model, train(model, dataset, args)))
-    out = capsys.readouterr().out
-    assert 'continuing' in out and ('damaged' in out) == (damage != 'gone')
-
-
-def test_without_a_whole_one_the_run_begins_anew(start, reaper, tmp_path, capsys):
-    words = interrupted(start, tmp_path, reaper=reaper, moment=30)
-    for path in saved_below(tmp_path).values():
-        path.write_bytes(b'nothing of the kind')
-    train(*start(*words))
-    assert 'begins anew' in capsys.readouterr().out
-    assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1]
-
-
 @pytest.mark.parametrize('when', ['before', 'between', 'after'])
 def test_a_row_is_written_once(start, tmp_path, monkeypatch, when):
     """Killed before the rows, between them (class-il and task-il have files of their own), or before the checkpoint goes."""
@@ -360,21 +331,6 @@ def test_two_of_the_same_at_once(start, reaper, tmp_path, capsys):
     assert {name: path.read_bytes() for name, path in saved_below(tmp_path).items() if name != '.lock'} == before
 
 
-def test_the_folder_goes_with_another_run_that_ends(start, tmp_path, monkeypatch, capsys):
-    """Between making it and making the lock in it."""
-    acquire, ends = filelock.FileLock.acquire, [1]
-
-    def late(self, *given, **more):
-        if ends:
-            ends.pop()
-            os.rmdir(tmp_path / 'unfinished')
-            raise FileNotFoundError(2, 'No such file or directory')
-        return acquire(self, *given, **more)
-    monkeypatch.setattr(filelock.FileLock, 'acquire', late)
-    train(*start(tmp_path, 'sgd'))
-    assert not ends and 'checkpoints' not in capsys.readouterr().err and not saved_below(tmp_path)
-
-
 def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(start, tmp_path, monkeypatch, capsys):
     def full(*given):
         raise OSError(28, 'No space left on device')
@@ -384,17 +340,9 @@ def test_a_disk_that_is_full_costs_the_checkpoints_not_the_run(start, tmp_path, 
     assert [len(rows) for rows in rows_below(tmp_path)] == [1, 1] and not saved_below(tmp_path)
 
 
-class Keeper(ContinualModel):
+class Keeper(Sgd):
     """Keeps, from the second task on, something that no checkpoint can hold."""
     NAME = 'keeper'
-    COMPATIBILITY = ['class-il']
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        self.opt.step()
-        return loss
 
     def begin_task(self, dataset):
         if self.current_task:
@@ -505,7 +453,7 @@ def test_real_kills_of_real_processes(tiny_weights, tmp_path, method):
         return [sys.executable, ROOT / 'main.py', *map(str, [*words, *more])]
     def written():
         try:
-            return {path.name: path.stat().st_mtime_ns for path in saved.glob('*') if path.suffix in ('.pt', '.before')}
+            return {path.name: path.stat().st_mtime_ns for path in saved.glob('*') if path.suffix == '.pt'}
         except FileNotFoundError:                       # renamed this moment
             return None
     saved, told = tmp_path / 'killed/unfinished', dict(os.environ, PYTHONUNBUFFERED='1')      # what a killed process said is not lost

@@ -1,8 +1,8 @@
 """Mammoth's names for what adds flags."""
-import importlib
 from argparse import Namespace  # noqa: F401
 
 from bench.core.arguments import ArgumentParser, add_rehearsal_args  # noqa: F401
+from bench.core.plugins import names_of
 from utils import binary_to_boolean_type, custom_str_underscore, field_with_aliases  # noqa: F401
 
 _LAZY = dict(add_experiment_args='bench.cli.flags', add_management_args='bench.cli.flags',
@@ -10,10 +10,4 @@ _LAZY = dict(add_experiment_args='bench.cli.flags', add_management_args='bench.c
              get_dataset_names='datasets', get_model_names='models')
 __all__ = ('ArgumentParser', 'Namespace', 'add_rehearsal_args', 'binary_to_boolean_type', 'custom_str_underscore',
            'field_with_aliases', *_LAZY)                            # noqa: PLE0604
-
-
-def __getattr__(name: str):
-    """What stands above this folder, when it is asked for: `from utils.args import *` is to give base classes, too."""
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__ = names_of(__name__, **_LAZY)       # `from utils.args import *` is to give base classes, too

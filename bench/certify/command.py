@@ -16,6 +16,7 @@ Of a buffer the digest is that of its content at the end of the stream, all that
 import argparse
 import csv
 import hashlib
+import io
 import json
 import os
 import sys
@@ -32,6 +33,7 @@ from bench.core.plugins import normalise
 from bench.core.progress import Progress
 from bench.run.building import initialize
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 
 _FORMAT = 'schedule-certificate-1'
 _REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after', '--inference_only',
@@ -136,10 +138,8 @@ class Store:
         digest = hashlib.sha256(weights.tobytes() + b'/' + predictions.tobytes()).hexdigest()
         path = self.folder / 'outcomes' / f'{digest[:32]}.npz'
         if self.outcome(digest) is None:
-            side = path.with_suffix(f'.{os.getpid()}-{key[:16]}.part')
-            with open(side, 'wb') as file:
+            with atomic_write(path) as file:
                 np.savez(file, weights=weights, predictions=predictions)
-            os.replace(side, path)
         row = {**row, 'outcome': digest}
         with open(self.path, 'a') as file:
             file.write(json.dumps(dict(key=key, row=row)) + '\n')
@@ -214,16 +214,16 @@ def write(folder: Path, certificate: dict, rows: list) -> Path:
     from bench.results import plots
     path = folder / f"certificate-{certificate['id'][:12]}.json"
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    side = path.with_suffix('.part')
-    with open(side, 'w', newline='') as file:
-        writer = csv.DictWriter(file, columns, restval='')
-        writer.writeheader()
-        writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
-    os.replace(side, path.with_suffix('.csv'))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval='')
+    writer.writeheader()
+    writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
+    with atomic_write(path.with_suffix('.csv')) as file:
+        file.write(text.getvalue().encode())
     plots.anytime_curves(path.with_suffix('.png'), [row['curve'] for row in rows],
                          f"{certificate['inputs']['model']} on {certificate['inputs']['dataset']}, {len(rows)} schedules")
-    side.write_text(json.dumps(certificate, indent=1))
-    os.replace(side, path)
+    with atomic_write(path) as file:
+        file.write(json.dumps(certificate, indent=1).encode())
     return path
 
 

@@ -43,7 +43,6 @@ class ArgumentParser(argparse.ArgumentParser):
 
 def binary_to_boolean_type(value) -> bool:
     """Command-line type of an on/off flag: true/1/t/y/yes or false/0/f/n/no, in any case."""
-    import argparse
     text = str(value).lower()
     if text in ('true', '1', 't', 'y', 'yes'):
         return True

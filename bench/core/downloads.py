@@ -1,12 +1,13 @@
 """Files from the network, fetched once."""
 import hashlib
 import http.client
-import os
+import shutil
 import urllib.request
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 
 
 def fetch(url: str, folder) -> Path:
@@ -21,19 +22,13 @@ def fetch(url: str, folder) -> Path:
     source = url.replace('/blob/', '/resolve/', 1) if parts.netloc == 'huggingface.co' else url
     name = Path(unquote(parts.path)).name or 'file'
     path = Path(folder) / f'{hashlib.sha256(url.encode()).hexdigest()[:12]}-{name}'
-    side = path.with_name(f'{path.name}.{os.getpid()}.part')
     if path.is_file():
         return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(source, timeout=30) as answer, open(side, 'wb') as target:
-            while block := answer.read(1 << 20):
-                target.write(block)
-        os.replace(side, path)
+        with urllib.request.urlopen(source, timeout=30) as answer, atomic_write(path) as file:
+            shutil.copyfileobj(answer, file)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = ' '.join(str(error).split())
         raise InputError(f'{url} cannot be fetched ({reason}): fetch it by other means, and give the path '
                         'of the file') from error
-    finally:
-        side.unlink(missing_ok=True)
     return path

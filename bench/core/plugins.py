@@ -54,6 +54,15 @@ def nearest(name: str, known) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 
+def names_of(package: str, **homes):
+    """A module's `__getattr__`: names imported from their homes when asked for (`--help` needs no torch)."""
+    def get(name: str):
+        if name in homes:
+            return getattr(importlib.import_module(homes[name]), name)
+        raise AttributeError(f'module {package!r} has no attribute {name!r}')
+    return get
+
+
 class PluginFolder:
     """The plug-ins of one top-level package.
 

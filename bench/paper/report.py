@@ -29,6 +29,7 @@ from bench.paper import (
 from bench.paper.experiments import FREE, experiment_files, load, matching_rows, results_rows
 from bench.results.rows import read_rows
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
 # Of this machine or of this one run; the rest is kept.
@@ -67,13 +68,10 @@ def write_rows(path: Path, rows: list) -> None:
 
 def write(path: Path, text: str) -> None:
     """A text file, whole or not at all."""
-    side = path.with_name(f'.{path.name}.{os.getpid()}')
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        side.write_text(text, encoding='utf-8')
-        os.replace(side, path)
+        with atomic_write(path) as file:
+            file.write(text.encode())
     except OSError as error:
-        side.unlink(missing_ok=True)
         raise InputError(f'{path} cannot be written ({error.strerror}): choose another --out') from error
 
 

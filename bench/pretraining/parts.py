@@ -4,7 +4,6 @@ Random numbers come from a generator on the CPU and are applied wherever the ima
 """
 import ast
 import hashlib
-import os
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from bench.pretraining.widening import widened
 from scroll.embedding.layout import layout_for
 from scroll.embedding.transforms import colour_jitter, random_crop, random_flip, resize
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 
 CENTROID, TEST = 150, 50        # images of a class that its centroid is the mean of, and images that test it
 
@@ -229,12 +229,8 @@ def matmul_peak(device, dtype, seconds: float = 0.3) -> float:
 
 def save_checkpoint(path: Path, state: dict) -> None:
     """Whole or not at all, and on the disk when this returns."""
-    side = Path(f'{path}.part')
-    with open(side, 'wb') as file:
+    with atomic_write(path) as file:
         torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(side, path)
 
 
 def load_checkpoint(path: Path, settings: dict) -> dict:
@@ -257,13 +253,11 @@ def load_checkpoint(path: Path, settings: dict) -> dict:
 
 
 def save_weights(path, net, backbone: str, options: dict, preprocessing, info: dict) -> None:
-    """The weights file, on the disk when this returns."""
+    """The weights file."""
     try:
         weights.save(path, net, backbone, options, preprocessing.input_size, preprocessing.mean, preprocessing.std, info)
     except ValueError as error:
         raise InputError(f'{path} is not written: {error}; give a smaller --lr') from error
-    with open(path, 'rb') as file:
-        os.fsync(file.fileno())
 
 
 def learning_curve(path: Path, curve: list, title: str) -> None:
@@ -284,6 +278,5 @@ def learning_curve(path: Path, curve: list, title: str) -> None:
     axes.grid(alpha=0.3)
     lines = axes.lines[:] + right.lines[:]
     axes.legend(lines, [line.get_label() for line in lines])
-    side = Path(f'{path}.part')
-    figure.savefig(side, dpi=120, format='png')
-    os.replace(side, path)
+    with atomic_write(path) as file:
+        figure.savefig(file, dpi=120, format='png')

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 
 FILE = 'mean_accs.csv'
 _LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')
@@ -170,12 +171,5 @@ def _as_text(columns: list, rows: list, header: bool = True) -> bytes:
 
 def _write(path: Path, rows: list) -> None:
     """A new file in place of the old one, if any."""
-    side = path.with_suffix(f'.{os.getpid()}.part')
-    try:
-        with open(side, 'wb') as file:
-            file.write(_as_text(column_order(dict.fromkeys(name for row in rows for name in row)), rows))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(side, path)
-    finally:
-        side.unlink(missing_ok=True)
+    with atomic_write(path) as file:
+        file.write(_as_text(column_order(dict.fromkeys(name for row in rows for name in row)), rows))

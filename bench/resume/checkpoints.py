@@ -1,10 +1,10 @@
 """Never a lost run: checkpoints as it goes, and the same command continues where an interrupted run stood, bit for bit.
 
-A run with a results file keeps its newest checkpoint, and the one before, in `<base_path>/unfinished/`, under a name that
-follows from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. They are removed
-when its row is written, and the files that it was asked for. A file is written beside the old one, brought to the disk, and
-renamed: whenever the power goes, one of the two is whole. A run that learns what is killed in the
-middle (an adaptation, a fit) does so again.
+A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows
+from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is
+removed when its row is written, and the files that it was asked for. A new one takes the place of the old one
+only once it is on the disk (`atomic_write`): whenever the power goes, there is a whole one. A run that learns
+what is killed in the middle (an adaptation, a fit) does so again.
 """
 import hashlib
 import json
@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 
 import filelock
@@ -30,6 +29,7 @@ from bench.core.progress import span
 from bench.resume.model_state import checksum
 from bench.resume.run_state import Incomplete, Position, RunState
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 from utils import to_parsable_obj
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
@@ -50,7 +50,7 @@ class Checkpoints:
         self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
         self.active = self.every > 0 and not args.disable_log
         self.path = Path(args.base_path) / 'unfinished' / f'{args.model}-{args.dataset}-{_digest(arguments)}.pt'
-        self.before, self.lock = self.path.with_suffix('.before'), filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
+        self.lock = filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
         self.about = _about(state) if self.active else None
         self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
 
@@ -75,34 +75,32 @@ class Checkpoints:
 
     def restore(self):
         """Continue the interrupted run with these arguments, and say so in a line: its `Position`; None if there is none."""
-        found = [path for path in (self.path, self.before) if self.active and path.exists()]
-        if found and not self._locked():
+        if not (self.active and self.path.exists() and self._locked()):
             return None
-        if found and self.args.resume == 'never':
+        if self.args.resume == 'never':
             self._remove()
             return None
-        for path in found:
-            try:
-                content = read(path)
-            except InputError as error:
-                print(f'{error}; the one before it is used' if path == found[0] != found[-1] else f'{error}; the run begins anew')
-                continue
-            if not _complete(content):
-                raise InputError(f'{path}: not a checkpoint of a run; --resume never begins anew')
+        try:
+            content = read(self.path)
+        except InputError as error:
+            print(f'{error}; the run begins anew')
+            return None
+        try:
+            state, ago, threads = content['state'], time.time() - content['time'], content['about']['threads']
             self._check(content['about'])
-            try:
-                position = self.state.restore(content['state'])
-            except InputError as error:
-                raise InputError(f'{path}: {error}; --resume never begins anew') from error
-            ago, threads = time.time() - content['time'], content['about']['threads']
-            when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
-            where = str(position)
-            if threads != self.about['threads']:
-                where += f", with {self.about['threads']} CPU threads in place of {threads}"
-            print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)',
-                  flush=True)
-            return position
-        return None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(f'{self.path}: not a checkpoint of a run; --resume never begins anew') from error
+        try:
+            position = self.state.restore(state)
+        except InputError as error:
+            raise InputError(f'{self.path}: {error}; --resume never begins anew') from error
+        when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
+        where = str(position)
+        if threads != self.about['threads']:
+            where += f", with {self.about['threads']} CPU threads in place of {threads}"
+        print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)',
+              flush=True)
+        return position
 
     def _check(self, about: dict) -> None:
         """InputError if something other than the arguments has changed since."""
@@ -131,7 +129,7 @@ class Checkpoints:
         self.state.parts['record'].tell_total()
         try:
             content = dict(about=self.about, time=time.time(), state=self.state.gather(position))
-            write(self.path, content, self.before)
+            write(self.path, content)
         except Incomplete as error:
             self._give_up(f'{self.args.model} keeps what no checkpoint can hold ({error})')
         except (OSError, RuntimeError, pickle.PicklingError) as error:
@@ -146,17 +144,13 @@ class Checkpoints:
 
     def _locked(self) -> bool:
         """Whether these checkpoints are this run's: of several at work with the same arguments, one has any."""
-        for again in (True, True, False):
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self.lock.acquire()
-            except filelock.Timeout:
-                self._give_up('another run with these arguments is at work')
-            except OSError as error:
-                if again and isinstance(error, FileNotFoundError):  # another run has just ended, and taken the folder with it
-                    continue
-                self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
-            break
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.lock.acquire()
+        except filelock.Timeout:
+            self._give_up('another run with these arguments is at work')
+        except OSError as error:
+            self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
         return self.active
 
     def goes_on(self) -> str:
@@ -170,33 +164,16 @@ class Checkpoints:
             self._remove()
             Path(self.lock.lock_file).unlink(missing_ok=True)
             self.lock.release(force=True)
-            with suppress(OSError):                                 # others' checkpoints
-                self.path.parent.rmdir()
 
     def _remove(self) -> None:
-        for path in (self.before, self.path, self.path.with_suffix('.part')):
+        for path in (self.path, *self.path.parent.glob(f'{self.path.name}.*.part')):    # of killed processes
             path.unlink(missing_ok=True)
 
 
-def write(path: Path, content: dict, before: Path = None) -> None:
-    """Write plain data so that at any moment a whole file is on the disk; what was there is kept as `before`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    side = path.with_suffix('.part')
-    try:
-        with open(side, 'wb') as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        if before is not None and path.exists():
-            os.replace(path, before)
-        os.replace(side, path)
-    finally:
-        side.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def write(path: Path, content: dict) -> None:
+    """Write plain data."""
+    with atomic_write(path) as file:
+        torch.save(content, file)
 
 
 def read(path: Path) -> dict:
@@ -212,15 +189,6 @@ def read(path: Path) -> dict:
         raise
     except Exception as error:          # damaged archives raise almost anything
         raise InputError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
-
-
-def _complete(content) -> bool:
-    """Whether this is what `Checkpoints` writes: its parts, each of its kind."""
-    kinds = dict(about=dict, time=float, state=dict)
-    about = content.get('about') if isinstance(content, dict) else None
-    return (isinstance(about, dict) and all(isinstance(content.get(name), kind) for name, kind in kinds.items())
-            and isinstance(about.get('code'), dict)
-            and {'torch', 'numpy', 'device', 'threads', 'weights', 'schedule'} <= set(about))
 
 
 def command_line() -> str:

@@ -111,7 +111,7 @@ class Packer:
             return dict(tensor=value.detach().cpu().clone(), home=value.device.type == self.device.type,
                         trained=value.requires_grad and value.is_leaf)
         text = value.dtype.kind in 'US'
-        return dict(array=value.tolist() if text else torch.from_numpy(_signed(value).copy()), dtype=value.dtype.str)
+        return dict(array=value.tolist() if text else torch.from_numpy(value.copy()), dtype=value.dtype.str)
 
     def _module(self, module: nn.Module, path: str) -> dict:
         tensors = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
@@ -239,9 +239,7 @@ class Unpacker:
         return value.requires_grad_() if packed.get('trained') else value
 
     def _array(self, packed: dict, content, present) -> np.ndarray:
-        value = np.array(content) if isinstance(content, list) else content.numpy()
-        if not isinstance(content, list) and value.dtype.str != packed['dtype']:
-            value = value.view(packed['dtype'])
+        value = np.array(content, packed['dtype']) if isinstance(content, list) else content.numpy()
         if self.in_place and isinstance(present, np.ndarray) and (present.shape, present.dtype) == (value.shape, value.dtype):
             np.copyto(present, value)
             return present
@@ -323,16 +321,8 @@ def landmarks(name: str, thing, whole: dict = None) -> dict:
 def checksum(value) -> int:
     """CRC-32 of the numbers in an array or a tensor."""
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        value = (value if value.dtype != torch.bfloat16 else value.view(torch.int16)).numpy()
-    return zlib.crc32(np.ascontiguousarray(value).view(np.uint8) if value.size and value.dtype != object else b'')
-
-
-def _signed(array: np.ndarray) -> np.ndarray:
-    """The same bytes as a type that every torch has."""
-    if array.dtype.kind == 'u' and array.itemsize > 1:
-        array = np.ascontiguousarray(array).view(f'i{array.itemsize}')
-    return array
+        value = value.detach().cpu().flatten().view(torch.uint8).numpy()
+    return zlib.crc32(np.ascontiguousarray(value) if value.dtype != object else b'')
 
 
 def _own_numbers(module: nn.Module) -> dict:

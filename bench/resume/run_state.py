@@ -170,19 +170,16 @@ class RunState:
 
 def random_state() -> dict:
     """Of the global generators of python, numpy and torch."""
-    version, numbers, gauss = random.getstate()
     name, keys, *rest = np.random.get_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else []
-    return dict(python=(version, torch.tensor(numbers), gauss), numpy=(name, torch.from_numpy(keys.astype(np.int64)), *rest),
-                torch=torch.get_rng_state(), cuda=cuda)
+    return dict(python=random.getstate(), numpy=(name, keys.tolist(), *rest), torch=torch.get_rng_state(),
+                cuda=cuda)
 
 
 def set_random_state(state: dict) -> None:
     """The inverse of `random_state`."""
-    version, numbers, gauss = state['python']
-    random.setstate((version, tuple(numbers.tolist()), gauss))
-    name, keys, *rest = state['numpy']
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    random.setstate(state['python'])
+    np.random.set_state(state['numpy'])
     torch.set_rng_state(state['torch'])
     if state['cuda'] and torch.cuda.is_available():
         for i, one in enumerate(state['cuda'][:torch.cuda.device_count()]):

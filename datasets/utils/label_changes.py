@@ -4,13 +4,13 @@ Pure functions of labels and flags. Each draws from a random stream of its own, 
 share of the same seed contains the smaller one, and nothing depends on tasks, class names or worker processes.
 """
 import hashlib
-import os
 import re
 from pathlib import Path
 
 import numpy as np
 
 from scroll.errors import InputError
+from scroll.io.files import atomic_write
 from scroll.randomness import numpy_stream
 
 
@@ -130,12 +130,9 @@ def _load(path: Path, labels: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def _save(path: Path, noisy: np.ndarray) -> None:
-    part = path.with_name(f'{path.name}.{os.getpid()}')
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, 'wb') as file:
+        with atomic_write(path) as file:
             np.save(file, noisy)
-        os.replace(part, path)
     except OSError as error:
         raise InputError(f'{path}: cannot be written ({error.strerror}); give another --base_path, or '
                         '--disable_noisy_labels_cache 1') from error

@@ -5,6 +5,7 @@ import torch
 from datasets.utils.label_changes import option
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.errors import InputError
+from scroll.randomness import stream_seed
 from scroll.schedules import Schedule
 
 _CUTTING = ('n_splits', 'schedule', 'joint', 'custom_task_order')
@@ -32,14 +33,20 @@ class OwnStreamDataset(ScheduledDataset):
 class DomainDataset(OwnStreamDataset):
     """Domain-incremental: every task has all samples and all classes, and changes the images in a way of its own.
 
-    A subclass defines N_TASKS, which a config file may change, and `domain`.
+    A subclass defines N_TASKS, which a config file may change, and CHANGE: seed -> what moves the pixels of
+    an image (1, H, W) and makes no new values but zero.
     """
     SETTING = 'domain-il'
     N_TASKS: int
+    CHANGE: type
+
+    @staticmethod
+    def get_batch_size() -> int:
+        return 128
 
     def domain(self, task: int):
-        """What moves the pixels of a task's images: a callable of an image (1, H, W) that makes no new values but zero."""
-        raise NotImplementedError(f'{type(self).__name__} has no domain')
+        """What moves the pixels of a task's images."""
+        return self.CHANGE(stream_seed(self.args.seed, f'domain {task}') % 2 ** 32)
 
     def has_own_classes(self) -> bool:
         return False

@@ -1,7 +1,6 @@
 """Quantised features on disk, by the pixels they were made from."""
 import hashlib
 import io
-import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from scroll.errors import InputError
 from scroll.grid import check_quantised, sample_keys
+from scroll.io.files import atomic_write
 
 
 class FeatureCache:
@@ -138,13 +138,10 @@ def _table(path: Path) -> np.ndarray:
 
 
 def _write(folder: Path, table: np.ndarray) -> None:
-    side = folder / f'.{os.getpid()}-{os.urandom(4).hex()}.part'        # other machines count processes, too
-    try:
-        with open(side, 'wb') as file:
-            np.save(file, table)
-        os.replace(side, folder / f'{hashlib.sha256(side.read_bytes()).hexdigest()[:32]}.npy')
-    finally:
-        side.unlink(missing_ok=True)
+    content = io.BytesIO()
+    np.save(content, table)
+    with atomic_write(folder / f'{hashlib.sha256(content.getbuffer()).hexdigest()[:32]}.npy') as file:
+        file.write(content.getbuffer())
 
 
 def cache_keys(keys: np.ndarray, images) -> np.ndarray:

@@ -15,10 +15,37 @@ from scroll.errors import InputError
 _STOPPED = '.stopped'               # of the names of arrays of text with a full stop behind each
 
 
-def write(path, kind: str, facts: dict, arrays: dict) -> None:
-    """Write `path`: to a file beside it first, which takes its place once it is safely on disk.
+@contextlib.contextmanager
+def atomic_write(path):
+    """A binary file to write into, which becomes `path` when the block ends: whole and on disk or not at all.
 
-    Its folder is made, if it is not there.
+    It lies beside `path` until then, under a name that no other process uses. A missing folder is made.
+
+    Raises:
+        OSError: it cannot be written; whatever was there is as it was.
+    """
+    path = Path(path)
+    side = path.with_name(f'{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part')    # machines may share ids
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(side, 'wb') as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(side, path)
+    finally:
+        with contextlib.suppress(OSError):
+            side.unlink()
+    with contextlib.suppress(OSError):                          # some file systems have no such thing
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)                                    # the new name, too, is on the disk
+        finally:
+            os.close(folder)
+
+
+def write(path, kind: str, facts: dict, arrays: dict) -> None:
+    """Write `path` by `atomic_write`.
 
     Args:
         kind: what the file is, and its version: 'scroll-state-1'.
@@ -29,19 +56,11 @@ def write(path, kind: str, facts: dict, arrays: dict) -> None:
         InputError: it cannot be written; whatever was there is as it was.
     """
     facts, arrays = json.dumps(facts, sort_keys=True, default=lambda value: value.item()), _stored(arrays)
-    side = Path(f'{path}.{os.getpid()}-{os.urandom(4).hex()}.part')     # other machines count processes, too
     try:
-        side.parent.mkdir(parents=True, exist_ok=True)          # nothing learned is lost for want of a folder
-        with open(side, 'wb') as file:
+        with atomic_write(path) as file:
             np.savez(file, format=kind, facts=facts, sha256=_digest(kind, facts, arrays), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(side, path)
     except OSError as error:
         raise InputError(f'{path} cannot be written ({error.strerror})') from error
-    finally:
-        with contextlib.suppress(OSError):                      # of the write, where there is one
-            side.unlink()
 
 
 def read(path, kind: str) -> tuple:

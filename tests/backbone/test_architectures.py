@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from backbone import MammothBackbone, StagedBackbone, get_backbone_names
+from backbone import MammothBackbone, StagedBackbone, get_backbone_class, get_backbone_names, num_flat_features, xavier
 from scroll.adaptation.adapters import ParallelAdapter, attach
 from scroll.embedding.embedder import fold_batch_norm
 from tests.backbone.conftest import CONVOLUTIONAL, OPTIONS, build, pictures, small
@@ -193,3 +193,36 @@ def test_a_backbone_that_defines_too_little_says_what():
         MammothBackbone()(pictures())
     with pytest.raises(NotImplementedError, match='StagedBackbone has no stem'):
         StagedBackbone().features(pictures())
+
+
+def test_the_same_weights_fit_both_stem_paddings():
+    narrow, wide = small('resnet18-md', stem_padding=1), small('resnet18-md', seed=1, stem_padding=2)
+    wide.load_state_dict(narrow.state_dict())
+    assert not torch.equal(narrow.features(pictures()), wide.features(pictures()))
+    assert [m.shape[2] for m in wide.maps(pictures(1, 84))] == [42, 42, 21, 11, 6]
+
+
+@pytest.mark.parametrize('method', ['set_params', 'set_grads'])
+@pytest.mark.parametrize('change', [-1, 1])
+def test_a_vector_of_another_length_is_refused(method, change):
+    net = small('resnet18-md')
+    with pytest.raises((ValueError, RuntimeError)):
+        getattr(net, method)(torch.zeros(len(net.get_params()) + change))
+
+
+def test_the_device_attribute_follows_the_network():
+    net = small('resnet18-md')
+    assert net.device == torch.device('cpu') and net.to('meta').device == torch.device('meta')
+
+
+def test_a_name_in_any_spelling_and_one_that_is_not_known():
+    assert get_backbone_class('ResNet18_MD') is get_backbone_class('resnet18-md')
+    with refused('--backbone resnet81', 'did you mean resnet18'):
+        get_backbone_class('resnet81')
+
+
+def test_helpers():
+    layer = nn.Linear(30, 20)
+    nn.Sequential(layer, nn.ReLU()).apply(xavier)
+    assert not layer.bias.any() and layer.weight.abs().max() <= (6 / 50) ** 0.5
+    assert num_flat_features(torch.zeros(5, 3, 2, 2)) == 12

@@ -1,7 +1,6 @@
 """Checkpoints of others: made here with their names and layouts, read, and compared with numpy stage by stage."""
 import argparse
 import hashlib
-import os
 import pickle
 import sys
 from collections import OrderedDict, namedtuple
@@ -149,20 +148,6 @@ def basic_maps(modules: dict, x, stem: tuple, shortcut: str = 'downsample') -> l
     return maps
 
 
-def twelve_maps(modules: dict, x) -> list:
-    maps = []
-    for stage in range(1, 5):
-        name, out = f'layer{stage}.0', x
-        for i in (1, 2, 3):
-            out = normalise(convolve(out, modules[f'{name}.conv{i}'], 1, 1), modules[f'{name}.bn{i}'])
-            if i == 3:
-                out = out + normalise(convolve(x, modules[f'{name}.downsample.0']), modules[f'{name}.downsample.1'])
-            out = np.where(out > 0, out, 0.1 * out)
-        x = window(out, 2, 2, 0).max(axis=(-1, -2))
-        maps.append(x)
-    return maps
-
-
 def haiku_maps(params: dict, state: dict, x) -> list:
     def layer(x, path, index, stride=1):
         norm = f'{path}batchnorm{index}'
@@ -256,18 +241,6 @@ def test_url(tmp_path):
     assert about.tensors == {} and (about.options, about.digest) == (loaded.options, loaded.digest)
 
 
-def test_the_published_url_network_has_120_tensors_of_11171904_parameters(tmp_path):
-    path = tmp_path / 'full'
-    with torch.device('meta'):
-        shapes = {name: t.shape for name, t in build('resnet18-md', width=64, stem_padding=1).state_dict().items() if 'classifier' not in name}
-    assert len(shapes) == 120
-    zero = torch.zeros(())                                      # one number on disk
-    torch.save(dict(state_dict={name: zero.expand(shape) for name, shape in shapes.items()}), path)
-    loaded = weights.load(path)
-    assert loaded.options == dict(width=64) and len(loaded.tensors) == 100
-    assert sum(t.numel() for name, t in loaded.tensors.items() if 'running' not in name) == 11_171_904
-
-
 @pytest.mark.parametrize('words, padding', [([], 1), (['--stem_padding', 2], 2)])
 def test_the_stem_padding_of_url_is_an_option(tmp_path, parse, words, padding):
     path = saved(tmp_path / 'url', url_content())
@@ -282,12 +255,14 @@ def test_the_stem_padding_of_url_is_an_option(tmp_path, parse, words, padding):
 def test_rfs_with_prefixes(tmp_path, prefix):
     content = rfs_content()
     content['model'] = {name if name.startswith('classifier') else prefix + name: t for name, t in content['model'].items()}
-    loaded, modules = weights.load(saved(tmp_path / 'last.pth', content)), twelve(2)
+    loaded = weights.load(saved(tmp_path / 'last.pth', content))
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet12', dict(width=2), 84)
     np.testing.assert_allclose(np.array(loaded.mean) * 255, [120.39586422, 115.59361427, 104.54012653])
     np.testing.assert_allclose(np.array(loaded.std) * 255, [70.68188272, 68.27635443, 72.54505529])
     assert loaded.info['ignored'] == {'classifier': 2, 'batch counter': 16, 'beside the network': ['opt']}
-    check_maps(network(loaded), lambda x: twelve_maps(modules, x))
+    assert network(loaded).state_dict().keys() - loaded.tensors.keys() == {'classifier.weight', 'classifier.bias', *(
+        name for name in network(loaded).state_dict() if name.endswith('num_batches_tracked'))}
+    assert all(torch.equal(t, rfs_content()['model'][name]) for name, t in loaded.tensors.items())
 
 
 @pytest.mark.parametrize('blocks, name', [((2, 2, 2, 2), 'resnet18'), ((3, 4, 6, 3), 'resnet34'), ((5, 5, 5), 'resnet32')])
@@ -402,12 +377,6 @@ def test_a_bare_state_dict_in_a_safetensors_file(tmp_path, metadata, tensors):
     assert len(loaded.tensors) == 100 * tensors and {t.dtype for t in loaded.tensors.values()} <= {torch.float32}
 
 
-def test_a_legacy_file_of_torch(tmp_path):
-    torch.save(url_content() | dict(best_val_acc=1.5), tmp_path / 'w', _use_new_zipfile_serialization=False)
-    assert (tmp_path / 'w').read_bytes().startswith(b'\x80')
-    check_maps(network(weights.load(str(tmp_path / 'w'))), lambda x: basic_maps(basic(5, 4, (2, 2, 2, 2)), x, (2, 1)))
-
-
 def test_a_file_that_changes_is_read_again(tmp_path):
     path = saved(tmp_path / 'w', url_content(4))
     assert weights.load(path).options == dict(width=4)
@@ -498,54 +467,6 @@ def test_pickles_that_hold_no_known_network(tmp_path, content, words):
     (tmp_path / 'w').write_bytes(pickle.dumps(content, 2))
     with refused(f"--weights {tmp_path / 'w'}", *words):
         weights.load(str(tmp_path / 'w'))
-
-
-@pytest.mark.parametrize('kind', ['zip', 'legacy', 'pickle'])
-def test_truncated_files_are_refused_wherever_they_end(tmp_path, kind):
-    path = tmp_path / 'w'
-    content = byol_content() if kind == 'pickle' else dict(state_dict=torch_layout({'conv1': Random().conv(5, 3, 4)}))
-    if kind == 'pickle':
-        path.write_bytes(pickle.dumps(content, 2))
-    else:
-        torch.save(content, path, _use_new_zipfile_serialization=kind == 'zip')
-    whole = path.read_bytes()
-    for share in (0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.8, 0.95, 0.999):
-        path.write_bytes(whole[:int(share * len(whole))])
-        with refused(f'--weights {path}'):
-            weights.load(str(path))
-
-
-# -- nothing that a file names is run ----------------------------------------------------------------------------------
-
-PAYLOADS = {
-    'a shell command': lambda sign: Calls(os.system, f'touch {sign}'),
-    'eval': lambda sign: Calls(eval, f'open({sign!r}, "w")'),
-    'opening a file': lambda sign: Calls(open, sign, 'w'),
-    'numpy writing': lambda sign: Calls(np.savetxt, sign, [1]),
-    'torch writing': lambda sign: Calls(torch.save, 1, sign),
-    'numpy loading a pickle': lambda sign: Calls(np.load, sign, None, True),
-    'memory of its choice': lambda sign: Calls(np.float64(1).__reduce__()[0], np.dtype('O'), b'\1' * 8),
-    'an array of objects': lambda sign: np.array([1, 'a', None], dtype=object),
-}
-
-
-@pytest.mark.parametrize('kind', ['zip', 'legacy', 'pickle', 'state dict', 'BYOL'])
-@pytest.mark.parametrize('name', PAYLOADS)
-@pytest.mark.parametrize('tensors', [True, False])
-def test_payloads_do_not_run(tmp_path, kind, name, tensors):
-    sign, path = tmp_path / 'sign', tmp_path / 'w'
-    payload = PAYLOADS[name](str(sign))
-    if kind == 'pickle':
-        path.write_bytes(pickle.dumps(payload, 2))
-    elif kind == 'BYOL':
-        path.write_bytes(pickle.dumps(byol_content() | dict(rng=payload), 2))
-    else:
-        content = torch_layout({'conv1': Random().conv(5, 3, 4)})
-        content = content | {'bn1.weight': payload} if kind == 'state dict' else dict(state_dict=content, args=payload)
-        torch.save(content, path, _use_new_zipfile_serialization=kind != 'legacy')
-    with refused(f'--weights {path}'):
-        weights.load(str(path), tensors)
-    assert not sign.exists()
 
 
 def test_a_class_that_is_allowed_gets_no_say(tmp_path, records):

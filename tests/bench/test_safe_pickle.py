@@ -184,15 +184,6 @@ def test_numpys_own_names_cannot_be_used_to_reach_memory(tmp_path, name):
         safe_pickle.load(tmp_path / 'p')
 
 
-@pytest.mark.parametrize('protocol', [0, 2, 4])
-def test_truncated_pickles_are_refused_wherever_they_end(tmp_path, protocol):
-    whole = pickle.dumps({'data': ARRAYS['bytes'], 'labels': [1, 2]}, protocol)
-    for length in range(0, len(whole), 7):
-        (tmp_path / 'p').write_bytes(whole[:length])
-        with refused(str(tmp_path / 'p')):
-            safe_pickle.load(tmp_path / 'p')
-
-
 @quick
 @given(rubbish=st.binary(max_size=60))
 @example(rubbish=b'P')               # unpickling it is an error of two lines

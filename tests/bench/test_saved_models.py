@@ -3,14 +3,13 @@ import argparse
 import os
 import shlex
 import subprocess
-import sys
 from contextlib import suppress
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-import datasets
 import models
 from backbone import get_backbone
 from bench.cli.parsing import parse_args
@@ -18,10 +17,10 @@ from bench.results import plots
 from bench.resume import run_state, saved_models
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.io import files
 from scroll.io.states import State
 from scroll.statistics import Statistics
 from tests.conftest import files_below, refused
+from tests.datasets.conftest import foreign  # noqa: F401
 from tests.models.conftest import few_digits  # noqa: F401
 from tests.models.test_contract import QUICK, known_flags, predictions
 from tests.test_resume import different, rows_below, the_end
@@ -197,7 +196,7 @@ def test_without_a_checkpoint_it_says_so(typed, tmp_path, monkeypatch):
 def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, command_line, tmp_path, monkeypatch, flag):
     path = tmp_path / 'learned' / 'x.npz'
     with monkeypatch.context() as disk:
-        disk.setattr(files, 'os', SimpleNamespace(**{**vars(os), 'fsync': full}))
+        disk.setattr(np, 'savez', lambda *given, **more: full())
         code, _, err = typed(*SCROLL, flag, path)
     assert code == 2 and rows_of(tmp_path) == [1, 1] and f'{path} cannot be written (No space left on device)' in err
     other = tmp_path / 'other.npz'
@@ -239,68 +238,14 @@ def test_a_disk_that_is_really_full(typed, tmp_path, monkeypatch):
         subprocess.run(['umount', small], check=True)
 
 
-PICTURES = '''
-from torchvision import transforms
-
-from datasets.seq_digits import SequentialDigits
-from datasets.utils.continual_dataset import ContinualDataset, store_masked_loaders
-from torch.utils.data import Dataset
-
-
-class Pictures(Dataset):
-    """Items as Mammoth's data sets have them: (augmented, label, un-augmented)."""
-
-    def __init__(self, images, labels, train):
-        self.data, self.targets, self.train = images, labels, train
-        self.not_aug_transform = transforms.Compose([transforms.ToPILImage(), transforms.ToTensor()])
-
-    def __len__(self):
-        return len(self.targets)
-
-    def __getitem__(self, index):
-        image = self.not_aug_transform(self.data[index])
-        return (TRANSFORM(image), self.targets[index], image) if self.train else (TRANSFORM(image), self.targets[index])
-
-
-TRANSFORM = transforms.Compose([transforms.RandomCrop(8, padding=1), transforms.Normalize((0.5,) * 3, (0.5,) * 3)])
-
-
-class TheirDigits(ContinualDataset):
-    NAME = 'their-digits'
-    SETTING = 'class-il'
-    N_CLASSES_PER_TASK = 5
-    N_TASKS = 2
-    SIZE = (8, 8)
-
-    def get_data_loaders(self):
-        images = SequentialDigits.read(self.args)
-        train, test = (images.train, images.train_labels, True), (images.test, images.test_labels, False)
-        return store_masked_loaders(Pictures(*train), Pictures(*test), self)
-
-    @staticmethod
-    def get_transform():
-        return transforms.Compose([transforms.ToPILImage(), transforms.RandomCrop(8, padding=1), transforms.ToTensor()])
-'''
-
-
-@pytest.fixture
-def their_digits(tmp_path, monkeypatch):
-    """A data-set file written for Mammoth."""
-    monkeypatch.setattr(datasets.PLUGINS, '_files', {**datasets.PLUGINS.files(), 'their-digits': ('their_digits', 'TheirDigits')})
-    (tmp_path / 'their_digits.py').write_text(PICTURES)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop('their_digits', None)
-
-
-def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, their_digits, tmp_path, monkeypatch):
+def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path, monkeypatch):     # noqa: F811
     """Its backbone is named in it, its buffer holds float images, which its transforms take when they are replayed."""
     monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
     flags = ['--buffer_size', '20', '--n_epochs', '1', '--batch_size', '64', '--lr', '0.01']
     net = get_backbone(parse('er', '--weights', 'none', '--backbone', 'resnet18', '--num_filters', '2', '--num_classes', '10', *flags))
     tensors = {f'net.{name}'.replace('.downsample.', '.shortcut.'): tensor for name, tensor in net.state_dict().items()}
     images = torch.rand(20, 3, 8, 8)
-    arguments = dict(model='er', dataset='their-digits', backbone='resnet18', num_filters=2, lr=0.01, buffer_size=20, n_epochs=1,
+    arguments = dict(model='er', dataset='picture-digits', backbone='resnet18', num_filters=2, lr=0.01, buffer_size=20, n_epochs=1,
                      batch_size=64, seed=None, dataset_config=None, conf_jobnum='x', save_checkpoint_mode='safe', device='cuda:0')
     theirs = tmp_path / 'theirs.pt'
     torch.save(dict(model=tensors, optimizer=None, scheduler=None, args=arguments, results=[[[50.0]], [[60.0]], {}],

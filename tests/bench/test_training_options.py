@@ -1,7 +1,6 @@
 """Parts of a stream, short runs, runs on held-out samples, tasks to come; the guards of a run."""
 import argparse
 import json
-import re
 import time
 
 import numpy as np
@@ -13,12 +12,11 @@ from bench.core import progress
 from bench.results import report
 from bench.results.rows import read_rows
 from bench.run.building import initialize
-from bench.run.training import LossWatch, _enough_for_batch_norms, train, training_mode
+from bench.run.training import LossWatch, train
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from models.utils.future_model import FutureModel
 from tests.conftest import refused
-from tests.scroll.conftest import tiny_net
 
 
 class Diary(ContinualModel):
@@ -153,15 +151,6 @@ def test_the_accuracy_lines_of_joint_and_domain_streams(run, capsys):
                                                     '\tRaw accuracy values: Domain-IL [50, 100]']
 
 
-def test_the_list_of_accuracies_is_printed_where_it_is_asked_for(run, capsys):
-    run(Diary, '--n_splits', '3')
-    out = capsys.readouterr().out
-    assert len(re.findall(r'^Accuracy for \d task\(s\): \t \[Class-IL\]: [\d.]+ % \t \[Task-IL\]: [\d.]+ %$', out, re.M)) == 3 and 'Raw' not in out
-    row, *_ = run(Diary, '--n_splits', '3', '--raw_accuracies', '1')
-    last = capsys.readouterr().out.split('Raw accuracy values: Class-IL ')[3].split(' | ')[0]
-    assert json.loads(last) == [round(a, 2) for a in json.loads(row['accuracy_per_task'])]
-
-
 def test_transfer_in_mammoths_words(run, capsys):
     row, *_ = run(Sgd, '--n_splits', '2', '--enable_other_metrics', '1')
     out = capsys.readouterr().out
@@ -179,7 +168,7 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
     seen = []
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        assert self.net.training and len(inputs) == len(labels) == len(not_aug_inputs) and labels.min() >= 0
+        assert self.net.training and self.net.layer1.training and len(inputs) == len(labels) == len(not_aug_inputs) and labels.min() >= 0
         seen.append((len(labels), next(m for m in self.net.modules() if isinstance(m, torch.nn.BatchNorm2d)).training))
         return self.loss(self.net(inputs), labels)
     monkeypatch.setattr(Diary, 'observe', observe)
@@ -230,52 +219,17 @@ def test_a_loss_that_is_not_finite_ends_the_run(bad):
         watch.check()
 
 
-def test_it_looks_after_so_many_batches_or_so_long(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(time, 'monotonic', lambda: now[0])
-    watch = LossWatch('here')
-    looks = [watch.add(float(i)) for i in range(250)]
-    assert [i for i, looked in enumerate(looks) if looked] == [99, 199] and watch.mean == sum(range(100, 200)) / 100
-    now[0] = 0.6
-    assert watch.add(7.0) and watch.mean == pytest.approx((sum(range(200, 250)) + 7) / 51) and not watch.add(8.0)
-
-
 def test_a_diverging_run_ends_in_one_line(run, monkeypatch):
     monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: float('nan') if self.current_task else 0)
     with refused('no longer finite (task 2, epoch 1)'):
         run(Diary)
 
 
-def test_one_sample_leaves_frozen_norms_frozen_and_others_training():
-    net = tiny_net().train()
-    norms = [m for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d)]
-    norms[0].eval()
-    with _enough_for_batch_norms(net, 1):
-        assert not any(m.training for m in norms) and net.training
-        net(torch.rand(1, 3, 16, 16))
-    assert [m.training for m in norms] == [False] + [True] * (len(norms) - 1)
-    with _enough_for_batch_norms(net, 2):
-        assert norms[1].training
-    with pytest.raises(KeyError), _enough_for_batch_norms(net, 1):
-        raise KeyError
-    assert norms[1].training
-    with _enough_for_batch_norms(None, 1):
-        training_mode(None, 'frozen')
-
-
-def test_batch_norms_that_cannot_train_are_told():
-    with refused('--minibatch_size', '--bn frozen'), _enough_for_batch_norms(None, 4):
-        torch.nn.functional.batch_norm(torch.rand(1, 3, 1, 1), None, None, training=True)
-    with pytest.raises(ValueError, match='something else'), _enough_for_batch_norms(None, 4):
-        raise ValueError('something else')
-
-
-@pytest.mark.parametrize('bn', ['train', 'frozen'])
-def test_training_mode(bn):
-    net = tiny_net().eval()
-    training_mode(net, bn)
-    assert net.training and net.layer1.training
-    assert all(m.training == (bn == 'train') for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d))
+def test_batch_norms_that_cannot_train_are_told(run, monkeypatch):
+    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: torch.nn.functional.batch_norm(
+        torch.rand(1, 3, 1, 1), None, None, training=True))
+    with refused('--minibatch_size', '--bn frozen'):
+        run(Diary)
 
 
 def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monkeypatch):

@@ -157,15 +157,6 @@ def test_a_listed_order_of_classes(digits):
 
 @pytest.mark.parametrize('flags, words', [
     (['--n_splits', '11'], ['--n_splits 11', 'seq-digits has 10 classes', '1..10']),
-    (['--schedule', 'split:11'], ['--schedule', '11', '1..10']),
-    (['--schedule', 'split:0'], ['--schedule', 'split:0', 'positive whole number']),
-    (['--schedule', 'split'], ['--schedule', 'split']),
-    (['--schedule', 'blurry:3'], ['--schedule', 'blurry:3', 'split:50']),
-    (['--schedule', 'split:5,order=0-1'], ['order', '10 classes']),
-    (['--schedule', 'split:5,batch=0'], ['batch', 'positive whole number']),
-    (['--schedule', 'split:5,colour=red'], ['colour']),
-    (['--schedule', 'iid:5'], ['iid:5']),
-    (['--schedule', ''], ['--schedule']),
     (['--schedule', 'iid', '--n_splits', '5'], ['--schedule', '--n_splits']),
 ], ids=' '.join)
 def test_schedules_that_cannot_be(digits, flags, words):
