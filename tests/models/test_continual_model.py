@@ -90,20 +90,14 @@ def test_the_task_is_counted_after_end_task_and_begun_after_the_counters(build):
     assert (model.seen_at_begin, model.at_end, model.current_task) == (2, 0, 1)
 
 
-def test_observe_gets_the_extras_it_names_and_no_others(build):
-    model = build()
-    assert model.meta_observe('x', 'y', 'z', epoch=3, logits='l', true_labels='t', more=1) == 0.25
-    assert model.given == dict(inputs='x', labels='y', not_aug_inputs='z', epoch=3, logits='l')
-
-
-def test_observe_with_kwargs_gets_all(build):
-    class Greedy(Noting):
-        def observe(self, inputs, labels, not_aug_inputs, epoch=None, **kwargs):
-            self.given = kwargs
-            return {'loss': 0.5}
-    model = build(kind=Greedy)
-    assert model.meta_observe(1, 2, 3, epoch=0, logits=4, other=5) == {'loss': 0.5}
-    assert model.given == dict(logits=4, other=5)
+@pytest.mark.parametrize('observe, given, expected', [
+    (lambda self, inputs, labels, not_aug_inputs, epoch=None, logits=None: dict(epoch=epoch, logits=logits),
+     dict(epoch=3, logits='l', true_labels='t', more=1), dict(epoch=3, logits='l')),
+    (lambda self, inputs, labels, not_aug_inputs, epoch=None, **kwargs: kwargs, dict(epoch=0, logits=4, more=5),
+     dict(logits=4, more=5)),
+    (lambda self, inputs, labels, not_aug_inputs, **rest: rest, dict(epoch=0, logits=4), dict(epoch=0, logits=4))])
+def test_observe_gets_the_extras_it_names_and_no_others_and_all_with_keyword_arguments(build, observe, given, expected):
+    assert build(kind=type('Own', (Noting,), dict(observe=observe))).meta_observe(1, 2, 3, **given) == expected
 
 
 @pytest.mark.parametrize('flags, kind, expected', [
@@ -138,17 +132,12 @@ def test_a_model_without_a_data_set():
     assert model.dataset is None and model(torch.zeros(1, 3, 16, 16)).shape == (1, 3)
 
 
-def run(args) -> dict:
-    model, dataset, args = initialize(args)
-    return train(model, dataset, args)
-
-
 @pytest.mark.slow
 def test_sgd_learns_a_task_and_forgets_it_under_splits(parse):
     flags = ['--lr', '0.03', '--optim_mom', '0.9', '--n_epochs', '4', '--drop_last', '1', '--enable_other_metrics', '1', '--n_splits']
-    whole = run(parse('sgd', *flags, '1'))
+    whole = train(*initialize(parse('sgd', *flags, '1')))
     assert whole['final_accuracy'] > 50                         # chance is 10
-    split = run(parse('sgd', *flags, '5'))
+    split = train(*initialize(parse('sgd', *flags, '5')))
     last = json.loads(split['accuracy_per_task'])
     assert split['task1'] > 80 and sum(last[:3]) / 3 < 15       # learned when it came, lost at the end
     assert split['forgetting'] > 40 and split['backward_transfer'] < -40
@@ -170,14 +159,6 @@ def test_methods_made_for_missing_labels_get_all_samples(build):
     class SemiSupervised(Noting):
         COMPATIBILITY = ['class-il', 'cssl']
     model, y = build('--label_perc', '0.1', kind=SemiSupervised), torch.tensor([3, -1])
-    assert not model.drops_unlabelled
-    model.meta_observe(torch.zeros(2, 1), y, torch.zeros(2, 1))
-    assert model.given['labels'] is y
-
-
-def test_with_all_labels_nothing_is_looked_for(build):
-    """A comparison would make a GPU wait."""
-    model, y = build(), torch.tensor([3, -1])
     model.meta_observe(torch.zeros(2, 1), y, torch.zeros(2, 1))
     assert model.given['labels'] is y
 
@@ -189,11 +170,6 @@ def test_a_field_that_observe_needs_and_does_not_get(build, method):
     with refused('--model noting', 'true_labels', '--noise_rate'):
         model.meta_observe(1, 2, 3, epoch=0)
     assert model.meta_observe(1, 2, 3, epoch=0, true_labels=4) == 1
-
-
-def test_keyword_arguments_by_any_name(build):
-    model = build(kind=type('Greedy', (Noting,), dict(observe=lambda self, inputs, labels, not_aug_inputs, **rest: rest)))
-    assert model.meta_observe(1, 2, 3, epoch=0, logits=4) == dict(epoch=0, logits=4)
 
 
 @pytest.mark.parametrize('given', [0, 0.5, torch.tensor(0.5), {'loss': 0.5}, None])

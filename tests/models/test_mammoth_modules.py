@@ -6,9 +6,6 @@ import pytest
 import torch
 
 import datasets
-import models
-from bench.core import plugins
-from bench.core.plugins import PluginFolder
 from bench.run.building import initialize
 from bench.run.training import train
 from datasets.utils.continual_dataset import ContinualDataset
@@ -298,28 +295,9 @@ class SequentialHub(ContinualDataset):
 '''
 
 
-def _known(kind, files, tmp_path, monkeypatch):
-    """Let the files be found as if they lay in the folder of that kind of plug-in."""
-    package = dict(model=models, dataset=datasets)[kind]
-    folder = tmp_path / package.__name__
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / f'foreign_{name}.py').write_text(text)
-    known = dict(package.PLUGINS.files())
-    with monkeypatch.context() as patch:
-        patch.setattr(plugins, 'ROOT', tmp_path)
-        known |= PluginFolder(package.__name__, kind).files()
-    monkeypatch.setattr(package.PLUGINS, '_files', known)
-    monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
-
-
 @pytest.fixture(autouse=True)
-def foreign(tmp_path, monkeypatch, few_digits):
-    _known('model', dict(lider=LIDER, maps=MAPS, mixed=MIXED, columns=COLUMNS), tmp_path, monkeypatch)
-    _known('dataset', dict(hub=HUB), tmp_path, monkeypatch)
-    yield
-    for name in [name for name in sys.modules if '.foreign_' in name]:
-        del sys.modules[name]
+def files(third_party, few_digits):
+    third_party(models=dict(lider=LIDER, maps=MAPS, mixed=MIXED, columns=COLUMNS), datasets=dict(hub=HUB))
 
 
 @pytest.fixture

@@ -1,13 +1,8 @@
 """Method files as users of Mammoth write them, unchanged: what they import, what they do to data, nets and buffers."""
-import sys
-
 import numpy as np
 import pytest
 import torch
 
-import models
-from bench.core import plugins
-from bench.core.plugins import PluginFolder
 from bench.results.rows import read_rows
 from bench.run.building import initialize
 from bench.run.training import train
@@ -82,7 +77,7 @@ class Early(ContinualModel):
 LEGACY_METHOD = HEAD + '''
 
 class Fresh(ContinualModel):
-    """`get_parser()` gives a parser of its own; only told the task."""
+    """`get_parser()` gives a parser of its own; only task-aware."""
     NAME = 'fresh'
     COMPATIBILITY = ['task-il']
 
@@ -115,11 +110,11 @@ class Replaced(ContinualModel):
     def begin_task(self, dataset):
         train = dataset.train_loader.dataset
         assert hasattr(train, 'not_aug_transform') and train.data[0].dtype == np.uint8
-        few = np.arange(len(train.targets)) % 4 == 0
+        some = np.arange(len(train.targets)) % 4 == 0
         val = deepcopy(train)
-        val.data, val.targets = train.data[~few][:12], train.targets[~few][:12]
+        val.data, val.targets = train.data[~some][:12], train.targets[~some][:12]
         self.validation = sum(len(batch[1]) for batch in torch.utils.data.DataLoader(val, batch_size=5))
-        data, targets = train.data[few], train.targets[few]
+        data, targets = train.data[some], train.targets[some]
         if self.kept is not None:
             data, targets = np.concatenate([data, self.kept[0]]), torch.cat([targets, self.kept[1]])
         train.data, train.targets = data, targets
@@ -275,21 +270,8 @@ FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, 
 
 
 @pytest.fixture(autouse=True)
-def foreign(tmp_path, monkeypatch, few_digits):
-    """Adds the files above to the folder of methods."""
-    folder = tmp_path / 'models'
-    folder.mkdir()
-    for name, text in FILES.items():
-        (folder / f'foreign_{name}.py').write_text(text)
-    known = dict(models.PLUGINS.files())
-    with monkeypatch.context() as patch:
-        patch.setattr(plugins, 'ROOT', tmp_path)
-        known |= PluginFolder('models', 'model').files()
-    monkeypatch.setattr(models.PLUGINS, '_files', known)
-    monkeypatch.setattr(models, '__path__', [*models.__path__, str(folder)])
-    yield
-    for name in [name for name in sys.modules if name.startswith('models.foreign_')]:
-        del sys.modules[name]
+def files(third_party, few_digits):
+    third_party(models=FILES)
 
 
 @pytest.fixture
@@ -320,11 +302,11 @@ def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, pa
     assert len(model.buffer) == 20 and model.current_task == 2
 
 
-def test_a_parser_of_its_own_is_merged_and_a_task_il_method_is_told_the_task(run, tmp_path):
+def test_a_parser_of_its_own_is_merged_and_a_task_il_method_gets_the_task(run, tmp_path):
     model, dataset, row = run('fresh', '--disable_log', '0', '--base_path', str(tmp_path), lr=None)
     assert (model.args.depth, model.args.lr, model.args.batch_size, model.current_task) == (3, 0.5, 16, 2)
-    told = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'fresh' / 'mean_accs.csv')[0]
-    assert float(told['task2']) == 20 and row['task2'] == 0         # always the first class of five; no class-il accuracy
+    row_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'fresh' / 'mean_accs.csv')[0]
+    assert float(row_il['task2']) == 20 and row['task2'] == 0         # always the first class of five; no class-il accuracy
 
 
 def test_replaced_data_are_what_comes_with_their_logits(run):
@@ -360,7 +342,7 @@ def test_a_method_with_a_move_of_its_own_is_moved_once_it_is_whole(run):
     assert model.moves == 1 and model.prototypes.device == model.device == next(model.net.parameters()).device
 
 
-def test_a_field_that_the_stream_does_not_give_is_told(run):
+def test_a_field_that_the_stream_does_not_give_is_named(run):
     with refused('--model fields', 'true_labels', '--noise_rate'):
         run('fields')
 
