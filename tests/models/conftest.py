@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+import backbone
 import datasets
 import models
 from bench.cli.parsing import base_parser
+from bench.core import environment as conf
 from bench.core import plugins
 from bench.core.plugins import PluginFolder
 from bench.run.building import initialize
 from bench.run.training import train, training_mode
 from datasets.utils import readers, scheduled_dataset
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -33,21 +36,31 @@ def few_digits(monkeypatch):
 
 @pytest.fixture
 def third_party(tmp_path, monkeypatch):
-    """third_party(models=dict(name=text), datasets=...): as if such files lay in that folder."""
+    """third_party(models=dict(name=text), datasets=..., backbone=...): as if such files lay in these folders."""
+    conf.warn_once.cache_clear()
+    packages = dict(models=models, datasets=datasets, backbone=backbone)
+
     def add(**folders):
         for name, files in folders.items():
-            package, folder = dict(models=models, datasets=datasets)[name], tmp_path / name
-            folder.mkdir()
+            package, folder = packages[name], tmp_path / name
+            folder.mkdir(exist_ok=True)
+            for path in (ROOT / name).glob('*.py'):
+                (folder / path.name).write_text(path.read_text())
             for stem, text in files.items():
-                (folder / f'third_party_{stem}.py').write_text(text)
+                (folder / f'{stem}.py').write_text(text)
             with monkeypatch.context() as patch:
                 patch.setattr(plugins, 'ROOT', tmp_path)
-                known = package.PLUGINS.files() | PluginFolder(name, package.PLUGINS.kind).files()
-            monkeypatch.setattr(package.PLUGINS, '_files', known)
+                fresh = PluginFolder(name, package.PLUGINS.kind)
+                fresh.files()
+            fresh.registered = dict(package.PLUGINS.registered)
+            for part, value in vars(fresh).items():
+                monkeypatch.setattr(package.PLUGINS, part, value)
             monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
+    before = set(sys.modules)
     yield add
-    for name in [name for name in sys.modules if '.third_party_' in name]:
-        del sys.modules[name]
+    for name in set(sys.modules) - before:
+        if name.partition('.')[0] in packages and str(tmp_path) in str(getattr(sys.modules[name], '__file__', '')):
+            del sys.modules[name]
 
 
 @functools.cache

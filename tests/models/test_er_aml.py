@@ -127,7 +127,8 @@ def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, b
     for step, different in enumerate(begun):
         if step == 2:
             model.meta_end_task(dataset)
-        coming = batches(model, dataset) if step % 2 == 0 else coming
+        if step % 2 == 0:
+            coming = batches(model, dataset)
         batch = coming[step % 2]
         plain = cross_entropy(still(model).net(batch[0]), batch[1])
         loss = model.meta_observe(*batch).item()

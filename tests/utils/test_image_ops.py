@@ -5,15 +5,9 @@ import pytest
 import torch
 from torchvision.transforms import functional as tv
 
+from tests.models.conftest import seeded
+from tests.utils.conftest import images
 from utils import image_ops as ops
-
-
-def images(count=6, height=12, width=16, channels=3):
-    return torch.rand(count, channels, height, width, generator=torch.Generator().manual_seed(0))
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize('channels', [1, 3])
@@ -21,7 +15,7 @@ def seeded(seed=0):
     ('brightness', (0, 0.5, 1, 1.3, 2, 4)), ('contrast', (0, 0.5, 1, 1.3, 2, 4)), ('saturation', (0, 0.5, 1, 1.3, 2, 4)),
     ('hue', (-0.5, -0.21, 0, 0.1, 0.34, 0.5))])
 def test_each_image_is_adjusted_by_its_own_number_as_torchvision_does_it(name, numbers, channels):
-    x = images(channels=channels)
+    x = images(6, 12, 16, channels)
     expected = torch.stack([getattr(tv, f'adjust_{name}')(image, number) for image, number in zip(x, numbers)])
     result = getattr(ops, f'adjust_{name}')(x, torch.tensor(numbers))
     torch.testing.assert_close(result, expected, atol=5e-4, rtol=0)             # torchvision's weights of grey add up to 0.9999
@@ -43,14 +37,14 @@ def test_grey_has_the_weights_of_bt601():
 
 
 def test_crop_takes_each_window_from_its_own_corner():
-    x, top, left = images(3), torch.tensor([0, 3, 7]), torch.tensor([8, 0, 2])
+    x, top, left = images(3, 12, 16), torch.tensor([0, 3, 7]), torch.tensor([8, 0, 2])
     expected = torch.stack([tv.crop(image, t, c, 5, 8) for image, t, c in zip(x, top.tolist(), left.tolist())])
     assert torch.equal(ops.crop(x, top, left, 5, 8), expected)
 
 
 @pytest.mark.parametrize('size', [(8, 8), (16, 16), (5, 21)])
 def test_resized_crop_is_torchvisions_bilinear_antialiased_one(size):
-    x = images(5)
+    x = images(5, 12, 16)
     boxes = [(0, 0, 12, 16), (3, 2, 4, 9), (11, 15, 1, 1), (2, 1, 10, 3), (5, 0, 7, 16)]
     expected = torch.stack([tv.resized_crop(image, *box, list(size), antialias=True) for image, box in zip(x, boxes)])
     torch.testing.assert_close(ops.resized_crop(x, *torch.tensor(boxes).T, size), expected, atol=1e-5, rtol=0)
@@ -86,7 +80,7 @@ def test_jitter_stays_in_its_ranges_and_differs_from_image_to_image():
 
 
 def test_jitter_is_a_product_of_the_four_changes_in_some_order():
-    x = images(2)
+    x = images(2, 12, 16)
     out = ops.random_jitter(x, (0.5, 0.5), (1.5, 1.5), (0.2, 0.2), (0.1, 0.1), seeded(3))
     steps = [lambda y: tv.adjust_brightness(y, 0.5), lambda y: tv.adjust_contrast(y, 1.5),
              lambda y: tv.adjust_saturation(y, 0.2), lambda y: tv.adjust_hue(y, 0.1)]

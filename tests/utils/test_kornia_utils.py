@@ -5,16 +5,11 @@ from torchvision import transforms
 from torchvision.transforms import InterpolationMode, v2
 
 from tests.conftest import refused
+from tests.utils.conftest import MEAN, STD, bytes_of, images, match, moved
 from utils.augmentations import apply_transform, soft_aug
 from utils.kornia_utils import to_kornia_transform
 
-MEAN, STD = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
 IN_PIL = 1.5 / 255                                          # what rounding to 8 bits and back can change
-
-
-def images(count=6, height=16, width=16, channels=3):
-    raw = torch.randint(0, 256, (count, channels, height, width), generator=torch.Generator().manual_seed(0))
-    return raw / 255
 
 
 def through_pil(*steps):
@@ -65,7 +60,7 @@ def test_pipelines_with_one_outcome_give_what_they_give_image_by_image(steps, re
     for pipeline in (transforms.Compose(steps), steps, transforms.Compose([steps[0], transforms.Compose(steps[1:])])):
         torch.testing.assert_close(to_kornia_transform(pipeline)(x), expected, atol=4 * IN_PIL, rtol=0)
     at_once = to_kornia_transform(transforms.Compose(steps))
-    torch.testing.assert_close(at_once((x * 255).round().to(torch.uint8).permute(0, 2, 3, 1)), at_once(x))
+    torch.testing.assert_close(at_once(bytes_of(x)), at_once(x))
     torch.testing.assert_close(at_once(x[0]), at_once(x[:1])[0])
     torch.testing.assert_close(apply_transform(x, at_once), at_once(x))
 
@@ -80,12 +75,7 @@ def test_crops_and_flips_are_each_images_own(lib, no_single_images):
     ends = [lib.ToTensor()] if lib is transforms else [lib.ToImage(), lib.ToDtype(torch.float32, scale=True)]
     pipeline = lib.Compose([lib.ToPILImage(), lib.RandomCrop(16, padding=2), lib.RandomHorizontalFlip(), *ends])
     x = images(80)
-    found = []
-    for image, result in zip(torch.nn.functional.pad(x, (2,) * 4), to_kornia_transform(pipeline)(x)):
-        windows = [image[:, r:r + 16, c:c + 16] for r in range(5) for c in range(5)]
-        matches = [i for i, w in enumerate(windows + [w.flip(-1) for w in windows]) if torch.equal(w, result)]
-        assert len(matches) == 1
-        found += matches
+    found = [match(moved(image, 2), result) for image, result in zip(x, to_kornia_transform(pipeline)(x))]
     assert len(set(found)) > 25 and 20 < sum(i >= 25 for i in found) < 60
 
 
@@ -137,24 +127,18 @@ def test_what_has_no_equivalent_is_applied_image_by_image(steps):
     expected = one_by_one([*first, *steps], x)
     result = to_kornia_transform(transforms.Compose(steps))
     torch.testing.assert_close(result(x), expected)
-    torch.testing.assert_close(result((x * 255).round().to(torch.uint8).permute(0, 2, 3, 1)), expected)
+    torch.testing.assert_close(result(bytes_of(x)), expected)
     assert torch.equal(apply_transform(x, result), result(x)) and torch.equal(result(x[0]), result(x)[0])
 
 
-def test_a_callable_of_one_image_and_steps_of_ours_work_in_a_pipeline():
-    x = images()
+def test_a_callable_of_one_image_steps_of_ours_and_nothing():
+    x, ours, results = images(), soft_aug(MEAN, STD), []
     assert torch.equal(to_kornia_transform(lambda image: image.flip(0))(x), x.flip(1))
-    ours = soft_aug(MEAN, STD)
-    torch.manual_seed(0)
-    expected = ours(x)
-    torch.manual_seed(0)
-    assert torch.equal(to_kornia_transform([transforms.ToTensor(), ours])(x), expected)
-    assert to_kornia_transform([lambda image: image, ours])(x).shape == x.shape
-
-
-def test_nothing_and_batched_transforms_come_back_as_they_are():
-    ours = soft_aug(MEAN, STD)
-    assert to_kornia_transform(None) is None and to_kornia_transform(ours) is ours
+    for transform in (ours, to_kornia_transform([transforms.ToTensor(), ours])):
+        torch.manual_seed(0)
+        results.append(transform(x))
+    assert torch.equal(*results) and to_kornia_transform([lambda image: image, ours])(x).shape == x.shape
+    assert to_kornia_transform(None) is None and to_kornia_transform(ours) is ours          # takes batches as it is
 
 
 def test_grey_images_pass_through_a_colour_pipeline(no_single_images):
