@@ -35,7 +35,7 @@ class Ens(ContinualModel):
     RAW_STREAM = ONLINE = True
     TRANSIENT = ('embedder', 'features_of')
     REFUSED_FLAGS = {flag: 'ENS moves each weight by the sign of its gradient' for flag in
-                     ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov')} | {'bn': 'psi is frozen'}
+                     ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov')} | {'bn': 'the backbone is frozen'}
 
     @staticmethod
     def get_parser(parser):
@@ -65,7 +65,7 @@ class Ens(ContinualModel):
         self.fitted_keys = args.keys == 'normal'
 
     def get_parameters(self):
-        """Nothing: psi is frozen, and the ensemble has a rule of its own."""
+        """Nothing: the backbone is frozen, and the ensemble has a rule of its own."""
         return []
 
     def select(self, z: torch.Tensor) -> tuple:
@@ -83,13 +83,13 @@ class Ens(ContinualModel):
     def learn(self, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step on unit features (B, d) and labels (B,); returns the loss."""
         cosine, chosen = self.select(z)                                                 # (B, k)
-        place = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)                 # rows of the weights as (m K, d)
+        at = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)                 # rows of the weights as (m K, d)
         weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)
-        answer = torch.tanh(((weight[place].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[place].view_as(chosen))
+        answer = torch.tanh(((weight[at].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[at].view_as(chosen))
                             / self.args.tau)                                            # (B, k), v / tau
         share = shares(cosine)
         push = share * (1 - answer ** 2)                                                # minus the gradient, up to 1 / B
-        rows, inverse = place.unique(return_inverse=True)
+        rows, inverse = at.unique(return_inverse=True)
         step = torch.zeros(len(rows), z.shape[1] + 1, device=self.device)
         with_bias = torch.cat([z, torch.ones_like(z[:, :1])], dim=1)
         step.index_add_(0, inverse, (push[:, :, None] * with_bias[:, None]).view(-1, z.shape[1] + 1))
@@ -102,11 +102,11 @@ class Ens(ContinualModel):
         return F.normalize(torch.from_numpy(quantised).to(self.device).float() / GRID)
 
     def _fit_keys(self, z: torch.Tensor) -> None:
-        """Give the keys, so far N(0, 1) scaled to unit length, the mean and deviation of these features (B, d)."""
+        """Give the keys, so far N(0, 1) scaled to unit length, the mean and standard deviation of these features (B, d)."""
         if len(z) < 2:
             raise InputError('--keys data needs a first batch of at least 2 samples: use a larger --batch_size, or --keys normal')
-        spread = self.keys * z.shape[1] ** 0.5
-        self.keys, self.fitted_keys = F.normalize(z.mean(dim=0) + spread * z.std(dim=0, correction=0)), True
+        normal = self.keys * z.shape[1] ** 0.5
+        self.keys, self.fitted_keys = F.normalize(z.mean(dim=0) + normal * z.std(dim=0, correction=0)), True
 
     @torch.no_grad()
     def outputs(self, z: torch.Tensor) -> torch.Tensor:
@@ -118,9 +118,9 @@ class Ens(ContinualModel):
         cosine, chosen = self.select(z)
         which = chosen.reshape(-1)                                                      # of sample n // k
         logits = z.new_empty(len(which), self.N_CLASSES)
-        for i, places in enumerate(which.argsort().split(which.bincount(minlength=len(self.keys)).tolist())):
-            if len(places):
-                logits[places] = torch.addmm(self.bias[i], z[places // chosen.shape[1]], self.weight[i].T)
+        for i, own in enumerate(which.argsort().split(which.bincount(minlength=len(self.keys)).tolist())):
+            if len(own):
+                logits[own] = torch.addmm(self.bias[i], z[own // chosen.shape[1]], self.weight[i].T)
         answers = self.args.tau * torch.tanh(logits.view(*chosen.shape, -1) / self.args.tau)
         return (shares(cosine)[:, :, None] * answers).sum(dim=1)
 

@@ -1,4 +1,4 @@
-"""Online elastic weight consolidation: what mattered for past tasks is held in place by springs.
+"""Online elastic weight consolidation: what mattered for past tasks is held by springs.
 
     python main.py --model ewc-on --dataset seq-cifar10
 """

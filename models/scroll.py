@@ -2,8 +2,8 @@
 
     python main.py --model scroll --dataset seq-cifar100 --n_splits 50
 
-A frozen psi; exact statistics and a buffer, updated once for each segment of the schedule, whatever the batch size; f_T on
-demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: after each), always from the pristine psi.
+A frozen backbone; exact statistics and a buffer, updated once for each segment of the schedule, whatever the batch size; f_T on
+demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: after each), always from the pristine backbone.
 All state is kept under the labels of the files, so that renaming classes (`--permute_classes`) changes no digest.
 """
 import argparse
@@ -29,7 +29,7 @@ from scroll.io.states import CLASSIFIERS
 from scroll.learner import Scroll
 from utils.evaluate import evaluate
 
-_EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on chunks, the learner on segments
+_EMBED_AT_ONCE = 1024       # small segments wait for each other: the backbone runs on chunks, the learner on segments
 
 
 def _ridge_lambda(text):
@@ -50,7 +50,7 @@ class ScrollModel(ContinualModel):
                      'optimizer': 'SCROLL adapts with AdaDelta', 'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
                      'optim_mom': 'SCROLL adapts with AdaDelta', 'optim_nesterov': 'SCROLL adapts with AdaDelta',
                      'lr_scheduler': 'SCROLL learns online without steps', 'drop_last': 'SCROLL learns from every sample',
-                     'bn': 'psi is frozen',
+                     'bn': 'the backbone is frozen',
                      'eval_epochs': 'SCROLL sees every sample once', 'fitting_mode': 'SCROLL sees every sample once',
                      'scheduler_mode': 'SCROLL learns online without steps',
                      'lr_milestones': 'SCROLL learns online without steps',
@@ -121,7 +121,7 @@ class ScrollModel(ContinualModel):
             learned_files.load(self.learner, args.load_state, len(self.to_stream))
 
     def get_parameters(self):
-        """Nothing: psi is frozen."""
+        """Nothing: the backbone is frozen."""
         return []
 
     def begin_task(self, dataset):

@@ -146,7 +146,7 @@ class CustomRandomCrop:
         size: pixels of the crop, or (height, width). padding: of the image, as torchvision's RandomCrop takes it; black.
         resize: cut maps to the part of a pixel: they are enlarged to the image's size, cropped like it, and made small again.
             Else the window is rounded to whole pixels of the map.
-        min_resize_index: of the maps, only those from this place on are enlarged; None: all.
+        min_resize_index: of the maps, only those from this index on are enlarged; None: all.
     """
 
     def __init__(self, size, padding=0, resize: bool = False, min_resize_index: int = None):
@@ -229,7 +229,7 @@ def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_pro
                 generator: torch.Generator = None) -> tuple:
     """CutMix (Yun et al. 2019): a box of each image is replaced by that of another one of the batch.
 
-    The box has the same place and size, a share 1 - Beta(alpha, alpha) of the image, in the whole batch.
+    The box has the same position and size, a share 1 - Beta(alpha, alpha) of the image, in the whole batch.
 
     Args:
         x: (B, C, H, W). y: (B,). cutmix_prob: how often it happens; always with `force`.

@@ -273,7 +273,7 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, equally many of each class.
 
     Old classes keep the first of what they have. New ones are chosen at random, or, with `use_herding`, by greedily keeping
-    the mean of their features (iCaRL, algorithm 4). The shares are `scroll.exemplars.quotas`: all room is used, so
+    the mean of their features (iCaRL, algorithm 4). The shares are `scroll.exemplars.quotas`: all of it is used, so
     `extend_equalize_buffer`, which asks for that, changes nothing. Samples are those of `dataset.train_loader.dataset`
     whose class belongs to the task.
 

@@ -21,7 +21,7 @@ def eval_mode(net):
 
 
 def serve(loader, model) -> None:
-    """Let a loader of ours give batches as the method wants them; loaders of foreign make give what they give."""
+    """Let a loader of ours give batches as the method wants them; third-party loaders give what they give."""
     if hasattr(loader, 'serve'):
         loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device)
 
@@ -31,7 +31,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     """Accuracies in percent for each task so far; random state and training mode are left as they were.
 
     Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the sample's task. A
-    method that has to be told the task (`is_told`) has no class-il accuracy; it is 0.
+    task-aware method (`is_task_aware`) has no class-il accuracy; it is 0.
 
     Args:
         last: only the newest task.
@@ -49,7 +49,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
         seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
     seen = torch.as_tensor(seen).to(model.device)
     class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
-    told = forward is None and is_told(model)
+    task_aware = forward is None and is_task_aware(model)
     forward = forward or model
     quiet = getattr(getattr(model, 'args', None), 'non_verbose', False)
     with eval_mode(model.net), Progress('Evaluating', _samples(loaders), quiet=quiet) as progress:
@@ -58,7 +58,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
             hits, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
             for inputs, labels, *_ in _batches(loader, model):
                 inputs, labels = inputs.to(model.device), labels.to(model.device)
-                logits = forward(inputs, task) if told else forward(inputs)
+                logits = forward(inputs, task) if task_aware else forward(inputs)
                 for row, allowed in enumerate((seen, own)):
                     hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
                 if return_loss:
@@ -67,7 +67,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
                 progress.update(len(labels))
             count += size
             right, right_in_task = hits.tolist()
-            class_il.append(0.0 if told else 100 * right / max(1, size))
+            class_il.append(0.0 if task_aware else 100 * right / max(1, size))
             task_il.append(100 * right_in_task / max(1, size))
     return (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
 
@@ -89,10 +89,10 @@ def accuracy_on_classes(model, dataset, classes: list) -> float:
 
 
 def _batches(loader, model):
-    """The loader's batches, as the method wants them; with `--debug_mode` a few."""
+    """The loader's batches, as the method wants them; with `--debug_mode` only the first."""
     serve(loader, model)
-    few = getattr(getattr(model, 'args', None), 'debug_mode', False)
-    return itertools.islice(loader, model.get_debug_iters() if few else None)
+    debugging = getattr(getattr(model, 'args', None), 'debug_mode', False)
+    return itertools.islice(loader, model.get_debug_iters() if debugging else None)
 
 
 def _samples(loaders: list):
@@ -101,8 +101,8 @@ def _samples(loaders: list):
     return sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
 
 
-def is_told(model) -> bool:
-    """Whether `forward` has to be told the task: the method is made neither for class-il nor for streams without tasks."""
+def is_task_aware(model) -> bool:
+    """Whether `forward` needs the task: the method is made neither for class-il nor for streams without tasks."""
     if not {'class-il', 'general-continual'}.isdisjoint(getattr(model, 'COMPATIBILITY', ['class-il'])):
         return False
     return len(inspect.signature(model.forward).parameters) > 1

@@ -10,9 +10,9 @@ from utils.sample_selection import Selection
 
 
 class GradientBased(Selection):
-    """A sample whose gradient opposes all those it is compared to may take the place of one that is like others.
+    """A sample whose gradient opposes all those it is compared to may replace one that is like others.
 
-    Scores c in [0, 2] are 1 + the largest cosine to the gradients of random stored samples. While there is room everything is
+    Scores c in [0, 2] are 1 + the largest cosine to the gradients of random stored samples. While it is not full everything is
     kept. Then a sample with c < 1 challenges row i, drawn in proportion to C_i, and wins with probability C_i / (C_i + c).
 
     Attributes:

@@ -108,9 +108,9 @@ def random_boxes(count: int, height: int, width: int, scale, ratio, generator=No
     central = round(min(height, width / ratio[0])), round(min(width, height * ratio[1]))
     box_height = torch.where(some, heights.gather(0, first)[0], central[0])
     box_width = torch.where(some, widths.gather(0, first)[0], central[1])
-    place = torch.where(some, torch.rand(2, count, generator=generator), 0.5)           # (2, count), of the room there is
-    top = (place[0] * (height - box_height + 1)).long()
-    left = (place[1] * (width - box_width + 1)).long()
+    share = torch.where(some, torch.rand(2, count, generator=generator), 0.5)           # (2, count), of the slack there is
+    top = (share[0] * (height - box_height + 1)).long()
+    left = (share[1] * (width - box_width + 1)).long()
     return top, left, box_height, box_width
 
 

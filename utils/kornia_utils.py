@@ -97,11 +97,11 @@ def _as_it_is(images: torch.Tensor) -> torch.Tensor:
 def _crop_of(images: torch.Tensor, size, padding) -> torch.Tensor:
     """torchvision's RandomCrop; `padding`: left, right, top, bottom, with zeros."""
     given, images = images.shape, F.pad(images, padding)
-    room = images.shape[2] - size[0], images.shape[3] - size[1]
-    if min(room) < 0:
+    slack = images.shape[2] - size[0], images.shape[3] - size[1]
+    if min(slack) < 0:
         raise InputError(f'RandomCrop to {size[0]} x {size[1]}: the images have {given[2]} x {given[3]} pixels, padded '
                         f'{images.shape[2]} x {images.shape[3]}')
-    top, left = (torch.randint(0, most + 1, (len(images),)) for most in room)
+    top, left = (torch.randint(0, most + 1, (len(images),)) for most in slack)
     return crop(images, top, left, *size)
 
 

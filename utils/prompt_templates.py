@@ -1,4 +1,4 @@
-"""Sentences for text encoders, by kind of picture: a class name goes in the place of {}.
+"""Sentences for text encoders, by kind of picture: a class name replaces {}.
 
 The sentences are our own and few; published lists (Radford et al. 2021) are longer, and zero-shot accuracies differ by a little.
 """

@@ -1,4 +1,4 @@
-"""A buffer with equal room for each task, in which the newest samples of the task stay (Chaudhry et al. 2021, HAL)."""
+"""A buffer with an equal share for each task, in which the newest samples of the task stay (Chaudhry et al. 2021, HAL)."""
 import numpy as np
 
 from scroll.errors import InputError
@@ -7,7 +7,7 @@ from utils.sample_selection import Selection
 
 
 class Ring(Selection):
-    """Rows in turn, from `start` on, |M| / T of them: the oldest sample of the present task makes room.
+    """Rows in turn, from `start` on, |M| / T of them: the oldest sample of the present task goes.
 
     Attributes:
         task: its number. start: first row of its ring. offered: samples offered since it began.
@@ -16,19 +16,19 @@ class Ring(Selection):
 
     def __init__(self, buffer, n_tasks: int):
         super().__init__(buffer)
-        self.n_tasks, self.room = n_tasks, buffer.buffer_size // n_tasks
+        self.n_tasks, self.share = n_tasks, buffer.buffer_size // n_tasks
         self.task = self.start = self.offered = 0
 
     def __call__(self, count, labels, scores):
         if self.buffer.is_empty():
             self.start = self.offered = 0
         self.offered += count
-        return self.start + np.arange(self.offered - count, self.offered) % self.room
+        return self.start + np.arange(self.offered - count, self.offered) % self.share
 
     def begin(self, task: int) -> None:
         """A new ring behind the rows that are taken."""
         if not 0 <= task < self.n_tasks:
-            raise InputError(f'task_number {task}: the ring buffer has room for {self.n_tasks} tasks, from 0 on')
+            raise InputError(f'task_number {task}: the ring buffer was made for {self.n_tasks} tasks, from 0 on')
         self.task, self.start, self.offered = task, len(self.buffer), 0
 
 

@@ -4,12 +4,12 @@ A strategy is called with a batch and returns a row for each sample, -1 for none
 row: the last one has it, as if they had come one by one.
 
 - `reservoir` (Vitter 1985): after n samples each has been kept with probability |M| / n, whatever the batches.
-- `greedy` (GDumb, Prabhu et al. 2020): balanced; a sample of a class that has less than its share takes the place of a random
+- `greedy` (GDumb, Prabhu et al. 2020): balanced; a sample of a class that has less than its share replaces a random
   sample of a largest class.
 - `balancoir`, `lars`, `labrs` (Buzzega et al. 2021, "Rethinking experience replay"): offered as in a reservoir, but placed on a
   random sample of a largest class; on a sample drawn in proportion to how far its loss lies below the largest; or both.
 - `abs` (asymmetric balanced sampling, Millunzi et al. 2024, for noisy labels): balanced between old and new classes; of the
-  current task samples with a large loss make room, of earlier ones those with a small loss.
+  current task samples with a large loss go, of earlier ones those with a small loss.
 - `unlimited`: every sample gets a row of its own.
 """
 import copy
@@ -62,8 +62,8 @@ class Reservoir(Selection):
         size, filled = self.buffer.buffer_size, len(self.buffer)
         rows = self.buffer.generator.integers(0, numbers + 1)
         rows[rows >= size] = -1
-        room = rows[:size - filled]                             # also of a buffer that has lost rows, or been given more
-        room[:] = filled + np.arange(len(room))
+        free = rows[:size - filled]                             # also of a buffer that has lost rows, or been enlarged
+        free[:] = filled + np.arange(len(free))
         return rows
 
 
@@ -75,7 +75,7 @@ class Unlimited(Selection):
 
 
 class _OneByOne(Selection):
-    """Strategies whose choice depends on the labels and losses of what is kept; a loss that nobody told is infinite."""
+    """Strategies whose choice depends on the labels and losses of what is kept; a loss that was not given is infinite."""
     REMEMBERED = PER_ROW = ('losses',)
 
     def __init__(self, buffer):
@@ -87,23 +87,23 @@ class _OneByOne(Selection):
 
     def __call__(self, count, labels, scores):
         size, filled = self.buffer.buffer_size, len(self.buffer)
-        room = min(size, filled + count)
-        self._grow(room)
-        self.labels = np.full(room, -1)
+        needed = min(size, filled + count)
+        self._grow(needed)
+        self.labels = np.full(needed, -1)
         if filled and hasattr(self.buffer, 'labels'):
             self.labels[:filled] = self.buffer.labels[:filled].cpu().numpy()
         labels = np.full(count, -1) if labels is None else torch.as_tensor(labels).cpu().numpy()
         losses = np.full(count, np.inf) if scores is None else torch.as_tensor(scores).detach().cpu().numpy()
         rows = np.full(count, -1, np.int64)
         for i in range(count):
-            rows[i] = self.place(self.buffer.num_seen_examples + i, filled, int(labels[i]))
+            rows[i] = self.row_for(self.buffer.num_seen_examples + i, filled, int(labels[i]))
             if rows[i] >= 0:
                 self.labels[rows[i]], self.losses[rows[i]] = labels[i], losses[i]
                 filled = max(filled, int(rows[i]) + 1)
         return rows
 
     def _grow(self, rows: int) -> None:
-        """Room for the losses of so many rows."""
+        """Let there be losses of so many rows."""
         more = max(rows - len(self.losses), 0)
         self.losses = np.concatenate([self.losses, np.full(more, np.inf)])
 
@@ -116,7 +116,7 @@ class _OneByOne(Selection):
         self._grow(int(np.max(indexes, initial=-1)) + 1)
         self.losses[indexes] = torch.as_tensor(values).detach().cpu().numpy()
 
-    def place(self, number: int, filled: int, label: int) -> int:
+    def row_for(self, number: int, filled: int, label: int) -> int:
         """The row of the `number`-th sample, -1 for none."""
         size, random = self.buffer.buffer_size, self.buffer.generator
         if filled < size:
@@ -127,7 +127,7 @@ class _OneByOne(Selection):
         return int(random.choice(size, p=weights / weights.sum()))
 
     def weights(self, label: int) -> np.ndarray:
-        """How likely each row of the full buffer is to make room."""
+        """How likely each row of the full buffer is to go."""
         raise NotImplementedError
 
     def largest(self) -> np.ndarray:
@@ -147,28 +147,28 @@ class _OneByOne(Selection):
 
 
 class Balanced(_OneByOne):
-    """A largest class makes room."""
+    """A sample of a largest class goes."""
 
     def weights(self, label):
         return self.largest()
 
 
 class LossAware(_OneByOne):
-    """What has been learned makes room."""
+    """What has been learned goes."""
 
     def weights(self, label):
         return self.low_loss()
 
 
 class LossAwareBalanced(_OneByOne):
-    """What has been learned of a largest class makes room."""
+    """What has been learned of a largest class goes."""
 
     def weights(self, label):
         return self.largest() * self.low_loss()
 
 
 class Asymmetric(_OneByOne):
-    """Rows are shared between current and earlier classes by their numbers; the larger part makes room, by loss."""
+    """Rows are shared between current and earlier classes by their numbers; of the larger part one goes, by loss."""
 
     def __init__(self, buffer, dataset=None):
         super().__init__(buffer)
@@ -198,7 +198,7 @@ class Greedy(_OneByOne):
             self.seen.update(self.buffer.labels[:len(self.buffer)].tolist())
         return super().__call__(count, labels, scores)
 
-    def place(self, number, filled, label):
+    def row_for(self, number, filled, label):
         size = self.buffer.buffer_size
         self.seen.add(label)
         if (self.labels[:filled] == label).sum() >= max(1, size // len(self.seen)) or size == 0:

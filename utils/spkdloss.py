@@ -20,7 +20,7 @@ class SPKDLoss(nn.Module):
         self.reduction = reduction
 
     def forward(self, teacher_outputs: torch.Tensor, student_outputs: torch.Tensor) -> torch.Tensor:
-        """Activations (B, ...) each, of whatever sizes; the two may change places."""
+        """Activations (B, ...) each, of whatever sizes; the two may be exchanged."""
         squares = (similarities(teacher_outputs) - similarities(student_outputs)) ** 2
         return squares.sum() if self.reduction == 'sum' else squares.mean()
 

@@ -1,9 +1,9 @@
 """Read pickles of plain data (dicts, lists, strings, numbers, numpy arrays) without ever running code from them.
 
 The official CIFAR and miniImageNet files are pickles, and so are checkpoints. `pickle.load` would call whatever a file
-names, numpy's own builders among it, some of which reach any memory. Here a file's few known names stand for shells of our
+names, numpy's own builders among it, some of which reach any memory. Here a file's known names stand for shells of our
 own that only take down what they are given; arrays are made from that afterwards, checked, by copying bytes. Nor can a small
-file ask for much time or memory: the reader is the one that is written in Python (that in C makes room for any number by which
+file ask for much time or memory: the reader is the one that is written in Python (that in C allocates memory for any number by which
 a file calls its parts), keys are plain, and what is in a file once is looked at once.
 """
 import pickle
@@ -147,7 +147,7 @@ def _check_keys(items: list) -> None:
 
 
 def _plain(value, known: dict):
-    """The data with arrays in place of what stood for them; `known`: id -> (value, data) of lists, tuples and dicts so far."""
+    """The data with arrays for what stood for them; `known`: id -> (value, data) of lists, tuples and dicts so far."""
     if isinstance(value, _Array) and value.array is not None:
         return value.array
     if isinstance(value, _Record):

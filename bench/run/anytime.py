@@ -10,7 +10,7 @@ import torch
 
 from bench.results import metrics
 from scroll.errors import InputError
-from utils.evaluate import accuracy_on_classes, is_told
+from utils.evaluate import accuracy_on_classes, is_task_aware
 
 
 class Anytime:
@@ -23,8 +23,8 @@ class Anytime:
     """
 
     def __init__(self, model, dataset, every: int = None):
-        if every and is_told(model):
-            raise InputError(f'--eval_every: {model.NAME} has to be told the task of a sample, so it has no anytime accuracy')
+        if every and is_task_aware(model):
+            raise InputError(f'--eval_every: {model.NAME} needs the task of each sample, so it has no anytime accuracy')
         self.model, self.dataset, self.every = model, dataset, every
         self.curve, self.seen, self.samples = [], [], 0
 

@@ -33,10 +33,10 @@ def initialize(args=None):
     net = get_backbone(args)
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)
-    psi_digest = state_digest(net)
+    digest = state_digest(net)
     optimise(net, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
-    model.psi_digest = psi_digest
+    model.psi_digest = digest
     arrange(model)
     if args.distributed == 'dp':
         split_among_gpus(model, devices)

@@ -27,7 +27,7 @@ def reuse_memory() -> None:
 def arrange(model) -> None:
     """Let networks that a method trains on a CPU keep the channels of a pixel together, where they can (`StagedBackbone`).
 
-    A method that trains none, as SCROLL, says itself how psi is laid out: that is part of what its digests promise. On GPUs
+    A method that trains none, as SCROLL, says itself how the backbone is laid out: that is part of what its digests promise. On GPUs
     float32 gains nothing.
     """
     if model.opt is not None and model.device.type == 'cpu':

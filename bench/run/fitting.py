@@ -4,7 +4,7 @@ import math
 import time
 
 from scroll.errors import InputError
-from utils.evaluate import evaluate, is_told
+from utils.evaluate import evaluate, is_task_aware
 
 
 def make_fitting(args, model, dataset) -> 'Epochs':
@@ -91,7 +91,7 @@ class EarlyStopping(Epochs):
         if (epoch + 1) % self.args.early_stopping_freq:
             return
         class_il, task_il, loss = evaluate(self.model, self.dataset, last=True, return_loss=True)
-        accuracy = task_il[-1] if is_told(self.model) else class_il[-1]
+        accuracy = task_il[-1] if is_task_aware(self.model) else class_il[-1]
         score = -loss if self.args.early_stopping_metric == 'loss' else accuracy
         if score > self.best + self.args.early_stopping_epsilon:
             self.best, self.without, self.state = score, 0, copy.deepcopy(self.model.net.state_dict())

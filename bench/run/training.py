@@ -79,7 +79,7 @@ def train(model, dataset, args) -> dict:
         if not unwritten:
             checkpoints.finished()
     if record.unkept or unwritten:
-        advice = f'; make room or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
+        advice = f'; free some space or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
         raise InputError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
                         + '; '.join([*record.unkept, *unwritten]) + advice)
     return row
@@ -120,9 +120,9 @@ def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoin
     loader, task = state.loader, dataset.c_task
     serve(loader, model)
     scheduler, fitting = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset)
-    few = model.get_debug_iters() if args.debug_mode else None
+    limit = model.get_debug_iters() if args.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
-    total = few or (len(loader) if hasattr(loader, '__len__') else None)
+    total = limit or (len(loader) if hasattr(loader, '__len__') else None)
     while fitting.wants_epoch(epoch):
         progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
         with Stopwatch(record.seconds, 'stream') as watch:
@@ -130,7 +130,7 @@ def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoin
                 training_mode(model.net, args.bn)
                 model.meta_begin_epoch(epoch, dataset)
             losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
-            for batch in progress.over(state.batches(few)):
+            for batch in progress.over(state.batches(limit)):
                 if not model.RAW_STREAM:
                     batch = [x.to(model.device) for x in batch]
                 inputs, labels, not_aug_inputs, *extras = batch
@@ -140,9 +140,9 @@ def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoin
                     loss = model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras)))
                 record.images, batches = record.images + len(labels), batches + 1
                 if losses.add(loss):
-                    told = dict(loss=losses.mean, lr=model.opt.param_groups[0]['lr']) if model.opt else dict(loss=losses.mean)
-                    progress.tell(**told)
-                    tracker.log(told, record.images)
+                    shown = dict(loss=losses.mean, lr=model.opt.param_groups[0]['lr']) if model.opt else dict(loss=losses.mean)
+                    progress.tell(**shown)
+                    tracker.log(shown, record.images)
                 if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()
                 if anytime.add(labels):

@@ -17,9 +17,9 @@ from scroll.learner import Scroll
 from scroll.statistics import Statistics
 
 
-def online_stage(psi, images, rounds, peak) -> list:
+def online_stage(backbone, images, rounds, peak) -> list:
     """The online stage of a learner, on images never seen and on cached ones, beside the forward pass on ready inputs."""
-    net, preprocessing = psi
+    net, preprocessing = backbone
     embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % 100
     bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
     x = preprocessing(torch.from_numpy(images[:embedder.chunk])).contiguous(memory_format=torch.channels_last)
@@ -78,9 +78,9 @@ def buffers(dim, rounds, count=20_000) -> list:
     return lines
 
 
-def adaptation(psi, images, rounds, updates=5) -> list:
+def adaptation(backbone, images, rounds, updates=5) -> list:
     """An update of the adapters beside one of the whole network: the fastest of all, augmentation included."""
-    embedder = Embedder(*psi)
+    embedder = Embedder(*backbone)
     learner = Scroll(embedder, buffer_size=500).partial_fit(images[:500], np.arange(500) % 100)
     given = embedder, learner.predictor(), learner.buffer_.content()
 

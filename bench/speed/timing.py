@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 @dataclass
 class Line:
-    """A line of the table: what a stage takes, beside what it cannot do without, or what others do in its place.
+    """A line of the table: what a stage takes, beside what it cannot do without, or what others do instead.
 
     Attributes:
         stage: what is measured. ours, beside: seconds, or megabytes, as `unit` says; `beside` None: nothing stands beside it.

@@ -78,12 +78,12 @@ def bare_step(method, preprocessing, trained, seen):
     return step
 
 
-def steps(psi, images, rounds, peak) -> list:
+def steps(backbone, images, rounds, peak) -> list:
     """A step of each method, with loading, augmentation, replay and insertion, beside its network's own work."""
     lines = []
     for name, passes in PASSES.items():
-        method = make_method(name, *psi, images)
-        bare = bare_step(method, psi[1], *passes)
+        method = make_method(name, *backbone, images)
+        bare = bare_step(method, backbone[1], *passes)
         ours, plain = fastest(method.step, bare, rounds=rounds)
         lines.append(Line(f'a step of `{name}`', ours, plain, 'forward, backward, update',
                           share=operations(bare) / ours / peak[0], peak='product'))
@@ -102,9 +102,9 @@ def narrow_step(images, rounds, peak) -> list:
                  share=operations(arranged.step) / ours / peak[0], peak='product')]
 
 
-def mixed_step(psi, images, rounds, peak) -> list:
-    """A step of ER with psi, whose stages of few pixels have contiguous maps, beside one with the other layout throughout."""
-    mixed, plain = (make_method('er', *psi, images) for _ in range(2))
+def mixed_step(backbone, images, rounds, peak) -> list:
+    """A step of ER with the backbone, whose stages of few pixels have contiguous maps, beside one with the other layout throughout."""
+    mixed, plain = (make_method('er', *backbone, images) for _ in range(2))
     plain.net.FEW_PIXELS = 0
     ours, other = fastest(mixed.step, plain.step, rounds=rounds)
     return [Line('a step of `er`, few pixels contiguous', ours, other, 'none of them contiguous',
@@ -127,9 +127,9 @@ class Pictures(torch.utils.data.Dataset):
         return self.transform(Image.fromarray(self.images[index])), index
 
 
-def loading(psi, images, rounds, peak) -> list:
+def loading(backbone, images, rounds, peak) -> list:
     """An epoch of the loader, beside the training steps it feeds, and beside the usual pipeline with worker processes."""
-    net, preprocessing = psi
+    net, preprocessing = backbone
     data = InMemoryDataset(images, torch.arange(len(images)), BatchTransform(preprocessing, 4, True, 0))
     loader = ImageLoader(data, BATCH, shuffle=True)
     step = bare_step(make_method('er', net, preprocessing, images), preprocessing, (BATCH,), ())
@@ -141,7 +141,7 @@ def loading(psi, images, rounds, peak) -> list:
     epoch, one = fastest(ours, step, rounds=rounds)
     size = sum(x.nbytes for batch in loader for x in batch)
     lines = [Line(f'loader and augmentation, an epoch of {len(images):,} images', epoch, one * len(loader),
-                  "psi's training steps", 0.1, share=size / epoch / peak[1], peak='memory')]
+                  "the backbone's training steps", 0.1, share=size / epoch / peak[1], peak='memory')]
     pictures = Pictures(images, preprocessing)
     for workers in (0, 2, 8):
         def usual(workers=workers):
@@ -154,10 +154,10 @@ def loading(psi, images, rounds, peak) -> list:
     return lines
 
 
-def evaluation(psi, images, rounds, peak) -> list:
+def evaluation(backbone, images, rounds, peak) -> list:
     """Evaluation of a task beside the forward pass on ready inputs."""
-    method = make_method('er', *psi, images)
-    test = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, psi[1], train=False)
+    method = make_method('er', *backbone, images)
+    test = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, backbone[1], train=False)
     loader = ImageLoader(test, 256)
     dataset = SimpleNamespace(test_loaders=[loader], c_task=0, seen_classes=lambda: np.arange(CLASSES),
                               task_classes=lambda task: np.arange(CLASSES))
@@ -179,9 +179,9 @@ def start(images, rounds) -> list:
     lines = [Line('`--help`', of_command([sys.executable, 'main.py', '--help'], rounds, cwd=ROOT), target=1.0)]
     with tempfile.TemporaryDirectory() as folder:
         for number, image in enumerate(images[:200]):
-            place = Path(folder, 'train' if number % 2 else 'test', f'class {number // 20}')
-            place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(image).save(place / f'{number}.png')
+            path = Path(folder, 'train' if number % 2 else 'test', f'class {number // 20}')
+            path.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path / f'{number}.png')
         for dataset, more in (('seq-folder', ['--data_dir', folder]), ('seq-digits', [])):
             words = ['--model', 'er', '--dataset', dataset, *more, '--buffer_size', '200', '--lr', '0.1', '--device', 'cpu',
                      '--disable_log', '1', '--non_verbose', '1']

@@ -41,7 +41,7 @@ class ContinualModel(nn.Module):
         cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a task ends;
         n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the first task;
         task_iteration, epoch_iteration: batches seen in this task and epoch;
-        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None where nobody said.
+        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not given.
     """
     NAME: str
     COMPATIBILITY: list
@@ -82,7 +82,7 @@ class ContinualModel(nn.Module):
         return self
 
     def revisit_task(self, dataset) -> None:
-        """Called for each task that an interrupted run had begun, in the place of `begin_task`, before the state is loaded: for
+        """Called for each task that an interrupted run had begun, instead of `begin_task`, before the state is loaded: for
         what is not kept in a checkpoint because the data set has it (`TRANSIENT`).
         """
 

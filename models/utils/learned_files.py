@@ -67,8 +67,8 @@ def check_file_args(args) -> None:
 def _written(args) -> list:
     """(flag, its path, the folder that takes files) of each flag that writes."""
     statistics, state = (path and Path(path) for path in (args.save_statistics, args.save_state))
-    place = statistics if args.by_class or not statistics else statistics.parent
-    return ([('save_statistics', statistics, place)] if statistics else []) + \
+    folder = statistics if args.by_class or not statistics else statistics.parent
+    return ([('save_statistics', statistics, folder)] if statistics else []) + \
         ([('save_state', state, state.parent)] if state else [])
 
 
@@ -119,12 +119,12 @@ def check_learned(learner: Scroll, args) -> None:
 
 def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be."""
-    psi = learner.embedder.digest
+    digest = learner.embedder.digest
     if args.save_statistics and args.by_class:
         for label, part in by_class.parts.items():
-            part.save(Path(args.save_statistics) / f'class-{label}.npz', psi)
+            part.save(Path(args.save_statistics) / f'class-{label}.npz', digest)
     elif args.save_statistics:
-        learner.statistics_.save(args.save_statistics, psi)
+        learner.statistics_.save(args.save_statistics, digest)
     if args.save_state:
         learner.save(args.save_state)
 
@@ -133,15 +133,15 @@ def load(learner: Scroll, path, n_classes: int) -> None:
     """Give the learner what a file of statistics, or of statistics and buffer, holds.
 
     Raises:
-        InputError: it is neither, or damaged, or of another psi, or has classes that the data set lacks.
+        InputError: it is neither, or damaged, or of another backbone, or has classes that the data set lacks.
     """
     if files.kind_of(path) == KIND:
         state = State.read(path)
     else:
-        statistics, psi, _ = Statistics.load_with_facts(path)
-        state = State({}, psi, statistics, ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
+        statistics, digest, _ = Statistics.load_with_facts(path)
+        state = State({}, digest, statistics, ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
     if state.psi != learner.embedder.digest:
-        raise InputError(f'{path}: made with another psi ({state.psi[:16] or "features of its own"}) than this run has '
+        raise InputError(f'{path}: made with another backbone ({state.psi[:16] or "features of its own"}) than this run has '
                          f'({learner.embedder.digest[:16]}): weights, input, kind of machine and version of torch must be equal')
     classes = state.statistics.classes
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:

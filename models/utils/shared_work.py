@@ -1,8 +1,8 @@
-"""psi and adaptation in a run of several processes (`bench.core.distributed`): shared out, with the same bits as in one.
+"""Backbone and adaptation in a run of several processes (`bench.core.distributed`): shared out, with the same bits as in one.
 
-An image's feature depends on its pixels and psi alone, so it does not matter which process computes it. Each embeds its share
-of what is waiting and gets all features: 4 d + 8 bytes travel for an image (1 kB for d = 256, a thousandth of what psi computes
-on), and every process then counts and keeps the same integers, from which the same digests follow. (Sums alone would travel
+An image's feature depends on its pixels and the backbone alone, so it does not matter which process computes it. Each embeds its share
+of what is waiting and gets all features: 4 d + 8 bytes travel for an image (1 kB for d = 256, a thousandth of what the backbone
+computes on), and every process then counts and keeps the same integers, from which the same digests follow. (Sums alone would travel
 as far: 0.7 MB for every thousand images, and the buffer needs features.) Every process holds the whole data set. f* is made
 by the first; the others wait, and are sent its network and classifier.
 """
@@ -41,7 +41,7 @@ def shared(embedder: Embedder, world: World):
     """The embedder of this run; InputError if processes have different ones."""
     if world.size == 1:
         return embedder
-    world.agree(embedder.digest, 'the processes run different psi, or on different kinds of machines or versions of torch: their '
+    world.agree(embedder.digest, 'the processes run different backbones, or on different kinds of machines or versions of torch: their '
                                  'features would differ in the last bits')
     return SharedEmbedder(embedder, world)
 
