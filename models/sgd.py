@@ -1,4 +1,5 @@
-"""Fine-tuning: one step of cross-entropy per batch, nothing against forgetting. The lower bound of every table."""
+"""Fine-tuning: one step of cross-entropy per batch, nothing against
+forgetting. The lower bound of every table."""
 from models.utils.continual_model import ContinualModel
 
 

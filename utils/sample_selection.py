@@ -1,15 +1,17 @@
 """Which row of a full replay buffer, if any, a newly offered sample takes.
 
-A strategy is called with a batch and returns a row for each sample, -1 for none. Several samples of a batch may get the same
-row: the last one has it, as if they had come one by one.
+A strategy is called with a batch and returns a row for each sample, -1 for none. Several samples of a batch
+may get the same row: the last one has it, as if they had come one by one.
 
-- `reservoir` (Vitter 1985): after n samples each has been kept with probability |M| / n, whatever the batches.
-- `greedy` (GDumb, Prabhu et al. 2020): balanced; a sample of a class that has less than its share replaces a random
-  sample of a largest class.
-- `balancoir`, `lars`, `labrs` (Buzzega et al. 2021, "Rethinking experience replay"): offered as in a reservoir, but placed on a
-  random sample of a largest class; on a sample drawn in proportion to how far its loss lies below the largest; or both.
-- `abs` (asymmetric balanced sampling, Millunzi et al. 2024, for noisy labels): balanced between old and new classes; of the
-  current task samples with a large loss go, of earlier ones those with a small loss.
+- `reservoir` (Vitter 1985): after n samples each has been kept with probability |M| / n, whatever the
+  batches.
+- `greedy` (GDumb, Prabhu et al. 2020): balanced; a sample of a class that has less than its share replaces a
+  random sample of a largest class.
+- `balancoir`, `lars`, `labrs` (Buzzega et al. 2021, "Rethinking experience replay"): offered as in a
+  reservoir, but placed on a random sample of a largest class; on a sample drawn in proportion to how far its
+  loss lies below the largest; or both.
+- `abs` (asymmetric balanced sampling, Millunzi et al. 2024, for noisy labels): balanced between old and new
+  classes; of the current task samples with a large loss go, of earlier ones those with a small loss.
 - `unlimited`: every sample gets a row of its own.
 """
 import copy
@@ -22,7 +24,8 @@ class Selection:
     """Base: `buffer` is what is selected for.
 
     Class attributes:
-        REMEMBERED: names of the attributes that are its state. PER_ROW: those of them with a value for each row of the buffer.
+        REMEMBERED: names of the attributes that are its state. PER_ROW: those of them with a value for each
+            row of the buffer.
     """
     REMEMBERED, PER_ROW = (), ()
 
@@ -30,7 +33,8 @@ class Selection:
         self.buffer = buffer
 
     def __call__(self, count: int, labels, scores) -> np.ndarray:
-        """Rows int64 (count,) for samples with these labels (count,) and scores (count,), either of which may be None."""
+        """Rows int64 (count,) for samples with these labels (count,) and scores
+        (count,), either of which may be None."""
         raise NotImplementedError
 
     def update(self, indexes, values) -> None:
@@ -62,7 +66,7 @@ class Reservoir(Selection):
         size, filled = self.buffer.buffer_size, len(self.buffer)
         rows = self.buffer.generator.integers(0, numbers + 1)
         rows[rows >= size] = -1
-        free = rows[:size - filled]                             # also of a buffer that has lost rows, or been enlarged
+        free = rows[:size - filled]                    # also of a buffer that has lost rows, or been enlarged
         free[:] = filled + np.arange(len(free))
         return rows
 
@@ -75,7 +79,8 @@ class Unlimited(Selection):
 
 
 class _OneByOne(Selection):
-    """Strategies whose choice depends on the labels and losses of what is kept; a loss that was not given is infinite."""
+    """Strategies whose choice depends on the labels and losses of what is kept; a
+    loss that was not given is infinite."""
     REMEMBERED = PER_ROW = ('losses',)
 
     def __init__(self, buffer):
@@ -136,7 +141,8 @@ class _OneByOne(Selection):
         return (counts == counts.max())[inverse].astype(float)
 
     def low_loss(self) -> np.ndarray:
-        """float64 (size,): how far each row's loss lies below the largest, as a share of the range; 1 where all are equal."""
+        """float64 (size,): how far each row's loss lies below the largest, as a share of
+        the range; 1 where all are equal."""
         losses = self.losses[:self.buffer.buffer_size]
         finite = np.isfinite(losses)
         if not finite.any() or np.ptp(losses[finite]) == 0:
@@ -168,7 +174,8 @@ class LossAwareBalanced(_OneByOne):
 
 
 class Asymmetric(_OneByOne):
-    """Rows are shared between current and earlier classes by their numbers; of the larger part one goes, by loss."""
+    """Rows are shared between current and earlier classes by their numbers; of
+    the larger part one goes, by loss."""
 
     def __init__(self, buffer, dataset=None):
         super().__init__(buffer)
@@ -181,7 +188,8 @@ class Asymmetric(_OneByOne):
         first, end = self.dataset.get_offsets(task)
         current = np.isin(self.labels, self.dataset.task_classes(task))
         if current.all() or current.mean() > (end - first) / end:
-            return current * (1 - self.low_loss() + 1e-8)       # noisy labels of the newest classes have large losses
+            # noisy labels of the newest classes have large losses
+            return current * (1 - self.low_loss() + 1e-8)
         return ~current * self.low_loss()
 
 
@@ -194,7 +202,8 @@ class Greedy(_OneByOne):
         self.seen = set()
 
     def __call__(self, count, labels, scores):
-        if not self.buffer.is_empty() and hasattr(self.buffer, 'labels'):       # also what was loaded, or put in by `fill_buffer`
+        # also what was loaded, or put in by `fill_buffer`
+        if not self.buffer.is_empty() and hasattr(self.buffer, 'labels'):
             self.seen.update(self.buffer.labels[:len(self.buffer)].tolist())
         return super().__call__(count, labels, scores)
 
@@ -206,7 +215,8 @@ class Greedy(_OneByOne):
         return filled if filled < size else int(self.buffer.generator.choice(np.flatnonzero(self.largest())))
 
 
-STRATEGIES = dict(reservoir=Reservoir, greedy=Greedy, balancoir=Balanced, lars=LossAware, labrs=LossAwareBalanced,
+STRATEGIES = dict(reservoir=Reservoir, greedy=Greedy, balancoir=Balanced, lars=LossAware,
+                  labrs=LossAwareBalanced,
                   abs=Asymmetric, unlimited=Unlimited)
 
 
@@ -215,6 +225,7 @@ def make_selection(name: str, buffer, **options) -> Selection:
     if name not in STRATEGIES:
         raise ValueError(f'sample_selection_strategy {name!r}: expected one of {", ".join(STRATEGIES)}')
     if (buffer.buffer_size < 0) != (name == 'unlimited'):
-        raise ValueError(f"buffer_size {buffer.buffer_size} with sample_selection_strategy {name!r}: 'unlimited' goes with -1, "
+        raise ValueError(f"buffer_size {buffer.buffer_size} with sample_selection_strategy {name!r}: "
+                         "'unlimited' goes with -1, "
                          'the others with a size of 0 or more')
     return STRATEGIES[name](buffer, **options)

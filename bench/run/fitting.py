@@ -9,7 +9,8 @@ from utils.evaluate import evaluate, is_task_aware
 
 def make_fitting(args, model, dataset) -> 'Epochs':
     """The rule that `--fitting_mode` names, for one task."""
-    rule = dict(epochs=Epochs, iters=Iterations, time=Minutes, early_stopping=EarlyStopping)[args.fitting_mode]
+    rule = dict(epochs=Epochs, iters=Iterations, time=Minutes,
+                early_stopping=EarlyStopping)[args.fitting_mode]
     return rule(args, model, dataset)
 
 
@@ -50,7 +51,8 @@ class Iterations(Epochs):
 
     def end_epoch(self, epoch, batches):
         if not batches:
-            raise InputError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has not one whole batch: '
+            raise InputError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has '
+                             'not one whole batch: '
                             'use a smaller --batch_size, or --drop_last 0')
 
 
@@ -75,9 +77,10 @@ class Minutes(Iterations):
 
 
 class EarlyStopping(Epochs):
-    """Until the newest task's loss or accuracy, on its test loader, has not improved for `--early_stopping_patience` evaluations;
-    at most `--n_epochs` passes. The network of the best evaluation is kept. With `--validation` that loader holds held-out
-    training samples; without, the test set chooses, and accuracies are flattered.
+    """Until the newest task's loss or accuracy, on its test loader, has not improved for
+    `--early_stopping_patience` evaluations; at most `--n_epochs` passes. The network of the best
+    evaluation is kept. With `--validation` that loader holds held-out training samples; without, the test
+    set chooses, and accuracies are flattered.
     """
 
     def __init__(self, *given):

@@ -16,16 +16,19 @@ def add_embedding_args(parser) -> None:
     flag = parser.add_argument_group('frozen backbone').add_argument
     flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=DTYPES, default='float32',
          help='arithmetic of the backbone; integer: the same features on every machine')
-    flag('--embed_chunk', type=whole(1, 4096), default=64, help='images it sees at once; part of what a feature is')
+    flag('--embed_chunk', type=whole(1, 4096), default=64, help='images it sees at once; part of what a '
+                                                                'feature is')
     flag('--channels_last', type=binary_to_boolean_type, default=True,
          help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
-    flag('--feature_cache', type=binary_to_boolean_type, default=True, help='keep features below <base_path>/cache')
+    flag('--feature_cache', type=binary_to_boolean_type, default=True,
+         help='keep features below <base_path>/cache')
 
 
 def make_embedder(net, args, dataset, device) -> Embedder:
     """The backbone as the flags say, with the data set's preprocessing."""
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
-    integers = weights.integers_of(args.weights, net, preprocessing) if args.embed_dtype == 'integer' else None
+    integers = weights.integers_of(args.weights, net,
+                                   preprocessing) if args.embed_dtype == 'integer' else None
     return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, args.channels_last,
                     Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None, integers)
 
@@ -36,7 +39,8 @@ def _preprocessing(dataset, args) -> Preprocessing:
         about = weights.load(args.weights, tensors=False)
         return Preprocessing(about.input_size, about.mean, about.std)
     if getattr(dataset, 'SIZE', None) is None:
-        raise InputError(f'--model {args.model} needs to know how large images are: give the class of {args.dataset} a SIZE, or '
+        raise InputError(f'--model {args.model} needs to know how large images are: give the class of '
+                         f'{args.dataset} a SIZE, or '
                         'use --weights')
     size = dataset.SIZE if isinstance(dataset.SIZE, int) else max(dataset.SIZE)
     known = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]
@@ -44,7 +48,8 @@ def _preprocessing(dataset, args) -> Preprocessing:
 
 
 class TestFeatures:
-    """Features of what is evaluated; those of test images are computed once (a loader hands out the same memory each time)."""
+    """Features of what is evaluated; those of test images are computed once (a loader
+    hands out the same memory each time)."""
     __test__ = False                    # no test case, whatever pytest thinks of the name
 
     def __init__(self, embedder: Embedder):

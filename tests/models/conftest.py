@@ -1,4 +1,5 @@
-"""What tests of several methods share: a data set that takes no time, runs on it, and arithmetic to compare with."""
+"""What tests of several methods share: a data set that takes no time, runs on
+it, and arithmetic to compare with."""
 import functools
 import sys
 
@@ -27,8 +28,10 @@ def few_digits(monkeypatch):
     def first(labels, count):
         return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
     train_ids, test_ids = first(whole.train_labels, 8), first(whole.test_labels, 4)
-    arrays = whole.train[train_ids], whole.train_labels[train_ids], whole.test[test_ids], whole.test_labels[test_ids]
-    monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*(np.copy(a) for a in arrays), whole.class_names))
+    arrays = (whole.train[train_ids], whole.train_labels[train_ids],
+              whole.test[test_ids], whole.test_labels[test_ids])
+    monkeypatch.setattr(readers, 'digits',
+                        lambda: readers.Images(*(np.copy(a) for a in arrays), whole.class_names))
     scheduled_dataset._read_once.cache_clear()
     yield
     scheduled_dataset._read_once.cache_clear()
@@ -36,7 +39,8 @@ def few_digits(monkeypatch):
 
 @pytest.fixture
 def third_party(tmp_path, monkeypatch):
-    """third_party(models=dict(name=text), datasets=..., backbone=...): as if such files lay in these folders."""
+    """third_party(models=dict(name=text), datasets=..., backbone=...): as if
+    such files lay in these folders."""
     conf.warn_once.cache_clear()
     packages = dict(models=models, datasets=datasets, backbone=backbone)
 
@@ -59,7 +63,8 @@ def third_party(tmp_path, monkeypatch):
     before = set(sys.modules)
     yield add
     for name in set(sys.modules) - before:
-        if name.partition('.')[0] in packages and str(tmp_path) in str(getattr(sys.modules[name], '__file__', '')):
+        path = str(getattr(sys.modules[name], '__file__', ''))
+        if name.partition('.')[0] in packages and str(tmp_path) in path:
             del sys.modules[name]
 
 
@@ -72,7 +77,8 @@ def known_flags(method) -> set:
 
 @pytest.fixture
 def start(parse, few_digits):
-    """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3 and 3 renamed classes in any order.
+    """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3
+    and 3 renamed classes in any order.
 
     Methods with a buffer keep 40 of the 80 samples; one pass over each task, in batches of 12.
     """
@@ -117,7 +123,8 @@ def next_task(model, dataset, tasks=1, learn=True) -> list:
 
 
 def still(model):
-    """Nothing random any more: replay is not augmented, batch norms are as in evaluation. Returns the model."""
+    """Nothing random any more: replay is not augmented, batch norms are as
+    in evaluation. Returns the model."""
     model.transform = model.normalization_transform
     model.net.eval()
     return model
@@ -138,12 +145,14 @@ def close(step, expected) -> bool:
 def stored(model, tasks=None) -> tuple:
     """(inputs, labels) of what the buffer holds, un-augmented; only of these tasks."""
     count, buffer = len(model.buffer), model.buffer
-    rows = torch.arange(count) if tasks is None else torch.isin(buffer.task_labels[:count], ids(*tasks)).nonzero()[:, 0]
+    rows = torch.arange(count) if tasks is None else torch.isin(buffer.task_labels[:count],
+                                                                ids(*tasks)).nonzero()[:, 0]
     return model.plain(buffer.examples[rows]), buffer.labels[rows]
 
 
 def opposed(model, batch) -> tuple:
-    """The batch's first class alone, of which the buffer then holds the same images under another label, as of task 0.
+    """The batch's first class alone, of which the buffer then holds the same
+    images under another label, as of task 0.
 
     The head hesitates between these two: the gradients on batch and memory disagree.
     """
@@ -177,7 +186,8 @@ def cross_entropy(z, y, among=None) -> float:
     y = y.numpy() if isinstance(y, torch.Tensor) else y
     among = np.arange(z.shape[1]) if among is None else np.asarray(among)
     p = softmax(z)[:, among]
-    return float(-np.log((p / p.sum(axis=1, keepdims=True))[np.arange(len(p)), np.searchsorted(among, y)]).mean())
+    return float(-np.log((p / p.sum(axis=1, keepdims=True))[np.arange(len(p)),
+                                                            np.searchsorted(among, y)]).mean())
 
 
 def ids(*values) -> torch.Tensor:

@@ -32,7 +32,8 @@ def best_bias(logits, labels) -> torch.Tensor:
 
 @pytest.mark.parametrize('alpha, beta', [(1.25, 0.3), (1, 4), (1, -4), (1, 12)])
 def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
-    """Labels drawn from the softmax of logits, of which those of the newest classes then become alpha o + beta.
+    """Labels drawn from the softmax of logits, of which those of the newest
+    classes then become alpha o + beta.
 
     250 passes of small steps would be far from the optimum; about ten passes of Newton's method are not.
     """
@@ -53,7 +54,8 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
 @quick
 @given(seed=st.integers(0, 2 ** 20), count=st.integers(1, 30), scale=st.floats(-2, 2))
 def test_stage_two_ends_at_an_optimum_that_is_finite(seed, count, scale):
-    """Samples that can be told apart without a mistake, too: no small step lowers cross-entropy and penalty."""
+    """Samples that can be told apart without a mistake, too: no small step
+    lowers cross-entropy and penalty."""
     random = seeded(seed)
     logits = torch.randn(count, 5, generator=random) * 10 ** scale
     labels = torch.randint(4, (count,), generator=random)
@@ -88,7 +90,8 @@ def as_set(images, labels) -> list:
 
 @pytest.mark.parametrize('size, share, per_class', [(31, 0.1, 1), (32, 0.4, 3), (5, 0.1, 1), (32, 0.01, 1)])
 def test_what_is_held_out(start, size, share, per_class):
-    """Equally many of each class, old ones out of the exemplars; nothing is lost, nothing is trained on and held out."""
+    """Equally many of each class, old ones out of the exemplars; nothing is lost,
+    nothing is trained on and held out."""
     model, dataset, _ = start('bic', '--buffer_size', size, '--valset_split', share)
     next_task(model, dataset, 0)
     model.meta_end_task(dataset)
@@ -103,14 +106,17 @@ def test_what_is_held_out(start, size, share, per_class):
     assert whole == sorted(exemplars + as_set(*own))
     assert {row for row in as_set(images, labels) if row[0] in dataset.task_classes(0)} <= set(exemplars)
     model.meta_end_task(dataset)
-    assert loader.dataset.data is own[0] and loader.dataset.targets is own[1]       # exemplars come from all of the task
+    assert loader.dataset.data is own[0]
+    assert loader.dataset.targets is own[1]       # exemplars come from all of the task
 
 
 @pytest.mark.parametrize('flags, tasks, weight', [
-    ('', 1, 4 / 7), ('', 2, 7 / 10), ('--distill_weight mammoth', 1, 1 / 2), ('--distill_weight mammoth', 2, 1 / 3),
+    ('', 1, 4 / 7), ('', 2, 7 / 10), ('--distill_weight mammoth', 1, 1 / 2),
+    ('--distill_weight mammoth', 2, 1 / 3),
     ('--distill_after_bic 0', 1, 4 / 7)])
 def test_the_loss_by_hand(start, flags, tasks, weight):
-    """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of what was newest to it, or without."""
+    """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of
+    what was newest to it, or without."""
     model, dataset, _ = start('bic', '--lr', '0', '--temp', '3', '--wd_reg', '0.01', *flags.split())
     inputs, labels, images = next_task(model, dataset, tasks, learn=False)[0]
     model.net.eval()

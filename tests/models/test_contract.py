@@ -1,4 +1,5 @@
-"""What every method must do, whatever it is: run on each schedule it declares, see no label of the future, keep to |M|, ..."""
+"""What every method must do, whatever it is: run on each schedule it declares, see no
+label of the future, keep to |M|, ..."""
 import argparse
 import functools
 import io
@@ -69,7 +70,8 @@ def kept(model) -> int:
     return len(model.buffer) if hasattr(model, 'buffer') else 0
 
 
-# -- streams -----------------------------------------------------------------------------------------------------------
+# -- streams
+# -----------------------------------------------------------------------------------------------------------
 
 STREAMS = ['split:3', 'split:10', 'split:4,order=random', 'split:3,batch=5', 'iid']
 
@@ -77,10 +79,13 @@ STREAMS = ['split:3', 'split:10', 'split:4,order=random', 'split:3,batch=5', 'ii
 @pytest.mark.parametrize('stream', STREAMS)
 @pytest.mark.parametrize('method', METHODS)
 def test_each_method_runs_on_class_splits(start, method, stream):
-    """Unequal tasks, one class a task, any order of classes, classes in pieces, all at once; renamed classes in all of them."""
-    tiny = 'batch=' in stream           # the norm of two samples that are nearly equal has any gradient, on some machines
+    """Unequal tasks, one class a task, any order of classes, classes in pieces, all at
+    once; renamed classes in all of them."""
+    # the norm of two samples that are nearly equal has any gradient, on some machines
+    tiny = 'batch=' in stream
     bn = ['--bn', 'frozen'] if tiny and method not in FROZEN else []
-    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '12', *bn)
+    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '12',
+                         *bn)
     assert model.current_task == dataset.N_TASKS and kept(model) <= BUFFER
     logits = predictions(model, dataset)
     assert logits.shape == (40, 10) and not torch.isnan(logits).any()
@@ -99,19 +104,22 @@ def test_on_a_stream_without_tasks_a_method_runs_or_is_refused_before_any_work(s
 
 
 DOWN = '-'.join(map(str, reversed(range(10))))
-DRAWS_BY_LABEL = {'ens': 'weights of class after class', 'gdumb': 'a batch is drawn from rows sorted by label',
+DRAWS_BY_LABEL = {'ens': 'weights of class after class',
+                  'gdumb': 'a batch is drawn from rows sorted by label',
                   **dict.fromkeys(('bic', 'gem', 'icarl'), 'memory of class after class')}
 
 
 @pytest.mark.parametrize('method', METHODS)
 def test_the_first_task_may_have_the_highest_labels(start, method):
-    """Labels that go down as classes come, in unequal tasks, do as well as labels that go up: only names have changed.
+    """Labels that go down as classes come, in unequal tasks, do as well as labels
+    that go up: only names have changed.
 
-    The same images come in the same order, the head begins with the same rows; up to rounding, so do the logits. Methods
-    whose random numbers are spent on one label after the other have other ones then, and just have to run.
+    The same images come in the same order, the head begins with the same rows; up to rounding,
+    so do the logits. Methods whose random numbers are spent on one label after the other have
+    other ones then, and just have to run.
     """
     memory = ['--buffer_size', '20'] if '--buffer_size' in known_flags(method) else []
-    calm = [] if method in ('gdumb', *FROZEN) else ['--lr', '1e-3', '--bn', 'frozen']           # rounding stays small
+    calm = [] if method in ('gdumb', *FROZEN) else ['--lr', '1e-3', '--bn', 'frozen']   # rounding stays small
 
     def logits(*flags, turn=False):
         model, dataset, args = start(method, '--batch_size', '12', *memory, *calm, *flags)
@@ -131,8 +139,10 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
 @pytest.mark.parametrize('method', [pytest.param(name, marks=pytest.mark.slow if name == 'ewc-on' else ())
                                     for name in METHODS])
 def test_a_thousand_classes(start, monkeypatch, method):
-    """In random order and three unequal tasks; a buffer with capacity for one sample of each class, and some over."""
-    images, names = np.random.default_rng(0).integers(0, 256, (3000, 8, 8, 3), np.uint8), [str(c) for c in range(1000)]
+    """In random order and three unequal tasks; a buffer with capacity for one
+    sample of each class, and some over."""
+    images, names = np.random.default_rng(0).integers(0, 256, (3000, 8, 8, 3),
+                                                      np.uint8), [str(c) for c in range(1000)]
     many = readers.Images(images[:2000], np.repeat(np.arange(1000), 2), images[2000:], np.arange(1000), names)
     monkeypatch.setattr(readers, 'digits', lambda: many)
     memory = ['--buffer_size', '1100'] if '--buffer_size' in known_flags(method) else []
@@ -144,7 +154,8 @@ def test_a_thousand_classes(start, monkeypatch, method):
 
 @pytest.mark.parametrize('method', METHODS)
 def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
-    """`--num_classes`; those that no class has are never predicted. Methods whose losses count the classes refuse it."""
+    """`--num_classes`; those that no class has are never predicted. Methods whose
+    losses count the classes refuse it."""
     if 'num_classes' in models.get_model_class(method).REFUSED_FLAGS:
         with refused('--num_classes', method):
             start(method, '--num_classes', '13', '--n_splits', '2')
@@ -160,10 +171,11 @@ def test_fewer_outputs_than_classes_are_refused(start):
         start('sgd', '--lr', '0.1', '--num_classes', '9')
 
 
-# -- what a method sees, keeps and leaves alone ------------------------------------------------------------------------
+# -- what a method sees, keeps and leaves alone
+# ------------------------------------------------------------------------
 
 @pytest.mark.parametrize('method', METHODS)
-def test_no_method_exceeds_its_memory_or_changes_what_it_is_given_and_online_ones_see_each_sample_once(start, method):
+def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_sample_once(start, method):
     memory, seen = ['--buffer_size', '7'] if '--buffer_size' in known_flags(method) else [], []
 
     def watch(model, dataset):
@@ -183,7 +195,8 @@ def test_no_method_exceeds_its_memory_or_changes_what_it_is_given_and_online_one
         watch.images = dataset.images.train.copy(), dataset.images.test.copy()
     model, dataset = run(start, method, *SPLIT, *memory, before=watch)
     assert seen and kept(model) <= 7
-    assert all(np.array_equal(a, b) for a, b in zip(watch.images, (dataset.images.train, dataset.images.test)))
+    assert all(np.array_equal(a, b) for a,
+               b in zip(watch.images, (dataset.images.train, dataset.images.test)))
     if method not in OFFLINE:
         assert len(seen) == len(set(seen)) == 80
         with refused('--n_epochs 2', 'once'):
@@ -201,7 +214,8 @@ def test_no_method_sees_labels_of_the_future(start, method):
         train_images[rows] = 255 - train_images[rows]
         dataset.images = dataset.images._replace(train=train_images)
     flags = *SPLIT, '--stop_after', '2'
-    assert torch.equal(predictions(*run(start, method, *flags)), predictions(*run(start, method, *flags, before=poison)))
+    assert torch.equal(predictions(*run(start, method, *flags)),
+                       predictions(*run(start, method, *flags, before=poison)))
 
 
 @pytest.mark.parametrize('method', METHODS)
@@ -221,7 +235,7 @@ def test_a_saved_and_reloaded_method_predicts_the_same(start, method):
 @pytest.mark.parametrize('method', METHODS)
 def test_a_run_depends_on_its_seed_and_on_nothing_else(start, method):
     def result(seed):
-        torch.rand(seed + 1), np.random.rand(seed + 1)                          # the global generators are elsewhere
+        torch.rand(seed + 1), np.random.rand(seed + 1)                   # the global generators are elsewhere
         return predictions(*run(start, method, *SPLIT, '--seed', str(seed)))
     assert torch.equal(result(0), result(0))
     if method != 'scroll':
@@ -237,29 +251,38 @@ def test_each_method_s_row_says_which_backbone_it_began_with(start, method, tiny
     assert state_digest(net) == train(*start(method, '--n_splits', '2'))['psi_digest']
 
 
-# -- limits, and learning ----------------------------------------------------------------------------------------------
+# -- limits, and learning
+# ----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('words', [
-    'er --buffer_size 0', 'der --alpha 0', 'derpp --alpha 0 --beta 0', 'agem --n_splits 1', 'gem --n_splits 1',
-    'mir --n_splits 1', 'er-ace --buffer_size 0 --use_custom_classifier 0', 'ewc-on --e_lambda 0', 'ewc-on --n_splits 1',
+    'er --buffer_size 0', 'der --alpha 0', 'derpp --alpha 0 --beta 0', 'agem --n_splits 1',
+    'gem --n_splits 1',
+    'mir --n_splits 1', 'er-ace --buffer_size 0 --use_custom_classifier 0', 'ewc-on --e_lambda 0',
+    'ewc-on --n_splits 1',
     'joint --n_splits 1', 'joint --n_splits 1 --lr_scheduler multisteplr --lr_milestones 1 --n_epochs 2',
-    'joint --n_splits 1 --batch_size 79', 'joint --n_splits 1 --debug_mode 1', 'joint --n_splits 1 --label_perc 0.5'])
+    'joint --n_splits 1 --batch_size 79', 'joint --n_splits 1 --debug_mode 1',
+    'joint --n_splits 1 --label_perc 0.5'])
 def test_without_its_own_term_a_method_is_sgd_to_the_last_bit(start, words):
-    """A weight of zero, no buffer, or no past: the same weights. Passes of their own move no batch statistics here."""
+    """A weight of zero, no buffer, or no past: the same weights. Passes of their
+    own move no batch statistics here."""
     method, *flags = words.split()
-    common = ['--bn', 'frozen', '--lr', '0.05', *(['--batch_size', '12'] if '--batch_size' not in flags else []),
+    common = ['--bn', 'frozen', '--lr', '0.05',
+              *(['--batch_size', '12'] if '--batch_size' not in flags else []),
               *(['--n_splits', '3'] if '--n_splits' not in flags else [])]
     own = {'--alpha', '--beta', '--e_lambda', '--buffer_size', '--use_custom_classifier'}
     shared = [word for i, word in enumerate(flags) if word not in own and flags[i - 1] not in own]
     nets = [run(start, name, *common, *more)[0].net for name, more in ((method, flags), ('sgd', shared))]
-    assert all(torch.equal(a, b) for a, b in zip(nets[0].state_dict().values(), nets[1].state_dict().values(), strict=True))
+    assert all(torch.equal(a, b) for a,
+               b in zip(nets[0].state_dict().values(), nets[1].state_dict().values(), strict=True))
 
 
-@pytest.mark.parametrize('words', ['er', 'der --alpha 0.5', 'derpp --alpha 0.5 --beta 0', 'derpp --alpha 0 --beta 0.5',
-                                   'agem', 'gem', 'mir', 'er-ace', 'ewc-on', 'joint'])
+@pytest.mark.parametrize('words', ['er', 'der --alpha 0.5', 'derpp --alpha 0.5 --beta 0',
+                                   'derpp --alpha 0 --beta 0.5', 'agem', 'gem', 'mir', 'er-ace', 'ewc-on',
+                                   'joint'])
 def test_with_it_it_is_not(start, words):
     method, *flags = words.split()
-    nets = [run(start, name, '--lr', '0.05', *SPLIT, *more)[0].net for name, more in ((method, flags), ('sgd', []))]
+    nets = [run(start, name, '--lr', '0.05', *SPLIT, *more)[0].net for name,
+            more in ((method, flags), ('sgd', []))]
     assert not torch.equal(*(net.get_params() for net in nets))
 
 
@@ -270,7 +293,8 @@ def test_a_memory_that_is_shared_out_is_full_and_has_equal_shares(start, method)
     assert sorted(counts.tolist()) == [3] * 9 + [4]
 
 
-LEARNING = {'scroll': ['--iterations', '0', '--model_config', 'base'], 'icarl': ['--lr', '0.5'], 'gem': ['--buffer_size', '20'],
+LEARNING = {'scroll': ['--iterations', '0', '--model_config', 'base'], 'icarl': ['--lr', '0.5'],
+            'gem': ['--buffer_size', '20'],
             'gdumb': ['--fitting_epochs', '8', '--buffer_size', '400'],
             'ens': ['--lr', '0.01', '--n_classifiers', '64', '--top_k', '8']}
 
@@ -281,7 +305,8 @@ def test_each_method_learns(parse, monkeypatch, tmp_path, method):
     """From all real digits at once, with the shipped backbone at 24 pixels; chance is 10 %."""
     monkeypatch.undo()
     scheduled_dataset._read_once.cache_clear()
-    flags = ['--weights', 'compact', '--input_size', '24', '--schedule', 'iid', '--batch_size', '16', *LEARNING.get(method, [])]
+    flags = ['--weights', 'compact', '--input_size', '24', '--schedule', 'iid', '--batch_size', '16',
+             *LEARNING.get(method, [])]
     flags += ['--n_epochs', '1'] if method in OFFLINE else []
     flags += ['--lr', '0.03'] if method not in ('scroll', 'gdumb', 'ens', 'icarl') else []
     if '--buffer_size' in known_flags(method) and '--buffer_size' not in flags:

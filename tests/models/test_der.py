@@ -17,7 +17,7 @@ def test_stored_logits_are_those_of_the_augmented_batch_in_training_before_the_s
     kept = model.buffer.logits[:12]
     assert torch.equal(kept, expected) and kept.shape == (12, 10) and not kept.requires_grad
     assert torch.equal(model.buffer.examples[:12], images) and images.dtype == torch.uint8
-    assert hasattr(model.buffer, 'labels') == (method == 'derpp')                       # DER has no use for labels
+    assert hasattr(model.buffer, 'labels') == (method == 'derpp')                  # DER has no use for labels
     others = twin.eval()(inputs), twin(model.plain(images)), model.net.train()(inputs)
     assert not any(torch.allclose(kept, other, atol=1e-4) for other in others)
 
@@ -33,20 +33,24 @@ def test_logits_labels_and_images_stay_together(start, method):
     with torch.no_grad():
         assert torch.allclose(model.net(model.plain(model.buffer.examples)), model.buffer.logits, atol=1e-5)
     if method == 'derpp':
-        assert [known[image.numpy().tobytes()] for image in model.buffer.examples] == model.buffer.labels.tolist()
+        assert [known[image.numpy().tobytes()]
+                for image in model.buffer.examples] == model.buffer.labels.tolist()
 
 
-@pytest.mark.parametrize('method, weights', [('der', (0.3,)), ('der', (2.0,)), ('derpp', (0.3, 0.7)), ('derpp', (0.0, 2.0))])
+@pytest.mark.parametrize('method, weights',
+                         [('der', (0.3,)), ('der', (2.0,)), ('derpp', (0.3, 0.7)), ('derpp', (0.0, 2.0))])
 def test_the_loss_by_hand(start, method, weights):
     """Means over samples and classes; of a buffer that is replayed whole."""
     flags = [word for pair in zip(('--alpha', '--beta'), map(str, weights)) for word in pair]
     model, dataset, _ = start(method, *flags, '--lr', '0', '--minibatch_size', '99')
     first, second, _ = batches(model, dataset)
     still(model).meta_observe(*first)
-    model.buffer.logits[:12] += torch.randn(12, 10, generator=torch.Generator().manual_seed(0))     # else they agree
+    # else they agree
+    model.buffer.logits[:12] += torch.randn(12, 10, generator=torch.Generator().manual_seed(0))
     images, labels = stored(model) if method == 'derpp' else (model.plain(model.buffer.examples[:12]), None)
     expected = cross_entropy(model.net(second[0]), second[1])
-    expected += weights[0] * float(((model.net(images) - model.buffer.logits[:12]).detach().double() ** 2).mean())
+    expected += weights[0] * float(((model.net(images)
+                                     - model.buffer.logits[:12]).detach().double() ** 2).mean())
     if method == 'derpp':
         expected += weights[1] * cross_entropy(model.net(images), labels)
     assert model.meta_observe(*second).item() == pytest.approx(expected, rel=1e-5)
@@ -59,7 +63,8 @@ def test_each_term_has_a_draw_of_its_own(start, method, sizes):
     first, *_ = batches(model, dataset)
     still(model).meta_observe(*first)
     passes, shared = [], []
-    model.net.register_forward_hook(lambda net, given, out: passes.append([row.numpy().tobytes() for row in given[0]]))
+    model.net.register_forward_hook(lambda net, given,
+                                    out: passes.append([row.numpy().tobytes() for row in given[0]]))
     for _ in range(10):
         passes.clear()
         model.meta_observe(*first)

@@ -19,9 +19,11 @@ def mask(*which, count=3):
 
 
 def test_old_absent_classes_are_left_out_by_hand():
-    """Of three equal logits with classes 0 and 1 seen, a batch of class 1 competes with the unseen class 2 only.
+    """Of three equal logits with classes 0 and 1 seen, a batch of class 1
+    competes with the unseen class 2 only.
 
-    With classes in any order an unseen one may lie below the largest seen one, which may be absent: it is masked, too.
+    With classes in any order an unseen one may lie below the largest seen one,
+    which may be absent: it is masked, too.
     """
     logits = torch.zeros(4, 3, requires_grad=True)
     loss = asymmetric_cross_entropy(logits, torch.ones(4, dtype=torch.int64), mask(0, 1))
@@ -34,10 +36,12 @@ def test_old_absent_classes_are_left_out_by_hand():
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), batch=st.integers(1, 6), count=st.integers(1, 7), offset=st.sampled_from([0, 300, -300]))
+@given(seed=st.integers(0, 2 ** 20), batch=st.integers(1, 6), count=st.integers(1, 7),
+       offset=st.sampled_from([0, 300, -300]))
 def test_the_loss_and_its_gradient_computed_class_by_class(seed, batch, count, offset):
     random = np.random.default_rng(seed)
-    z, y, seen = random.normal(size=(batch, count)) * 3 + offset, random.integers(0, count, batch), random.random(count) < 0.6
+    z, y = random.normal(size=(batch, count)) * 3 + offset, random.integers(0, count, batch)
+    seen = random.random(count) < 0.6
     kept = [k for k in range(count) if not seen[k] or k in y]
     logits = torch.tensor(z, requires_grad=True)
     loss = asymmetric_cross_entropy(logits, torch.from_numpy(y), torch.from_numpy(seen))
@@ -58,7 +62,8 @@ def test_masked_logits_are_finite_in_half_precision(dtype):
     ('--task_free 1', [False, True, True, True]), ('--task_free 0', [False, False, True, True]),
     ('--task_free 0 --schedule gaussian:batch=12', [False, True])])
 def test_masking_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
-    """Each loss by hand: the mask touches new samples only; the two parts, of different sizes, have equal weight."""
+    """Each loss by hand: the mask touches new samples only; the two parts, of
+    different sizes, have equal weight."""
     model, dataset, _ = start('er-ace', '--lr', '0', '--minibatch_size', '99', *flags.split())
     seen = []
     for step, masked in enumerate(begun):
@@ -85,7 +90,8 @@ def test_the_cosine_head_measures_angles(seed, scale):
     head, x = CosineClassifier(6, 4), torch.randn(5, 6)
     cosine = F.cosine_similarity(x[:, None].double(), head.weight[None].double(), dim=2)
     assert torch.allclose(head(x).double(), 10 * cosine, atol=1e-3)
-    assert torch.allclose(head(scale * x), head(x), atol=2e-3) and torch.isfinite(head(torch.zeros(1, 6))).all()
+    assert torch.allclose(head(scale * x), head(x), atol=2e-3)
+    assert torch.isfinite(head(torch.zeros(1, 6))).all()
 
 
 def test_the_norms_have_a_small_constant_added():
@@ -96,8 +102,10 @@ def test_the_norms_have_a_small_constant_added():
 
 def test_the_head_is_trained_and_saved_with_the_network(start):
     model, file = start('er-ace')[0], io.BytesIO()
-    assert isinstance(model.net.classifier, CosineClassifier) and model.net.classifier.weight.shape == (10, 32)
-    assert id(model.net.classifier.weight) in {id(p) for group in model.opt.param_groups for p in group['params']}
+    assert isinstance(model.net.classifier, CosineClassifier)
+    assert model.net.classifier.weight.shape == (10, 32)
+    assert id(model.net.classifier.weight) in {id(p) for group in model.opt.param_groups
+                                               for p in group['params']}
     torch.save(model.state_dict(), file)
     file.seek(0)
     other, dataset, _ = start('er-ace', '--seed', '7')

@@ -1,4 +1,5 @@
-"""ER-AML: closed forms of the contrast, who may be positive and negative, and what incoming data do and do not train."""
+"""ER-AML: closed forms of the contrast, who may be positive and negative, and what
+incoming data do and do not train."""
 import numpy as np
 import pytest
 import torch
@@ -19,12 +20,14 @@ def everything(count):
 @pytest.mark.parametrize('n, tau', [(1, 0.2), (3, 0.2), (5, 0.07)])
 def test_with_all_contrast_vectors_equal_it_is_the_logarithm_of_their_number(n, tau):
     rows, anchors = normalise(torch.ones(n, 4)), normalise(torch.randn(n, 4, generator=seeded(n)))
-    loss = contrastive_loss(anchors, rows, rows, torch.zeros(n, dtype=torch.int64), ids(*[1] * n), everything(n), tau)
+    loss = contrastive_loss(anchors, rows, rows, torch.zeros(n, dtype=torch.int64), ids(*[1] * n),
+                            everything(n), tau)
     assert loss.item() == pytest.approx(np.log(2 * n) * tau / 0.07, rel=1e-5)
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), n=st.integers(1, 7), count=st.integers(2, 4), tau=st.sampled_from([0.07, 0.2, 1]))
+@given(seed=st.integers(0, 2 ** 20), n=st.integers(1, 7), count=st.integers(2, 4),
+       tau=st.sampled_from([0.07, 0.2, 1]))
 def test_the_contrast_computed_anchor_by_anchor(seed, n, count, tau):
     """Rows that do not count are as if they were not there."""
     random = np.random.default_rng(seed)
@@ -32,7 +35,8 @@ def test_the_contrast_computed_anchor_by_anchor(seed, n, count, tau):
     labels, valid = random.integers(0, count, n), random.random(n) < 0.7
     negative_labels = (labels + random.integers(1, count, n)) % count
     kept = np.flatnonzero(valid)
-    contrast, contrast_labels = np.concatenate([p[kept], q[kept]]), np.concatenate([labels[kept], negative_labels[kept]])
+    contrast = np.concatenate([p[kept], q[kept]])
+    contrast_labels = np.concatenate([labels[kept], negative_labels[kept]])
     terms = []
     for i in kept:
         weights = np.exp(contrast @ a[i] / tau)
@@ -54,7 +58,8 @@ def test_nobody_counting_is_a_zero_that_can_be_differentiated(dtype):
 def test_partners_are_what_they_should_be_wherever_there_are_any(seed, batch, kept):
     random = np.random.default_rng(seed)
     pool, rivals = random.integers(0, 4, batch + kept), random.choice(4, random.integers(1, 4), replace=False)
-    found = partners(torch.from_numpy(pool[:batch]), torch.from_numpy(pool), torch.from_numpy(rivals), seeded(seed))
+    found = partners(torch.from_numpy(pool[:batch]), torch.from_numpy(pool), torch.from_numpy(rivals),
+                     seeded(seed))
     for i, (positive, negative, valid) in enumerate(zip(*(x.tolist() for x in found))):
         positives = [j for j in range(len(pool)) if pool[j] == pool[i] and j != i]
         negatives = [j for j in range(len(pool)) if pool[j] != pool[i] and pool[j] in rivals]
@@ -65,7 +70,8 @@ def test_partners_are_what_they_should_be_wherever_there_are_any(seed, batch, ke
 def test_partners_are_drawn_uniformly():
     """Six candidates each in 3000 draws: 500 +- 20."""
     pool, generator = ids(0, 0, 1, 0, 1, 2, 0, 1, 0, 2, 0, 1, 0), seeded()
-    drawn = np.array([[x[0].item() for x in partners(pool[:1], pool, ids(0, 1, 2), generator)[:2]] for _ in range(3000)])
+    drawn = np.array([[x[0].item() for x in partners(pool[:1], pool, ids(0, 1, 2), generator)[:2]]
+                      for _ in range(3000)])
     for column, candidates in zip(drawn.T, ([1, 3, 6, 8, 10, 12], [2, 4, 5, 7, 9, 11])):
         values, counts = np.unique(column, return_counts=True)
         assert values.tolist() == candidates and abs(counts - 500).max() < 90
@@ -83,7 +89,8 @@ def of_one_class(batch, label=None):
 
 
 def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(start):
-    """The buffer holds samples of earlier classes and the very images of the batch, of two classes: who else is whose?"""
+    """The buffer holds samples of earlier classes and the very images of the batch,
+    of two classes: who else is whose?"""
     model, dataset, _ = start('er-aml', '--lr', '0', '--minibatch_size', '99')
     [(_, labels, images), *_] = next_task(still(model), dataset)
     rows = [(labels == label).nonzero()[0, 0].item() for label in labels.unique()[:2]]
@@ -118,7 +125,9 @@ def test_a_batch_of_one_class_teaches_nothing_but_replay_does(start):
     assert torch.allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize('flags, begun', [('--task_free 1', [False, True, True, True]), ('--task_free 0', [False, False, True, True]),
+@pytest.mark.parametrize('flags, begun',
+                         [('--task_free 1', [False, True, True, True]),
+                          ('--task_free 0', [False, False, True, True]),
                                           ('--task_free 0 --schedule gaussian:batch=12', [False, True])])
 def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
     """Before, it is cross-entropy."""
@@ -136,7 +145,8 @@ def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, b
 
 
 def test_where_negatives_come_from(start):
-    """A batch of one class: others of its task, kept earlier, are negatives only where tasks count. Earlier tasks never are."""
+    """A batch of one class: others of its task, kept earlier, are negatives only where
+    tasks count. Earlier tasks never are."""
     for task_free, first, second in ((1, False, False), (0, False, True)):
         model, dataset, _ = start('er-aml', '--lr', '0', '--minibatch_size', '99', '--task_free', task_free)
         whole, batch = next_task(model, dataset)[:2]

@@ -15,7 +15,8 @@ def test_rates_by_hand():
     rates = learning_rates('restarts', 9, 0.05, 5e-4)
     assert rates == pytest.approx([.005, .05, .05, .02525, .05, .0427513, .02525, .0077487, .05], abs=1e-6)
     rates = learning_rates('cosine', 5, 0.05, 5e-4)
-    assert (rates[0], rates[2], rates[-1]) == pytest.approx((0.05, 0.02525, 5e-4)) and rates == sorted(rates, reverse=True)
+    assert (rates[0], rates[2], rates[-1]) == pytest.approx((0.05, 0.02525, 5e-4))
+    assert rates == sorted(rates, reverse=True)
     assert learning_rates('cosine', 1, 0.05, 5e-4) == [0.05] and learning_rates('cosine', 0, 1, 0) == []
 
 
@@ -65,7 +66,8 @@ def test_cutmix_replaces_a_box_and_its_share_is_the_area_left():
                 assert own[0].float().mean() == pytest.approx(share, abs=1e-6)
                 rows, columns = other[0].any(1).nonzero(), other[0].any(0).nonzero()
                 if len(rows):                                   # a full rectangle
-                    assert other[0].sum() == (rows.max() - rows.min() + 1) * (columns.max() - columns.min() + 1)
+                    assert other[0].sum() == (rows.max() - rows.min()
+                                              + 1) * (columns.max() - columns.min() + 1)
 
 
 def test_cutmix_happens_as_often_as_its_coin_says():
@@ -77,8 +79,10 @@ def test_cutmix_happens_as_often_as_its_coin_says():
 @pytest.mark.parametrize('size, flags', [(1, []), (5, ['--fitting_batch_size', '4']),
                                          (5, ['--fitting_batch_size', '4', '--bn', 'frozen'])])
 def test_one_sample_left_over_is_learned_too(start, size, flags):
-    """With the statistics that the network has: one sample has none of its own, and none at all at one pixel."""
-    model, dataset, args = start('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1', *flags)
+    """With the statistics that the network has: one sample has none of its
+    own, and none at all at one pixel."""
+    model, dataset, args = start('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1',
+                                 *flags)
     seen, loss = [], model.loss
     model.loss = lambda logits, labels: (seen.append(len(labels)), loss(logits, labels))[1]
     train(model, dataset, args)

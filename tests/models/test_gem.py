@@ -1,4 +1,5 @@
-"""GEM: the quadratic programme against hand values, its optimality conditions and a second solver; the step on real samples."""
+"""GEM: the quadratic programme against hand values, its optimality conditions and a second
+solver; the step on real samples."""
 import numpy as np
 import pytest
 import torch
@@ -11,20 +12,22 @@ from models.utils.gradients import read_gradients
 from tests.conftest import quick
 from tests.models.conftest import close, gradient, next_task, opposed, seeded, step_of, still, stored
 
-SOLVERS = [pytest.param(gem.solve_quadprog, marks=pytest.mark.skipif(gem.quadprog is None, reason='quadprog is not installed')),
-           gem.solve_active_set]
-SOLVERS_HERE = [solve for solve in (gem.solve_quadprog, gem.solve_active_set) if gem.quadprog or solve is gem.solve_active_set]
+WITH_QUADPROG = pytest.mark.skipif(gem.quadprog is None, reason='quadprog is not installed')
+SOLVERS = [pytest.param(gem.solve_quadprog, marks=WITH_QUADPROG), gem.solve_active_set]
+SOLVERS_HERE = [solve for solve in (gem.solve_quadprog, gem.solve_active_set)
+                if gem.quadprog or solve is gem.solve_active_set]
 
 
 @pytest.mark.parametrize('solve', SOLVERS)
 @pytest.mark.parametrize('g, G, margin, eps, expected', [
     ((1, -1), [(0, 1)], 0, 1e-9, (1, 0)),
     ((1, -1), [(0, 1)], 0.5, 1e-3, (1, -0.000999)),             # v = 1 / 1.001
-    ((1, -1), [(0, 3)], 0.5, 1e-3, (1, 0.5)),                   # v = max(0.5, 3 / 9.001): the margin overshoots
+    ((1, -1), [(0, 3)], 0.5, 1e-3, (1, 0.5)),                 # v = max(0.5, 3 / 9.001): the margin overshoots
     ((-1, -1), [(1, 0), (0, 1)], 0, 1e-9, (0, 0)),
 ])
 def test_hand_values(solve, g, G, margin, eps, expected):
-    out = gem.project(torch.tensor(g, dtype=torch.float32), torch.tensor(G, dtype=torch.float32), margin, eps, solve)
+    out = gem.project(torch.tensor(g, dtype=torch.float32), torch.tensor(G, dtype=torch.float32), margin, eps,
+                      solve)
     assert out.tolist() == pytest.approx(expected, abs=1e-6)
 
 
@@ -36,10 +39,12 @@ def test_a_gradient_no_memory_objects_to_stays_bit_by_bit(margin):
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), t=st.integers(1, 12), p=st.integers(1, 12), margin=st.sampled_from([0, 0.5, 2]),
+@given(seed=st.integers(0, 2 ** 20), t=st.integers(1, 12), p=st.integers(1, 12),
+       margin=st.sampled_from([0, 0.5, 2]),
        scale=st.floats(-2, 3), duplicates=st.booleans())
 def test_optimality_conditions(seed, t, p, margin, scale, duplicates):
-    """v >= margin, Pv + Gg >= 0, and one of the two with equality for each memory; gradients large or small, duplicates or not."""
+    """v >= margin, Pv + Gg >= 0, and one of the two with equality for each memory; gradients
+    large or small, duplicates or not."""
     random = np.random.default_rng(seed)
     G, g = random.standard_normal((t, p)) * 10 ** scale, random.standard_normal(p)
     if duplicates:
@@ -52,7 +57,7 @@ def test_optimality_conditions(seed, t, p, margin, scale, duplicates):
         assert np.abs((v - margin) * slack).max() <= 1e-7 * max(1, np.abs(v).max())
 
 
-@pytest.mark.skipif(gem.quadprog is None, reason='quadprog is not installed')
+@WITH_QUADPROG
 @quick
 @given(seed=st.integers(0, 2 ** 20), t=st.integers(1, 50), margin=st.sampled_from([0, 0.5]))
 def test_both_solvers_agree(seed, t, margin):
@@ -74,7 +79,7 @@ def test_one_memory_in_closed_form_and_fifty_copies_of_it(solve, margin):
         assert torch.allclose(gem.project(g, m[None], margin, solve=solve), g + v * m, atol=1e-5)
         if margin == 0:
             many = gem.project(g, m.expand(50, -1), 0, solve=solve)
-            assert abs(float(many @ m)) <= 1e-3 * float(m.norm() * g.norm())        # eps is a fiftieth as strong
+            assert abs(float(many @ m)) <= 1e-3 * float(m.norm() * g.norm())     # eps is a fiftieth as strong
 
 
 def test_inner_products_are_summed_in_float64():
@@ -104,7 +109,7 @@ def test_a_step_follows_the_projected_gradient(start):
     m = gradient(F.cross_entropy(model.net(images), stored_labels), model.net)
     loss = F.cross_entropy(model.net(batch[0]), batch[1])
     g = gradient(loss, model.net)
-    assert g @ m < 0                                                                # else nothing would be tested
+    assert g @ m < 0                                                            # else nothing would be tested
     found, step = step_of(model, batch)
     assert found == pytest.approx(loss.item(), rel=1e-5) and close(step, g - (g @ m) / (m @ m + 1e-3) * m)
     assert abs(float(step @ m)) < 0.02 * float(-(g @ m))
@@ -114,4 +119,5 @@ def test_each_sample_of_the_memory_has_its_task(trained):
     model, dataset = trained('gem')
     for task in range(3):
         own = model.buffer.task_labels[:len(model.buffer)] == task
-        assert set(model.buffer.labels[:len(model.buffer)][own].tolist()) == set(dataset.task_classes(task).tolist())
+        labels = model.buffer.labels[:len(model.buffer)][own].tolist()
+        assert set(labels) == set(dataset.task_classes(task).tolist())

@@ -1,4 +1,5 @@
-"""Joint training: the union of the tasks, learned as if it had come at once (and as by SGD on one task: test_contract.py)."""
+"""Joint training: the union of the tasks, learned as if it had come at once (and as by
+SGD on one task: test_contract.py)."""
 import pytest
 import torch
 
@@ -8,12 +9,15 @@ from tests.conftest import refused
 
 @pytest.fixture
 def lessons(start):
-    """lessons(*flags): (labels of each step of a run, whether the network had moved after each task, data set)."""
+    """lessons(*flags): (labels of each step of a run, whether the network had
+    moved after each task, data set)."""
     def run(*flags):
         model, dataset, args = start('joint', '--lr', '0.05', *flags)
-        begin, seen, moved, loss, end_task = model.net.get_params().clone(), [], [], model.loss, model.end_task
+        begin, seen, moved = model.net.get_params().clone(), [], []
+        loss, end_task = model.loss, model.end_task
         model.loss = lambda logits, labels: (seen.append(labels.tolist()), loss(logits, labels))[1]
-        model.end_task = lambda dataset: (end_task(dataset), moved.append(not torch.equal(model.net.get_params(), begin)))[0]
+        model.end_task = lambda dataset: (end_task(dataset),
+                                          moved.append(not torch.equal(model.net.get_params(), begin)))[0]
         train(model, dataset, args)
         return seen, moved, dataset
     return run
@@ -21,7 +25,8 @@ def lessons(start):
 
 def test_it_learns_from_each_sample_of_all_tasks_in_each_epoch_and_only_at_the_end(lessons):
     seen, moved, dataset = lessons('--n_epochs', '3', '--n_splits', '4')
-    assert moved == [False, False, False, True] and sorted(sum(seen, [])) == sorted(dataset.train_labels.tolist() * 3)
+    assert moved == [False, False, False, True]
+    assert sorted(sum(seen, [])) == sorted(dataset.train_labels.tolist() * 3)
 
 
 def test_the_flag_joint_makes_one_task_of_any_stream(lessons):
@@ -39,7 +44,8 @@ def test_what_flags_do_to_a_stream_joint_sees_too(lessons, tmp_path, flags, samp
 
 @pytest.mark.parametrize('schedule', ['gaussian:sigma=0.1', 'split:10,batch=4'])
 def test_samples_come_in_random_order_whatever_the_schedule(lessons, schedule):
-    """A batch of 16 of ten classes in equal numbers nearly always has 4 of them or more; in the order of the stream, at most 3."""
+    """A batch of 16 of ten classes in equal numbers nearly always has 4 of them or more; in
+    the order of the stream, at most 3."""
     seen, *_ = lessons('--batch_size', '16', '--schedule', schedule, '--permute_classes', '0')
     assert len(seen) == 5 and all(len(set(labels)) > 3 for labels in seen)
 

@@ -1,4 +1,5 @@
-"""Method and data-set files that use Mammoth's framework modules, as its users write them: unchanged, they run a stream."""
+"""Method and data-set files that use Mammoth's framework modules, as its users write
+them: unchanged, they run a stream."""
 import sys
 
 import numpy as np
@@ -43,7 +44,8 @@ class SmoothReplay(LiderOptimizer):
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         if not self.buffer.is_empty():
-            images, y = self.buffer.get_data(self.args.minibatch_size, transform=self.transform, device=self.device)
+            images, y = self.buffer.get_data(self.args.minibatch_size, transform=self.transform,
+                                             device=self.device)
             out, features = self.net(images, returnt='full')
             loss = loss + self.loss(out, y)
             lip_inputs = [images] + features
@@ -91,11 +93,13 @@ class KeepsMaps(ContinualModel):
         self.twin = make_dp(deepcopy(self.net))
         for net in (self.net, self.twin):
             net.set_return_prerelu(True)
-        self.both = DoubleCompose([DoubleTransform(transforms.ToPILImage()), CustomRandomCrop(8, 1, resize=True, min_resize_index=1),
+        self.both = DoubleCompose([DoubleTransform(transforms.ToPILImage()),
+                                   CustomRandomCrop(8, 1, resize=True, min_resize_index=1),
                                    CustomRandomHorizontalFlip(0.5), DoubleTransform(transforms.ToTensor())])
         self.views = KorniaMultiAug([transforms.RandomHorizontalFlip(), transforms.RandomCrop(8, 1)])
         channels = self.net.nf
-        self.adapter, self.norm = conv3x3(channels, channels), ConditionalBatchNorm2d(channels, dataset.N_TASKS)
+        self.adapter = conv3x3(channels, channels)
+        self.norm = ConditionalBatchNorm2d(channels, dataset.N_TASKS)
         self.opt = self.get_optimizer()
 
     def get_parameters(self):
@@ -121,7 +125,8 @@ class KeepsMaps(ContinualModel):
         loss.backward()
         self.opt.step()
         count = len(not_aug_inputs)
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels[:count], attention_maps=theirs[0][:count].detach())
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels[:count],
+                             attention_maps=theirs[0][:count].detach())
         return loss.item()
 '''
 
@@ -149,7 +154,8 @@ class Mixed(ContinualModel):
 
     def begin_task(self, dataset: ContinualDataset) -> None:
         self.names = dataset.get_class_names()
-        self.sentences = [t.format(self.names[c]) for c in range(*dataset.get_offsets()) for t in dataset.get_prompt_templates()]
+        self.sentences = [t.format(self.names[c]) for c in range(*dataset.get_offsets())
+                          for t in dataset.get_prompt_templates()]
         assert self.args.dataset in get_dataset_names() and 'mixed' in get_model_names()
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
@@ -253,7 +259,8 @@ class Hub(torch.utils.data.Dataset):
     def __getitem__(self, index):
         image = Image.fromarray(self.data[index])
         out = self.transform(image.copy())
-        return (out, self.targets[index], self.not_aug_transform(image)) if self.train else (out, self.targets[index])
+        target = self.targets[index]
+        return (out, target, self.not_aug_transform(image)) if self.train else (out, target)
 
 
 class SequentialHub(ContinualDataset):
@@ -302,11 +309,14 @@ def files(third_party, few_digits):
 
 @pytest.fixture
 def run(parse):
-    """run(name, *flags): (model, data set, results row) of a run on the digits, on a small ResNet from scratch."""
-    def start(name, *flags, dataset='seq-digits', backbone=('--backbone', 'reduced-resnet18', '--num_filters', '4')):
+    """run(name, *flags): (model, data set, results row) of a run on the
+    digits, on a small ResNet from scratch."""
+    def start(name, *flags, dataset='seq-digits',
+              backbone=('--backbone', 'reduced-resnet18', '--num_filters', '4')):
         fixed = {'--n_splits': '2', '--n_epochs': '1'} if dataset == 'seq-digits' else {}
         words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
-        model, stream, args = initialize(parse(name, '--weights', 'none', '--lr', '0.05', '--batch_size', '16', *words, *backbone,
+        model, stream, args = initialize(parse(name, '--weights', 'none', '--lr', '0.05', '--batch_size',
+                                               '16', *words, *backbone,
                                                     *flags, dataset=dataset))
         return model, stream, train(model, stream, args)
     return start
@@ -314,18 +324,20 @@ def run(parse):
 
 def test_lipschitz_driven_rehearsal(run, parse):
     flags = '--buffer_size', '20', '--minibatch_size', '8', '--n_epochs', '3'
-    model, _, _ = run('smooth_replay', *flags, '--buffer_lip_lambda', '0.001', '--budget_lip_lambda', '0.1', '--grad_iter_step', '-3')
+    model, _, _ = run('smooth_replay', *flags, '--buffer_lip_lambda', '0.001', '--budget_lip_lambda', '0.1',
+                      '--grad_iter_step', '-3')
     assert model.first.shape == (5,) and (model.first > 0).all()                # the stem and four stages
     assert model.lip_coeffs.requires_grad and not torch.equal(model.lip_coeffs, model.first)
     assert any(p is model.lip_coeffs for group in model.opt.param_groups for p in group['params'])
     strong, _, _ = run('smooth_replay', *flags, '--buffer_lip_lambda', '30')
-    assert sum(strong.penalties[-3:]) < 0.5 * sum(model.penalties[-3:])         # what is penalised becomes smaller
+    assert sum(strong.penalties[-3:]) < 0.5 * sum(model.penalties[-3:])    # what is penalised becomes smaller
     with refused('--headless_init_act', 'gelu', 'lrelu'):
         parse('smooth_replay', '--buffer_size', '20', '--lr', '1', '--headless_init_act', 'gelu')
 
 
 def test_a_budget_is_in_checkpoints(run, tmp_path, capsys):
-    run('smooth_replay', '--buffer_size', '20', '--budget_lip_lambda', '0.1', '--disable_log', '0', '--checkpoint_every', '1e-6',
+    run('smooth_replay', '--buffer_size', '20', '--budget_lip_lambda', '0.1', '--disable_log', '0',
+        '--checkpoint_every', '1e-6',
         '--base_path', str(tmp_path / 'base'))
     assert 'no more checkpoints' not in ''.join(capsys.readouterr())
 
@@ -353,7 +365,7 @@ def test_the_coefficient_is_the_squared_spectral_norm_of_the_cross_moments(run):
 def test_images_replayed_with_their_maps(run):
     model, _, _ = run('keeps-maps', '--buffer_size', '30')
     assert model.buffer.attention_maps.shape[1:] == (4, 8, 8) and len(model.buffer) == 30
-    assert (model.norm.weight != 1).any(1).all()                                # both tasks trained their rows
+    assert (model.norm.weight != 1).any(1).all()                               # both tasks trained their rows
 
 
 def test_mixed_samples_and_triplets(run):
@@ -362,7 +374,8 @@ def test_mixed_samples_and_triplets(run):
 
 
 @pytest.mark.parametrize('backbone', [('--backbone', 'reduced-resnet18', '--num_filters', '3'),
-                                      ('--backbone', 'mnistmlp', '--mlp_input_size', '192')], ids=lambda words: words[1])
+                                      ('--backbone', 'mnistmlp', '--mlp_input_size', '192')],
+                         ids=lambda words: words[1])
 def test_progressive_columns(run, backbone):
     model, _, row = run('columns', backbone=backbone)
     assert len(model.nets) == 2 and list(model.nets[1].old_cols) == [model.nets[0]]
@@ -376,10 +389,12 @@ def test_a_data_set_from_the_hub(run, tmp_path, monkeypatch):
     def fetch(repo_id, filename, repo_type, local_dir):
         np.savez(f'{local_dir}/{filename}', x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
         return f'{local_dir}/{filename}'
-    monkeypatch.setitem(sys.modules, 'huggingface_hub', type('hub', (), dict(hf_hub_download=staticmethod(fetch))))
+    monkeypatch.setitem(sys.modules, 'huggingface_hub',
+                        type('hub', (), dict(hf_hub_download=staticmethod(fetch))))
     model, stream, row = run('mixed', '--mlp_input_size', '192', '--base_path', str(tmp_path / 'base'),
                              '--permute_classes', '1', dataset='seq-hub', backbone=())
-    assert (tmp_path / 'base' / 'HUB' / 'dots.npz').is_file() and model.args.backbone == 'mnistmlp' and 'task2' in row
+    assert (tmp_path / 'base' / 'HUB' / 'dots.npz').is_file() and model.args.backbone == 'mnistmlp'
+    assert 'task2' in row
     assert sorted(model.names) == ['kite', 'rook', 'swan', 'wren']
     assert f'a photo of a {model.names[3]}, a kind of bird.' in model.sentences
 
@@ -387,6 +402,8 @@ def test_a_data_set_from_the_hub(run, tmp_path, monkeypatch):
 def test_class_names_of_our_data_sets_and_of_one_that_has_none(parse):
     stream = datasets.get_dataset(parse('sgd', '--lr', '1', '--custom_class_order', '9-8-7-6-5-4-3-2-1-0'))
     assert stream.get_class_names() == list('9876543210')
-    bare = type('Bare', (ContinualDataset,), dict(NAME='bare', SETTING='class-il', N_TASKS=2, N_CLASSES_PER_TASK=1))(parse('sgd', '--lr', '1'))
+    bare = type('Bare', (ContinualDataset,),
+                dict(NAME='bare', SETTING='class-il', N_TASKS=2,
+                     N_CLASSES_PER_TASK=1))(parse('sgd', '--lr', '1'))
     with refused('bare', 'get_class_names'):
         bare.get_class_names()

@@ -1,4 +1,5 @@
-"""MIR: interference against first-order theory, what scoring leaves alone, and the step with what is replayed."""
+"""MIR: interference against first-order theory, what scoring leaves alone,
+and the step with what is replayed."""
 import copy
 
 import pytest
@@ -25,10 +26,11 @@ def linear_problem(seed, count=6):
 @quick
 @given(seed=st.integers(0, 2 ** 20))
 def test_for_small_rates_interference_is_minus_the_product_of_gradients(seed):
-    """score_j = -lr g.grad_j; (p - onehot) x' is the gradient by hand. The sample itself is helped most of all that like it."""
+    """score_j = -lr g.grad_j; (p - onehot) x' is the gradient by hand. The sample itself is
+    helped most of all that like it."""
     net, x, y = linear_problem(seed)
     p = torch.softmax(net(x), dim=1).detach() - F.one_hot(y, 3)                             # (6, 3)
-    products = (p @ p[0]) * (x @ x[0] + 1)                                                  # weights and biases
+    products = (p @ p[0]) * (x @ x[0] + 1)                                                # weights and biases
     scores = interference(net, 1e-6, x, y)
     assert torch.allclose(scores / 1e-6, -products, atol=1e-4) and scores[0] < 0
 
@@ -60,14 +62,15 @@ def test_scoring_leaves_the_network_alone(start):
 @pytest.mark.parametrize('flags, tasks', [('--task_free 0', [0]), ('--task_free 1', [0, 1]),
                                           ('--task_free 0 --schedule gaussian:batch=12', [0])])
 def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(start, flags, tasks):
-    """Two means of different size: neither is diluted by the other. Of the current task, candidates only on demand; on a
-    stream without tasks, always."""
-    model, dataset, _ = start('mir', '--lr', '0.01', '--minibatch_size', '7', '--subsample', '99', *flags.split())
+    """Two means of different size: neither is diluted by the other. Of the current task, candidates only on
+    demand; on a stream without tasks, always."""
+    model, dataset, _ = start('mir', '--lr', '0.01', '--minibatch_size', '7', '--subsample', '99',
+                              *flags.split())
     first, batch = (batches(model, dataset) if 'gaussian' in flags else next_task(model, dataset))[:2]
     model.meta_observe(*first)
     candidates, labels = stored(still(model), tasks)
     loss = F.cross_entropy(model.net(batch[0]), batch[1])
-    there = copy.deepcopy(model.net)                                        # the step to come, taken by a copy
+    there = copy.deepcopy(model.net)                                       # the step to come, taken by a copy
     g = gradient(loss, model.net)
     there.set_params(model.net.get_params() - 0.01 * g)
     now, then = (F.cross_entropy(net(candidates), labels, reduction='none') for net in (model.net, there))

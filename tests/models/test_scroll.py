@@ -1,4 +1,5 @@
-"""SCROLL under the contract: the same predictor whatever the schedule, and accuracies that others can recompute.
+"""SCROLL under the contract: the same predictor whatever the schedule, and
+accuracies that others can recompute.
 
 Digests are compared between whole runs on the digits, with a tiny backbone and three updates of adaptation.
 """
@@ -12,9 +13,7 @@ from sklearn.linear_model import Ridge
 from bench.results.rows import read_rows
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.embedding.embedder import Embedder
 from scroll.heads.predictors import exact_lambda
-from scroll.learner import Scroll
 from scroll.statistics import GRID
 from tests.conftest import files_below, refused
 
@@ -62,7 +61,7 @@ def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags
 
 
 @pytest.mark.parametrize('schedule', ['split:5,batch=7', 'iid,batch=100'])
-def test_classes_in_pieces_leave_the_statistics_and_f_t_the_same_and_with_a_hash_buffer_all_of_it(row, schedule):
+def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(row, schedule):
     names = ('statistics_digest', 'online_digest', 'online_accuracy')
     pieces, reference = row('--schedule', schedule), row('--n_splits', '5')
     assert digests(pieces, *names) == digests(reference, *names) and pieces['buffered'] == 40
@@ -75,7 +74,7 @@ def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
     reference = row('--n_splits', '5')
     seeded, shrunk, ncc = row('--seed', '1'), row('--ridge_lambda', '3'), row('--predictor', 'ncc')
-    assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])            # nothing there is random
+    assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])         # nothing there is random
     assert seeded['adapted_digest'] != reference['adapted_digest']
     for other in (shrunk, ncc):
         assert other['statistics_digest'] == reference['statistics_digest']
@@ -103,7 +102,8 @@ def expected_online(model, dataset) -> np.ndarray:
         return np.hstack([model.embedder(images)[0] / GRID, np.ones((len(images), 1))])
     labels = dataset.images.train_labels
     targets = np.where(labels[:, None] == np.arange(10), 1.0, -1.0)
-    ridge = Ridge(alpha=0.1, fit_intercept=False, solver='cholesky').fit(inputs(dataset.images.train), targets)
+    ridge = Ridge(alpha=0.1, fit_intercept=False,
+                  solver='cholesky').fit(inputs(dataset.images.train), targets)
     return ridge.predict(inputs(dataset.images.test)).argmax(1)
 
 
@@ -145,13 +145,17 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
 
 def test_what_a_person_looks_for_is_on_top_of_the_last_screen(ready, capsys, tmp_path):
     """With all that there is to tell."""
-    row = train(*ready('--n_splits', '10', '--disable_log', '0', '--base_path', tmp_path, '--enable_other_metrics', '1', '--validation', '20',
-                       '--eval_every', '20', '--ridge_lambda', 'auto', '--classifier_lr', '10000', '--adapt_lr', '0'))
+    row = train(*ready('--n_splits', '10', '--disable_log', '0', '--base_path', tmp_path,
+                       '--enable_other_metrics', '1', '--validation', '20',
+                       '--eval_every', '20', '--ridge_lambda', 'auto', '--classifier_lr', '10000',
+                       '--adapt_lr', '0'))
     screen = capsys.readouterr().out.split('Summary\n')[1].splitlines()
     assert len(screen) <= 23 and all(len(line) <= 110 or str(tmp_path) in line for line in screen)
     top = '\n'.join(screen[:6])
-    assert f"final accuracy {row['final_accuracy']:.2f} %" in top and str(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'scroll') in top
-    assert [name for name in ('statistics', 'online', 'adapted') if row[f'{name}_digest'][:16] not in top] == []
+    assert f"final accuracy {row['final_accuracy']:.2f} %" in top
+    assert str(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'scroll') in top
+    assert [name for name in ('statistics', 'online', 'adapted')
+            if row[f'{name}_digest'][:16] not in top] == []
     assert '[' not in ''.join(line for line in screen if 'IL]' not in line)
 
 
@@ -206,15 +210,18 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
     pass_over(model, dataset)
     images = torch.from_numpy(dataset.images.test[:60].copy())
     logits = model(images)
-    assert logits.shape == (60, 10) and torch.isfinite(logits[:, :5]).all() and (logits[:, 5:] == -torch.inf).all()
+    assert logits.shape == (60, 10) and torch.isfinite(logits[:, :5]).all()
+    assert (logits[:, 5:] == -torch.inf).all()
     seen = dataset.test_labels[:60] < 5
     assert (logits.argmax(1).numpy()[seen] == dataset.test_labels[:60][seen]).mean() > 0.5
     torch.testing.assert_close(model(dataset.preprocessing(images))[:, :5], logits[:, :5], atol=1e-3, rtol=0)
 
 
 def test_the_written_rows_are_those_of_the_run(parse, tmp_path):
-    written = train(*initialize(parse('scroll', '--n_splits', '2', '--disable_log', '0', base_path=tmp_path, **SHORT)))
-    rows = {s: read_rows(tmp_path / 'results' / s / 'seq-digits' / 'scroll' / 'mean_accs.csv') for s in ('class-il', 'task-il')}
+    written = train(*initialize(parse('scroll', '--n_splits', '2', '--disable_log', '0', base_path=tmp_path,
+                                      **SHORT)))
+    rows = {s: read_rows(tmp_path / 'results' / s / 'seq-digits' / 'scroll' / 'mean_accs.csv')
+            for s in ('class-il', 'task-il')}
     assert rows['class-il'] == [{k: '' if v is None else str(v) for k, v in written.items()}]
     assert 'online_digest' not in rows['task-il'][0]            # once per run is enough
     assert len(json.loads(written['accuracy_per_task'])) == 2

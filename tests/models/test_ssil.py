@@ -26,13 +26,15 @@ def partitions(draw):
     """(7 logits cut into tasks of unequal size and any classes, seed)."""
     order = draw(st.permutations(range(7)))
     cuts = sorted(draw(st.sets(st.integers(1, 6), min_size=1, max_size=4)))
-    return [torch.tensor(part, dtype=torch.int64) for part in np.split(np.array(order), cuts)], draw(st.integers(0, 2 ** 20))
+    return [torch.tensor(part, dtype=torch.int64)
+            for part in np.split(np.array(order), cuts)], draw(st.integers(0, 2 ** 20))
 
 
 @quick
 @given(partition=partitions())
 def test_the_softmax_is_separated(partition):
-    """Classes that are left out get a gradient of exactly zero; of one class, all do, and the loss is zero."""
+    """Classes that are left out get a gradient of exactly zero; of one
+    class, all do, and the loss is zero."""
     tasks, seed = partition
     random = seeded(seed)
     for part in tasks:
@@ -45,7 +47,8 @@ def test_the_softmax_is_separated(partition):
         if len(part) == 1:
             assert loss.item() == 0 and not logits.grad.any()
         else:
-            assert loss.item() == pytest.approx(cross_entropy(logits, labels, part.sort().values), rel=1e-4, abs=1e-6)
+            assert loss.item() == pytest.approx(cross_entropy(logits, labels, part.sort().values), rel=1e-4,
+                                                abs=1e-6)
             assert logits.grad[:, part].any()
 
 
@@ -57,7 +60,7 @@ def test_distillation_task_by_task(partition):
     out = float(task_wise_distillation(*z, tasks))
     assert out == pytest.approx(kl(*z.numpy(), [t.numpy() for t in tasks]), abs=1e-9) and out >= 0
     shifted = z[1].clone()
-    shifted[:, tasks[0]] += 5                                                   # a softmax of one task does not see it
+    shifted[:, tasks[0]] += 5                                          # a softmax of one task does not see it
     assert float(task_wise_distillation(z[0], shifted, tasks)) == pytest.approx(out, abs=1e-9)
     together = [torch.cat(tasks)]
     assert len(tasks) == 1 or float(task_wise_distillation(z[0], shifted, together)) != pytest.approx(
@@ -75,7 +78,8 @@ def test_distillation_of_tasks_of_one_class_is_nothing():
 
 @pytest.mark.parametrize('coefficient', [0, 1, 2.5])
 def test_the_loss_by_hand_in_the_third_task(start, coefficient):
-    """Unequal tasks of classes in any order; teacher and student see the same images, of earlier tasks only."""
+    """Unequal tasks of classes in any order; teacher and student see the
+    same images, of earlier tasks only."""
     model, dataset, _ = start('ssil', '--distill_coef', coefficient, '--lr', '0.01', '--minibatch_size', '99')
     first, (inputs, labels, images) = next_task(model, dataset, 2)[:2]
     teacher = copy.deepcopy(model.net).eval()
@@ -86,10 +90,12 @@ def test_the_loss_by_hand_in_the_third_task(start, coefficient):
     replayed, replayed_labels = stored(still(model), [0, 1])
     z, z_replayed, z_teacher = (net(x).detach().double().numpy() for net, x in
                                 ((model.net, inputs), (model.net, replayed), (teacher, replayed)))
-    expected = cross_entropy(z, labels, classes(dataset, 2)) + cross_entropy(z_replayed, replayed_labels, classes(dataset, 0, 1))
+    expected = cross_entropy(z, labels, classes(dataset, 2))
+    expected += cross_entropy(z_replayed, replayed_labels, classes(dataset, 0, 1))
     distilled = kl(z_teacher, z_replayed, [dataset.task_classes(t) for t in (0, 1)])
     assert distilled > 1e-3
-    assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected + coefficient * distilled, rel=1e-4)
+    assert model.meta_observe(inputs, labels,
+                              images).item() == pytest.approx(expected + coefficient * distilled, rel=1e-4)
 
 
 def test_new_samples_move_new_rows_of_the_head_and_replayed_ones_old_rows(start):
@@ -102,7 +108,8 @@ def test_new_samples_move_new_rows_of_the_head_and_replayed_ones_old_rows(start)
     assert rows_moved(model.replay_loss(images, labels)) == classes(dataset, 0).tolist()
     model.buffer.task_labels.fill_(1)                                               # nothing to replay
     model.meta_observe(*batch)
-    assert model.net.classifier.weight.grad.any(dim=1).nonzero()[:, 0].tolist() == classes(dataset, 1).tolist()
+    assert model.net.classifier.weight.grad.any(dim=1).nonzero()[:,
+                                                                 0].tolist() == classes(dataset, 1).tolist()
 
 
 def test_the_teacher_is_the_network_as_the_last_task_left_it(start):
@@ -121,11 +128,11 @@ def test_with_one_class_a_task_the_first_teaches_nothing(start):
     """Loss and gradient are exactly zero; the run goes on, and the last class is never replayed."""
     model, dataset, _ = start('ssil', '--lr', '0.5', '--schedule', 'split:10')
     before = model.net.get_params().detach().clone()
-    for _ in range(2):                                                              # one old class teaches nothing, too
+    for _ in range(2):                                                    # one old class teaches nothing, too
         [batch] = batches(model, dataset)
         assert model.meta_observe(*batch).item() == 0 and torch.equal(model.net.get_params(), before)
         model.meta_end_task(dataset)
     [batch] = batches(model, dataset)
-    assert model.meta_observe(*batch).item() > 0.1                              # replayed samples tell two old classes apart
+    assert model.meta_observe(*batch).item() > 0.1               # replayed samples tell two old classes apart
     row = int(dataset.task_classes(2)[0])
     assert not model.net.classifier.weight.grad[row].any() and model.net.classifier.weight.grad.any()

@@ -1,4 +1,5 @@
-"""Augmentations: those of stream and buffer, and those that files written for Mammoth take from `utils.augmentations`."""
+"""Augmentations: those of stream and buffer, and those that files written for Mammoth
+take from `utils.augmentations`."""
 import pytest
 import torch
 from torchvision import transforms
@@ -28,7 +29,8 @@ def denormalised(x):
     return x * torch.tensor(STD).view(3, 1, 1) + torch.tensor(MEAN).view(3, 1, 1)
 
 
-# -- the training transform of stream and buffer -----------------------------------------------------------------------
+# -- the training transform of stream and buffer
+# -----------------------------------------------------------------------
 
 def test_the_same_seed_gives_the_same_sequence_of_batches_and_the_global_stream_is_left_alone():
     before, x = torch.get_rng_state(), images()
@@ -65,7 +67,8 @@ def test_each_image_is_a_shifted_copy_filled_with_black_or_its_mirror_image():
     assert len(found) > 10 and {i >= 25 for i in found} == {True, False}
 
 
-# -- Mammoth's ---------------------------------------------------------------------------------------------------------
+# -- Mammoth's
+# ---------------------------------------------------------------------------------------------------------
 
 def test_flip_mirrors_about_half_of_the_images():
     x = images(1000, 4)
@@ -90,7 +93,8 @@ def test_grayscale_takes_the_colours_of_a_share_of_the_images():
 def test_normalize_is_torchvisions_on_a_batch_and_on_one_image():
     x = images()
     torch.testing.assert_close(normalize(x, MEAN, STD), transforms.Normalize(MEAN, STD)(x))
-    torch.testing.assert_close(normalize(x[0], torch.tensor(MEAN), list(STD)), transforms.Normalize(MEAN, STD)(x[0]))
+    torch.testing.assert_close(normalize(x[0], torch.tensor(MEAN), list(STD)),
+                               transforms.Normalize(MEAN, STD)(x[0]))
 
 
 @pytest.mark.parametrize('transform', [random_flip, lambda y: random_crop(y, 2), random_grayscale, *OURS])
@@ -99,7 +103,8 @@ def test_the_global_seed_fixes_what_is_drawn_and_the_input_stays_as_it_was(trans
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         results.append(transform(x))
-    assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2]) and torch.equal(x, images())
+    assert torch.equal(results[0], results[1]) and not torch.equal(results[0], results[2])
+    assert torch.equal(x, images())
 
 
 def test_soft_aug_is_a_shift_or_mirror_image_normalised():
@@ -109,14 +114,15 @@ def test_soft_aug_is_a_shift_or_mirror_image_normalised():
 
 
 def test_strong_aug_makes_different_views_of_each_image_in_range():
-    x = images(1).expand(64, -1, -1, -1)                    # as with repeat_interleave: each copy has random numbers of its own
+    x = images(1).expand(64, -1, -1, -1)  # as with repeat_interleave: each copy has random numbers of its own
     out = denormalised(strong_aug((12, 20), MEAN, STD)(x))
     assert out.shape == (64, 3, 12, 20) and out.min() > -1e-5 and out.max() < 1 + 1e-5
     assert len({tuple(view.flatten().tolist()) for view in out}) == 64
     grey = ((out - out.mean(1, keepdim=True)).abs().amax(dim=(1, 2, 3)) < 1e-5).float().mean()
     assert 0.05 < grey < 0.4
     flat = strong_aug(16, MEAN, STD)(torch.tensor([0.6, 0.2, 0.1]).view(1, 3, 1, 1).expand(8, 3, 16, 16))
-    torch.testing.assert_close(flat, flat[:, :, :1, :1].expand_as(flat), atol=1e-5, rtol=0)         # colours alone change
+    # colours alone change
+    torch.testing.assert_close(flat, flat[:, :, :1, :1].expand_as(flat), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize('transform', [BatchCompose([lambda x: x * 2]), *OURS])
@@ -125,15 +131,18 @@ def test_uint8_batches_float_batches_and_single_images(transform):
     for batch in (bytes_of(x), x, x[:1], x[0]):
         torch.manual_seed(0)
         results.append(transform(batch))
-    assert torch.equal(*results[:2]) and results[0].shape == (6, 3, 16, 16) and torch.equal(results[2][0], results[3])
+    assert torch.equal(*results[:2]) and results[0].shape == (6, 3, 16, 16)
+    assert torch.equal(results[2][0], results[3])
 
 
 def test_repeated_gives_the_result_of_each_transform_in_order():
     x = images()
     twice = RepeatedTransform([BatchCompose([lambda y: y * 2]), None, transforms.CenterCrop(4)])
     for views in (twice(x), apply_transform(x, twice)):
-        assert torch.equal(views[0], x * 2) and torch.equal(views[1], x) and torch.equal(views[2], x[:, :, 6:10, 6:10])
-    assert [view.shape for view in RepeatedTransform([None] * 2, autosqueeze=True)(x[:1])] == [(3, 16, 16)] * 2
+        assert torch.equal(views[0], x * 2) and torch.equal(views[1], x)
+        assert torch.equal(views[2], x[:, :, 6:10, 6:10])
+    assert [view.shape
+            for view in RepeatedTransform([None] * 2, autosqueeze=True)(x[:1])] == [(3, 16, 16)] * 2
     assert not torch.equal(*RepeatedTransform([soft_aug(MEAN, STD)] * 2)(x))
 
 
@@ -141,7 +150,8 @@ def test_double_compose_passes_pairs_on():
     def both(first, second):
         return first.flip(-1), second.flip(-1)
     x, labels = images(1)[0], torch.arange(16.0).view(1, 4, 4)
-    first, second = DoubleCompose([DoubleTransform(transforms.Normalize(MEAN, STD)), both, DoubleTransform(lambda y: y + 1)])(x, labels)
+    first, second = DoubleCompose([DoubleTransform(transforms.Normalize(MEAN, STD)), both,
+                                   DoubleTransform(lambda y: y + 1)])(x, labels)
     torch.testing.assert_close(first, transforms.Normalize(MEAN, STD)(x).flip(-1) + 1)
     assert torch.equal(second, labels.flip(-1))
 
@@ -158,7 +168,8 @@ class Counting:
         return x
 
 
-@pytest.mark.parametrize('attributes, calls', [(dict(batched=True), [(6, 3, 16, 16)]), ({}, [(3, 16, 16)] * 6),
+@pytest.mark.parametrize('attributes, calls',
+                         [(dict(batched=True), [(6, 3, 16, 16)]), ({}, [(3, 16, 16)] * 6),
                                                (dict(batched=False), [(3, 16, 16)] * 6)])
 def test_apply_transform_hands_batches_to_what_declares_it_takes_them(attributes, calls):
     transform = Counting(**attributes)
@@ -166,7 +177,8 @@ def test_apply_transform_hands_batches_to_what_declares_it_takes_them(attributes
 
 
 def test_apply_transform_through_pil_gives_each_image_its_own_randomness():
-    pipeline = transforms.Compose([transforms.ToPILImage(), transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+    pipeline = transforms.Compose([transforms.ToPILImage(), transforms.RandomHorizontalFlip(),
+                                   transforms.ToTensor()])
     x = images(64)
     flipped = [match(torch.stack([a, a.flip(-1)]), b) for a, b in zip(x, apply_transform(x, pipeline))]
     assert 10 < sum(flipped) < 54

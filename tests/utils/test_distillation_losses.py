@@ -33,11 +33,14 @@ def by_definition(features, positive, temperature, base, anchors):
 @pytest.mark.parametrize('kind', ['labels', 'mask', 'neither'])
 def test_supcon_by_definition(mode, anchors, kind):
     features, labels = F.normalize(normal(5, 3, 4), dim=2), [0, 1, 0, 2, 1]
-    mask = torch.tensor([[1, 0, 0, 1, 1], [0, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 1, 0, 1]])   # one-sided
-    positive = dict(labels=lambda i, j: labels[i] == labels[j], mask=lambda i, j: mask[i, j] == 1, neither=lambda i, j: i == j)[kind]
+    # one-sided
+    mask = torch.tensor([[1, 0, 0, 1, 1], [0, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 1, 0, 1]])
+    positive = dict(labels=lambda i, j: labels[i] == labels[j], mask=lambda i, j: mask[i, j] == 1,
+                    neither=lambda i, j: i == j)[kind]
     given = dict(labels=dict(labels=torch.tensor(labels)), mask=dict(mask=mask), neither={})[kind]
     expected = by_definition(features, positive, 0.3, 0.2, anchors)
-    losses = {reduction: SupConLoss(0.3, mode, 0.2, reduction)(features, **given) for reduction in ('none', 'sum', 'mean')}
+    losses = {reduction: SupConLoss(0.3, mode, 0.2, reduction)(features, **given)
+              for reduction in ('none', 'sum', 'mean')}
     torch.testing.assert_close(losses['none'], expected)
     torch.testing.assert_close(losses['sum'], expected.sum())
     torch.testing.assert_close(losses['mean'], expected.mean())
@@ -72,7 +75,8 @@ def test_supcon_survives_large_similarities_and_flattens_feature_maps():
 
 @pytest.mark.parametrize('options, features, given', [
     (dict(contrast_mode='two'), None, {}), (dict(reduction='max'), None, {}), ({}, normal(4, 3), {}),
-    ({}, normal(4, 2, 3), dict(labels=torch.zeros(3))), ({}, normal(4, 2, 3), dict(labels=torch.zeros(4), mask=torch.eye(4)))])
+    ({}, normal(4, 2, 3), dict(labels=torch.zeros(3))),
+    ({}, normal(4, 2, 3), dict(labels=torch.zeros(4), mask=torch.eye(4)))])
 def test_supcon_refuses_what_it_cannot_mean(options, features, given):
     with pytest.raises(ValueError):
         SupConLoss(**options)(features, **given)
@@ -95,7 +99,8 @@ def test_spkd_by_definition():
 def test_spkd_does_not_see_rotations_or_scale():
     activations = normal(6, 4)
     rotation = torch.linalg.qr(normal(4, 4, seed=2))[0]
-    assert SPKDLoss()(activations, 3 * activations @ rotation) < 1e-25 < SPKDLoss()(activations, normal(6, 4, seed=3))
+    assert SPKDLoss()(activations,
+                      3 * activations @ rotation) < 1e-25 < SPKDLoss()(activations, normal(6, 4, seed=3))
 
 
 def test_spkd_refuses_an_unknown_reduction():

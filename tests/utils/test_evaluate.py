@@ -31,7 +31,8 @@ class Batches(list):
 
 
 def stream(tasks, c_task, loaders):
-    return SimpleNamespace(c_task=c_task, N_CLASSES=4, test_loaders=loaders, task_classes=lambda t: np.array(tasks[t]),
+    return SimpleNamespace(c_task=c_task, N_CLASSES=4, test_loaders=loaders,
+                           task_classes=lambda t: np.array(tasks[t]),
                            seen_classes=lambda: np.concatenate(tasks[:c_task + 1]))
 
 
@@ -47,7 +48,7 @@ SECOND = batches([[9, 1, 0, 0], [0, 2, 1, 5], [0, 1, 2, 0], [0, 3, 1, 0]], [1, 1
 
 def test_unseen_classes_are_never_predicted():
     class_il, task_il = evaluate(Logits(), stream(TASKS, 0, [FIRST]))
-    assert class_il == task_il == [pytest.approx(100 * 2 / 3)]          # among {0, 3}: 0 right, 3 right, 0 wrong
+    assert class_il == task_il == [pytest.approx(100 * 2 / 3)]       # among {0, 3}: 0 right, 3 right, 0 wrong
 
 
 def test_class_il_chooses_among_all_seen_and_task_il_among_the_classes_of_the_task():
@@ -99,7 +100,8 @@ def test_no_global_random_stream_is_drawn_from(parse, method, tmp_path):
 
 
 def test_the_loss_is_the_mean_over_the_classes_seen_of_all_samples():
-    model, logits, labels = Logits(), torch.tensor([[1., 9, 9, 0], [0, 5, 0, 4], [3, 9, 0, 2]]), torch.tensor([0, 1, 1])
+    model, logits, labels = Logits(), torch.tensor([[1., 9, 9, 0], [0, 5, 0, 4],
+                                                    [3, 9, 0, 2]]), torch.tensor([0, 1, 1])
     *accuracies, loss = evaluate(model, stream(TASKS, 0, [FIRST]), return_loss=True)
     assert accuracies == [[pytest.approx(200 / 3)]] * 2
     assert loss == pytest.approx(torch.nn.functional.cross_entropy(logits[:, [0, 3]], labels).item())
@@ -110,8 +112,10 @@ def test_the_loss_is_the_mean_over_the_classes_seen_of_all_samples():
 def test_logits_of_another_function_among_other_classes():
     """As the tasks to come are evaluated: among all classes."""
     forward = lambda x: -x
-    assert evaluate(Logits(), stream(TASKS, 0, []), loaders=[(1, SECOND)], forward=forward, seen=range(4)) == ([0], [25])
-    assert evaluate(Logits(), stream(TASKS, 0, []), loaders=[(1, SECOND)], forward=lambda x: x, seen=range(4)) == ([25], [75])
+    assert evaluate(Logits(), stream(TASKS, 0, []), loaders=[(1, SECOND)], forward=forward,
+                    seen=range(4)) == ([0], [25])
+    assert evaluate(Logits(), stream(TASKS, 0, []), loaders=[(1, SECOND)], forward=lambda x: x,
+                    seen=range(4)) == ([25], [75])
 
 
 class TaskAware(Logits):

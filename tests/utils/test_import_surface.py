@@ -1,4 +1,5 @@
-"""What model and data-set files written for Mammoth import must be there, under Mammoth's names, and take its arguments."""
+"""What model and data-set files written for Mammoth import must be there, under
+Mammoth's names, and take its arguments."""
 import importlib
 import inspect
 
@@ -30,14 +31,16 @@ NAMES = {
     'utils.ring_buffer': 'RingBuffer',
     'utils.augmentations':
         'apply_transform cutmix_data RepeatedTransform strong_aug soft_aug random_flip random_crop '
-        'random_grayscale normalize DoubleTransform DoubleCompose CustomRandomCrop CustomRandomHorizontalFlip',
+        'random_grayscale normalize DoubleTransform DoubleCompose CustomRandomCrop '
+        'CustomRandomHorizontalFlip',
     'utils.batch_norm': 'bn_track_stats',
     'utils.status': 'progress_bar',
     'utils.schedulers': 'get_scheduler CosineSchedule CosineSchedulerWithLinearWarmup',
     'utils.spkdloss': 'SPKDLoss',
     'utils.simclrloss': 'SupConLoss',
     'utils.kornia_utils': 'to_kornia_transform KorniaMultiAug',
-    'utils.conf': 'base_path get_device create_seeded_dataloader set_random_seed warn_once get_checkpoint_path',
+    'utils.conf': 'base_path get_device create_seeded_dataloader set_random_seed warn_once '
+                  'get_checkpoint_path',
     'utils.evaluate': 'evaluate mask_classes',
     'utils.metrics': 'forgetting backward_transfer forward_transfer',
     'utils.loggers': 'Logger log_accs',
@@ -62,7 +65,8 @@ NAMES = {
     'main': 'main parse_args initialize',
 }
 STARS = {
-    'utils.args': NAMES['utils.args'] + ' ContinualModel ContinualDataset binary_to_boolean_type custom_str_underscore '
+    'utils.args': NAMES['utils.args'] + ' ContinualModel ContinualDataset binary_to_boolean_type '
+                                        'custom_str_underscore '
                   'field_with_aliases get_dataset_names get_model_names',
     'utils.augmentations': NAMES['utils.augmentations'] + ' torch F',
 }
@@ -71,7 +75,8 @@ CALLS = [                                                   # module, name, posi
     ('utils.ring_buffer', 'RingBuffer', 1, ['n_tasks', 'device']),
     ('utils.buffer', 'Buffer', 2, ['sample_selection_strategy']),
     ('utils.buffer', 'Buffer', 1, ['device', 'sample_selection_strategy', 'dataset']),
-    ('utils.buffer', 'fill_buffer', 3, ['net', 'use_herding', 'required_attributes', 'normalize_features', 'extend_equalize_buffer']),
+    ('utils.buffer', 'fill_buffer', 3,
+     ['net', 'use_herding', 'required_attributes', 'normalize_features', 'extend_equalize_buffer']),
     ('utils.buffer', 'icarl_replay', 2, ['val_set_split']),
     ('utils.augmentations', 'apply_transform', 2, ['autosqueeze']),
     ('utils.augmentations', 'cutmix_data', 0, ['x', 'y', 'alpha', 'cutmix_prob', 'force']),
@@ -107,7 +112,8 @@ CALLS = [                                                   # module, name, posi
 ]
 
 
-@pytest.mark.parametrize('module, name', [(module, name) for module, names in NAMES.items() for name in names.split()])
+@pytest.mark.parametrize('module, name',
+                         [(module, name) for module, names in NAMES.items() for name in names.split()])
 def test_the_name_can_be_imported(module, name):
     assert getattr(importlib.import_module(module), name) is not None
 
@@ -128,5 +134,6 @@ def test_it_can_be_called_as_mammoths(module, name, positional, keywords):
 
 def test_utils_holds_nothing_that_mammoths_files_do_not_import():
     """But for two modules that only those above build on."""
-    modules = {f'utils.{path.stem}' for path in (ROOT / 'utils').glob('*.py')} - {'utils.__init__', 'utils.main'}
+    modules = {f'utils.{path.stem}'
+               for path in (ROOT / 'utils').glob('*.py')} - {'utils.__init__', 'utils.main'}
     assert modules - set(NAMES) == {'utils.image_ops', 'utils.sample_selection'}

@@ -7,7 +7,8 @@ import pytest
 from bench.results.rows import read_rows
 from utils.loggers import Logger, log_accs
 
-CLASS_IL = [[80.0, 5.0], [60.0, 90.0, 10.0], [50.0, 70.0, 95.0]]        # rows end with the task to come, as Mammoth's do
+# rows end with the task to come, as Mammoth's do
+CLASS_IL = [[80.0, 5.0], [60.0, 90.0, 10.0], [50.0, 70.0, 95.0]]
 TASK_IL = [[90.0, 50.0], [85.0, 95.0, 55.0], [92.0, 80.0, 99.0]]
 
 
@@ -26,15 +27,19 @@ def test_a_run_of_three_tasks_in_two_files(args, tmp_path):
     logger.add_forgetting(CLASS_IL, TASK_IL)
     logger.add_fwt(CLASS_IL, [9.0, 1.0, 2.0], TASK_IL, [9.0, 40.0, 45.0])
     paths = logger.write()
-    assert paths == [tmp_path / 'results' / setting / 'seq-digits' / 'mine' / 'mean_accs.csv' for setting in ('class-il', 'task-il')]
-    expected = [dict(task1=80, task2=75, task3=215 / 3, forward_transfer=(4 + 8) / 2, backward_transfer=(-30 - 20) / 2,
+    assert paths == [tmp_path / 'results' / setting / 'seq-digits' / 'mine' / 'mean_accs.csv'
+                     for setting in ('class-il', 'task-il')]
+    expected = [dict(task1=80, task2=75, task3=215 / 3, forward_transfer=(4 + 8) / 2,
+                     backward_transfer=(-30 - 20) / 2,
                      forgetting=(30 + 20) / 2, average_incremental_accuracy=(80 + 75 + 215 / 3) / 3),
-                dict(task1=90, task2=90, task3=271 / 3, forward_transfer=(10 + 10) / 2, backward_transfer=(2 - 15) / 2,
+                dict(task1=90, task2=90, task3=271 / 3, forward_transfer=(10 + 10) / 2,
+                     backward_transfer=(2 - 15) / 2,
                      forgetting=(0 + 15) / 2, average_incremental_accuracy=(180 + 271 / 3) / 3)]
     for path, numbers, R in zip(paths, expected, (CLASS_IL, TASK_IL)):
         row, = read_rows(path)
         assert {k: float(row[k]) for k in numbers} == pytest.approx(numbers, abs=1e-4)
-        assert list(row)[:6] == ['task1', 'task2', 'task3', 'forward_transfer', 'backward_transfer', 'forgetting']
+        assert list(row)[:6] == ['task1', 'task2', 'task3', 'forward_transfer', 'backward_transfer',
+                                 'forgetting']
         assert json.loads(row['accuracy_per_task']) == R[2] and row['seed'] == '7' and row['lr'] == '0.1'
 
 

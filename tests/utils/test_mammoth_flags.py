@@ -1,4 +1,5 @@
-"""docs/mammoth-flags.md: each flag of Mammoth is there, and what the page says of it is what the command line does."""
+"""docs/mammoth-flags.md: each flag of Mammoth is there, and what the page says of
+it is what the command line does."""
 import re
 import shlex
 
@@ -24,8 +25,9 @@ REGISTERED = '''
     ignore_other_metrics force_compat alpha beta task_free use_custom_classifier maxlr minlr
     fitting_epochs cutmix_alpha bic_epochs temp valset_split wd_reg distill_after_bic
     compute_theoretical_best use_original_icarl_transform opt_wd gamma softmax_temp e_lambda
-'''.split()
-ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$', (ROOT / 'docs' / 'mammoth-flags.md').read_text(), re.M)
+'''
+ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$',
+                  (ROOT / 'docs' / 'mammoth-flags.md').read_text(), re.M)
 NO_BUFFER = ('lwf', 'ewc_on')
 
 
@@ -43,14 +45,16 @@ def parser_and_arguments(words: list):
 
 def test_the_page_has_every_flag_once():
     flags = [flag for flag, *_ in ROWS]
-    assert sorted(flags) == sorted([f'--{name}' for name in REGISTERED] + ['-O'])
+    assert sorted(flags) == sorted([f'--{name}' for name in REGISTERED.split()] + ['-O'])
     assert {state for *_, state, _ in ROWS} == {'works', 'differs', 'refused'}
-    assert not [flag for flag, words, state, here in ROWS if flag not in words or state == 'differs' and not here]
+    assert not [flag for flag, words, state,
+                here in ROWS if flag not in words or state == 'differs' and not here]
 
 
 @pytest.mark.parametrize('flag, words, state', [row[:3] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_a_flag_is_what_the_page_says(flag, words, state, monkeypatch):
-    """It has the value that it was given, or one line that names it; packages for trackers need not be there."""
+    """It has the value that it was given, or one line that names it;
+    packages for trackers need not be there."""
     monkeypatch.setattr(parsing, 'check_tracking', lambda args: None)
     words = shlex.split(words)
     if state == 'refused':
@@ -60,7 +64,8 @@ def test_a_flag_is_what_the_page_says(flag, words, state, monkeypatch):
         return
     parser, args = parser_and_arguments(words)
     action, after = parser._option_string_actions[flag], words[words.index(flag) + 1:]
-    values = [word for word in after[:next((i for i, word in enumerate(after) if word.startswith('--')), None)]]
+    values = [word
+              for word in after[:next((i for i, word in enumerate(after) if word.startswith('--')), None)]]
     expected = [action.type(value) if action.type else value for value in values] or [action.const]
     if action.dest in ('model', 'dataset', 'backbone'):
         expected = [normalise(expected[0])]

@@ -34,7 +34,7 @@ def test_each_task_keeps_its_newest_samples(size, tasks):
     if kept:
         assert sorted(buffer.labels[:len(buffer)].tolist()) == kept
         assert torch.equal(buffer.examples[:len(buffer), 0].long(), buffer.labels[:len(buffer)])
-        assert sorted(buffer.get_data(size)[1].tolist()) == kept                    # draws come from all tasks
+        assert sorted(buffer.get_data(size)[1].tolist()) == kept                   # draws come from all tasks
 
 
 def test_counting_tasks_up_naming_the_same_one_again_and_emptying():

@@ -26,7 +26,8 @@ def test_each_line_takes_the_place_of_the_one_before(monkeypatch, capsys):
     for i in range(4):
         progress_bar(i, 4, 1, 2, torch.tensor(0.25 * i))
     lines = sys.stderr.getvalue().split('\r')
-    assert lines[0] == capsys.readouterr().out == '' and lines[1] == 'Task 3 - Epoch 2 [#####...............] 1/4 loss 0.0000'
+    assert lines[0] == capsys.readouterr().out == ''
+    assert lines[1] == 'Task 3 - Epoch 2 [#####...............] 1/4 loss 0.0000'
     assert lines[-1] == 'Task 3 - Epoch 2 [####################] 4/4 loss 0.7500\n' and len(lines) == 5
 
 
