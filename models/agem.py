@@ -9,8 +9,7 @@ from models.utils.replay_model import ReplayModel
 
 
 def project(gradient: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """The gradient (P,) without its part against the reference gradient
-    (P,), if there is one; else as it is."""
+    """The gradient (P,) without its part against the reference (P,), if it has one; else as it is."""
     along = torch.dot(gradient, reference)
     length = torch.dot(reference, reference)
     correction = torch.where((along < 0) & (length > 0),

@@ -1,5 +1,4 @@
-"""Bias correction: distillation, then two numbers, fitted on held-out samples,
-that bring new logits down to old ones.
+"""Bias correction: distillation; then two numbers, fitted on held-out samples, scale and shift new logits.
 
     python main.py --model bic --dataset seq-cifar10 --buffer_size 500
 """

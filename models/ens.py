@@ -17,8 +17,7 @@ _AT_ONCE = 512          # samples whose answers are held together when predictin
 
 
 def shares(cosine: torch.Tensor) -> torch.Tensor:
-    """s_i / sum_j s_j of cosines (B, k); equal ones where the sum vanishes,
-    as that of a feature of zero does."""
+    """s_i / sum_j s_j of cosines (B, k); equal ones where the sum vanishes, as for a feature of zero."""
     total = cosine.sum(dim=1, keepdim=True)
     return torch.where(total.abs() > 1e-6, cosine / total, 1 / cosine.shape[1])
 
@@ -65,8 +64,7 @@ class Ens(ContinualModel):
         check_memory(4 * m * K * (d + 1), f'--n_classifiers {m}')
         self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
         weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=(m * d) ** -0.5,
-                                             a=-2 * (m * d) ** -0.5,
-                                             b=2 * (m * d) ** -0.5, generator=random)
+                                             a=-2 * (m * d) ** -0.5, b=2 * (m * d) ** -0.5, generator=random)
         self.weight, self.bias = weight.to(self.device), torch.zeros(m, K, device=self.device)
         self.fitted_keys = args.keys == 'normal'
 

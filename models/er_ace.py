@@ -1,5 +1,4 @@
-"""ER with asymmetric cross-entropy: new samples do not push down the logits of
-old classes that are not in the batch.
+"""ER with asymmetric cross-entropy: new samples do not push down logits of old classes absent from the batch.
 
     python main.py --model er-ace --dataset seq-cifar10 --buffer_size 500
 """
@@ -21,10 +20,10 @@ def asymmetric_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, seen: t
 
 
 class ErAce(ReplayModel):
-    """ER-ACE (Caccia et al. 2022, equation 3). Incoming and replayed losses have equal
-    weight and forward passes of their own.
+    """ER-ACE (Caccia et al. 2022, equation 3).
 
-    Which classes were seen is kept as a mask, so labels may come in any order.
+    Incoming and replayed losses have equal weight and forward passes of their own. Which classes were
+    seen is kept as a mask, so labels may come in any order.
     """
     NAME = 'er_ace'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']

@@ -1,5 +1,4 @@
-"""ER with asymmetric metric learning: new samples learn by contrast with their
-like and unlike, not through the head.
+"""ER with asymmetric metric learning: new samples learn by contrast with like and unlike, not by the head.
 
     python main.py --model er-aml --dataset seq-cifar10 --buffer_size 500
 """

@@ -27,10 +27,10 @@ def fisher(net, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 class EwcOn(ContinualModel):
-    """Online EWC (Kirkpatrick et al. 2017; Schwarz et al. 2018): F <- gamma F + F_t at
-    the end of each task, theta* <- theta.
+    """Online EWC (Kirkpatrick et al. 2017; Schwarz et al. 2018).
 
-    The penalty's gradient is 2 e_lambda F (theta - theta*): e_lambda is half the textbook's lambda.
+    At the end of each task F <- gamma F + F_t and theta* <- theta. The penalty's gradient is
+    2 e_lambda F (theta - theta*): e_lambda is half the textbook's lambda.
     """
     NAME = 'ewc_on'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']

@@ -1,5 +1,4 @@
-"""GDumb: only collect while the stream lasts; then train the pre-trained network
-on the buffer, and on nothing else.
+"""GDumb: while the stream lasts only collect; then train the pre-trained network on the buffer alone.
 
     python main.py --model gdumb --dataset seq-cifar10 --buffer_size 500
 """
@@ -39,8 +38,7 @@ def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> li
 
 
 class Gdumb(ReplayModel):
-    """GDumb (Prabhu et al. 2020). What is learned depends on the stream
-    through the content of the buffer alone.
+    """GDumb (Prabhu et al. 2020): what is learned depends on the content of the buffer alone.
 
     The paper of SCROLL uses a reservoir (`--sampler greedy` is GDumb's own, class-balanced
     one), one cosine decay and no CutMix. Accuracies before the last task are those of the
@@ -64,8 +62,8 @@ class Gdumb(ReplayModel):
              help='one decay, or warm restarts')
         flag('--fitting_epochs', type=whole(0, 10 ** 6), default=20, help='passes over the buffer')
         flag('--fitting_batch_size', type=whole(2), default=16, help='samples a step')
-        flag('--cutmix_alpha', type=real(0), default=0.0, help='of the beta distribution of CutMix; 0: no '
-                                                               'CutMix')
+        flag('--cutmix_alpha', type=real(0), default=0.0,
+             help='of the beta distribution of CutMix; 0: no CutMix')
         flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
         flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
         flag('--fit_every_task', type=binary_to_boolean_type, default=False,

@@ -67,8 +67,7 @@ def inner_products(rows: torch.Tensor) -> np.ndarray:
 
 def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5, eps: float = 1e-3,
             solve=None) -> torch.Tensor:
-    """The gradient nearest to this one that no memory objects to (Lopez-Paz
-    and Ranzato 2017, equations 9 to 11).
+    """The gradient nearest to this one that no memory objects to (equations 9 to 11 of the paper).
 
     Args:
         gradient: (P,). memories: (t, P), gradients on the past tasks' memories.
@@ -91,11 +90,10 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 
 
 class Gem(ReplayModel):
-    """GEM (Lopez-Paz and Ranzato 2017). At a task's end the memory is shared out
-    anew, equally among all classes seen.
+    """GEM (Lopez-Paz and Ranzato 2017).
 
-    Each step passes the whole memory through the network, augmented, task by
-    task; batch norms see these passes, too.
+    At a task's end the memory is shared out anew, equally among all classes seen. Each step passes the whole
+    memory through the network, augmented, task by task; batch norms see these passes, too.
     """
     NAME = 'gem'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']

@@ -20,8 +20,7 @@ from utils.schedulers import get_scheduler
 
 
 class Joint(ContinualModel):
-    """Standard training on the union of all tasks, augmented afresh in each
-    epoch; on one task the same as `sgd`.
+    """Standard training on the union of all tasks, augmented afresh each epoch; on one task it is `sgd`.
 
     Samples come in random order, whatever the schedule; those without a label are left out. Of a stream that
     is not made from a data set, batches are learned as they came, with the augmentation that they had.
@@ -78,10 +77,10 @@ class Joint(ContinualModel):
         self.opt = self.get_optimizer()     # the loop has stepped the rates of the one it began the task with
         scheduler = get_scheduler(self, self.args)
         progress = Progress('All tasks, epochs', self.args.n_epochs, quiet=self.args.non_verbose)
+        limit = self.get_debug_iters() if self.args.debug_mode else None
         for epoch in progress.over(range(self.args.n_epochs)):
             losses = LossWatch(f'all tasks, epoch {epoch + 1}')
-            for inputs, labels, *_ in itertools.islice(loader, self.get_debug_iters() if self.args.debug_mode
-                                                       else None):
+            for inputs, labels, *_ in itertools.islice(loader, limit):
                 known = labels != -1
                 if known.any():
                     losses.add(self.learn(inputs[known].to(self.device),

@@ -108,20 +108,18 @@ class ScrollModel(ContinualModel):
         self.embedder = shared_work.shared(make_embedder(self.net, args, dataset, self.device), self.world)
         self.features_of = TestFeatures(self.embedder)
         flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip
-        padding = getattr(dataset, 'ADAPT_PADDING',
-                          6 / 84) if args.adapt_padding is None else args.adapt_padding
+        padding = args.adapt_padding
+        if padding is None:
+            padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84)
         self.learner = Scroll(
             self.embedder, args.predictor, args.ridge_lambda, args.ridge_targets, args.ncc_bias,
-            args.buffer_size,
-            args.buffer_strategy, seed=args.seed, keep_keys=args.keep_keys,
+            args.buffer_size, args.buffer_strategy, seed=args.seed, keep_keys=args.keep_keys,
             adaptation=Adaptation(
                 mode=args.adaptation, threshold=args.adaptation_threshold, iterations=args.iterations,
-                lr=args.adapt_lr,
-                classifier_lr=args.classifier_lr, scale_lr=args.scale_lr, scale=args.scale,
+                lr=args.adapt_lr, classifier_lr=args.classifier_lr, scale_lr=args.scale_lr, scale=args.scale,
                 calibrate=args.calibrate_scale,
                 learn_scale=None if args.learn_scale == 'auto' else args.learn_scale == '1',
-                minibatch=args.minibatch_size,
-                augmentation=Augmentation(padding, flip, args.adapt_jitter)))
+                minibatch=args.minibatch_size, augmentation=Augmentation(padding, flip, args.adapt_jitter)))
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
@@ -294,10 +292,8 @@ class ScrollModel(ContinualModel):
         row = dict(processes=self.world.size, online_accuracy=online, adapted_accuracy=None,
                    statistics_digest=learner.digest(),
                    online_digest=learner.predictor().digest(), embedding_digest=self.embedder.digest,
-                   buffered=0,
-                   buffer_digest=None, adapted_digest=None, adapted_mode=None, initial_scale=None,
-                   final_scale=None,
-                   ridge_lambda_used=learner.ridge_lambda_)
+                   buffered=0, buffer_digest=None, adapted_digest=None, adapted_mode=None, initial_scale=None,
+                   final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
         if adapted is not None:

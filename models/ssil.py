@@ -12,8 +12,11 @@ _TEMPERATURE = 2.0
 
 
 def separated_cross_entropy(logits, labels, classes) -> torch.Tensor:
-    """Cross-entropy of a softmax over some classes. Logits (B, K); labels int64
-    (B,), all among classes, int64 (n,)."""
+    """Cross-entropy of a softmax over some classes.
+
+    Args:
+        logits: (B, K). labels: int64 (B,), all among the classes. classes: int64 (n,).
+    """
     allowed = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
     allowed[classes] = True
     return masked_cross_entropy(logits, labels, allowed)

@@ -12,8 +12,9 @@ def smart_joint(*paths) -> str:
     """Join the parts of a path, or of a URL if the first is one."""
     import os
     first, *rest = (str(path) for path in paths)
-    return '/'.join([first.rstrip('/'),
-                     *(part.strip('/') for part in rest)]) if '://' in first else os.path.join(first, *rest)
+    if '://' in first:
+        return '/'.join([first.rstrip('/'), *(part.strip('/') for part in rest)])
+    return os.path.join(first, *rest)
 
 
 def in_notebook() -> bool:

@@ -175,8 +175,8 @@ class CustomRandomCrop:
         corner = [int(torch.randint(a, b + 1, ())) for a, b in zip(least, most)]
         box = [value / side for value, side in zip((*corner, *self.size), (height, width) * 2)]
         return functional.crop(image, *corner, *self.size), [
-            _cropped(m, box, (height, width) if self.resize and i >= self.first else m.shape[-2:]) for i,
-            m in enumerate(maps)]
+            _cropped(m, box, (height, width) if self.resize and i >= self.first else m.shape[-2:])
+            for i, m in enumerate(maps)]
 
 
 def _cropped(m: torch.Tensor, box: list, grid: tuple) -> torch.Tensor:
@@ -243,8 +243,7 @@ def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) 
 
 
 def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_prob: float = 0.5,
-                force: bool = False,
-                generator: torch.Generator = None) -> tuple:
+                force: bool = False, generator: torch.Generator = None) -> tuple:
     """CutMix (Yun et al. 2019): a box of each image is replaced by that of another one of the batch.
 
     The box has the same position and size, a share 1 - Beta(alpha, alpha) of the image, in the whole batch.

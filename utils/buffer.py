@@ -43,8 +43,7 @@ class Buffer:
     """
 
     def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
-                 raw: bool = False,
-                 seed=None, **options):
+                 raw: bool = False, seed=None, **options):
         self.buffer_size, self.device, self.raw = buffer_size, torch.device(device), raw
         self.generator = np.random.default_rng(np.random.randint(2 ** 31) if seed is None else seed)
         self.sample_selection_strategy = sample_selection_strategy
@@ -82,16 +81,14 @@ class Buffer:
         return self
 
     def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None,
-                 true_labels=None,
-                 sample_selection_scores=None) -> None:
+                 true_labels=None, sample_selection_scores=None) -> None:
         """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
 
         Raises:
             InputError: other attributes than the rows so far have, or images of another kind.
         """
         given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels,
-                     true_labels=true_labels,
-                     attention_maps=attention_maps)
+                     true_labels=true_labels, attention_maps=attention_maps)
         given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}
         self._check(given)
         rows = self.sample_selection_fn(len(examples), labels, sample_selection_scores)
@@ -146,8 +143,7 @@ class Buffer:
         return self.generator.choice(rows, min(size, len(rows)), replace=False)
 
     def get_data(self, size: int, transform=None, return_index: bool = False, device=None, mask_task_out=None,
-                 cpt=None,
-                 return_not_aug: bool = False, not_aug_transform=None, force_indexes=None) -> tuple:
+                 cpt=None, return_not_aug: bool = False, not_aug_transform=None, force_indexes=None) -> tuple:
         """A random batch without repetition: ([rows], [un-augmented], examples, then the other attributes).
 
         Args:
@@ -197,8 +193,7 @@ class Buffer:
                                       device)
 
     def get_dataloader(self, args=None, batch_size=None, shuffle: bool = False, drop_last: bool = False,
-                       transform=None,
-                       sampler=None):
+                       transform=None, sampler=None):
         """A `DataLoader` over all samples."""
         examples, *others = self.get_all_data(device='cpu')
         data = torch.utils.data.TensorDataset(examples, *others)
@@ -207,8 +202,7 @@ class Buffer:
             first, *rest = (torch.stack(column) for column in zip(*samples))
             return apply_transform(first, transform), *rest
         return torch.utils.data.DataLoader(data, batch_size or args.batch_size, shuffle=shuffle,
-                                           drop_last=drop_last,
-                                           sampler=sampler, collate_fn=collate)
+                                           drop_last=drop_last, sampler=sampler, collate_fn=collate)
 
     def keep(self, rows) -> None:
         """Keep only these rows, in this order."""

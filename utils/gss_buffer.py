@@ -84,8 +84,7 @@ class Buffer(buffer.Buffer):
         self.reset_fathom()
 
     def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None,
-                 true_labels=None,
-                 sample_selection_scores=None) -> None:
+                 true_labels=None, sample_selection_scores=None) -> None:
         """As the base class; the scores are computed here where none are given."""
         if sample_selection_scores is None:
             sample_selection_scores = self.gradient_scores(torch.as_tensor(examples), torch.as_tensor(labels))

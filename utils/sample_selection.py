@@ -216,8 +216,7 @@ class Greedy(_OneByOne):
 
 
 STRATEGIES = dict(reservoir=Reservoir, greedy=Greedy, balancoir=Balanced, lars=LossAware,
-                  labrs=LossAwareBalanced,
-                  abs=Asymmetric, unlimited=Unlimited)
+                  labrs=LossAwareBalanced, abs=Asymmetric, unlimited=Unlimited)
 
 
 def make_selection(name: str, buffer, **options) -> Selection:

@@ -17,5 +17,4 @@ def progress_bar(i: int, max_iter: int, epoch: int, task_number, loss) -> None:
     done = '#' * (20 * (i + 1) // max(1, max_iter))
     start, end = ('\r', '\n' if last else '') if sys.stderr.isatty() else ('', '\n')
     print(f'{start}Task {task} - Epoch {epoch + 1} [{done:.<20}] {i + 1}/{max_iter} loss {float(loss):.4f}',
-          end=end,
-          file=sys.stderr, flush=True)
+          end=end, file=sys.stderr, flush=True)

@@ -76,8 +76,7 @@ class _TorchWorld(World):
             nccl = all(_store().get(f'gpu {rank}') == b'True' for rank in range(self.size))
             self._device = f"cuda:{os.environ['LOCAL_RANK']}" if nccl else 'cpu'
             dist.init_process_group('nccl' if nccl else 'gloo', store=dist.PrefixStore('run', _store()),
-                                    rank=self.rank,
-                                    world_size=self.size, timeout=_PATIENCE)
+                                    rank=self.rank, world_size=self.size, timeout=_PATIENCE)
 
     def exchange(self, content: bytes) -> list:
         import torch

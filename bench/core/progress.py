@@ -35,8 +35,7 @@ class Progress:
             from tqdm import tqdm
             shown = '{desc} [{elapsed}]' if self.total is None else None
             self.bar = tqdm(total=self.total, desc=self.stage, initial=self.done, leave=False,
-                            mininterval=0.5, delay=0.5,
-                            bar_format=shown)
+                            mininterval=0.5, delay=0.5, bar_format=shown)
         self.thread = threading.Thread(target=self._speak if self.bar is None else self._redraw, daemon=True)
         _stages.append(self)
         self.thread.start()

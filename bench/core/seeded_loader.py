@@ -36,8 +36,7 @@ class SeededLoader(DataLoader):
                                pin_memory=self.pin_memory, timeout=self.timeout,
                                worker_init_fn=self.worker_init_fn,
                                multiprocessing_context=self.multiprocessing_context,
-                               prefetch_factor=self.prefetch_factor,
-                               generator=own))
+                               prefetch_factor=self.prefetch_factor, generator=own))
 
 
 class _SeededItems(torch.utils.data.Dataset):

@@ -66,8 +66,7 @@ def _pack(f_star: AdaptedPredictor) -> bytes:
     torch.save(dict(net=f_star.embedder.pristine.state_dict(), weight=torch.from_numpy(f_star.weight),
                     mode=f_star.mode,
                     bias=torch.from_numpy(f_star.bias), losses=torch.from_numpy(f_star.losses),
-                    scale=f_star.scale,
-                    initial_scale=f_star.initial_scale), file)
+                    scale=f_star.scale, initial_scale=f_star.initial_scale), file)
     return file.getvalue()
 
 
@@ -77,5 +76,4 @@ def _unpack(content: bytes, learner: Scroll) -> AdaptedPredictor:
     net.load_state_dict(sent['net'])
     weight, bias, losses = (sent[name].cpu().numpy() for name in ('weight', 'bias', 'losses'))
     return AdaptedPredictor(learner.classes_, weight, bias, sent['scale'], learner.embedder.with_net(net),
-                            sent['initial_scale'],
-                            losses, sent['mode'])
+                            sent['initial_scale'], losses, sent['mode'])

@@ -269,8 +269,7 @@ class Moved(ContinualModel):
 
 BROKEN = 'import a_package_that_is_not_there\n\n\nclass Broken:\n    NAME = "broken"\n'
 FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS,
-             fields=FIELDS,
-             moved=MOVED, broken=BROKEN)
+             fields=FIELDS, moved=MOVED, broken=BROKEN)
 
 
 @pytest.fixture(autouse=True)

@@ -70,12 +70,10 @@ def test_sizes_of_zero_and_without_end():
 def test_kinds_of_numbers():
     buffer = Buffer(4, seed=0)
     buffer.add_data(torch.rand(3, 3, 2, 2).double(), labels=torch.tensor([1, 2, 3], dtype=torch.int32),
-                    logits=torch.rand(3, 5).half(),
-                    task_labels=torch.zeros(3), true_labels=torch.ones(3))
+                    logits=torch.rand(3, 5).half(), task_labels=torch.zeros(3), true_labels=torch.ones(3))
     kinds = {name: getattr(buffer, name).dtype for name in buffer.used_attributes}
     assert kinds == dict(examples=torch.float32, labels=torch.int64, logits=torch.float32,
-                         task_labels=torch.int64,
-                         true_labels=torch.int64)
+                         task_labels=torch.int64, true_labels=torch.int64)
     assert filled(4, 4, 4).examples.dtype == torch.uint8 and not hasattr(filled(4, 4, 4), 'logits')
 
 

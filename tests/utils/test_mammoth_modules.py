@@ -27,7 +27,7 @@ from utils.mixup import mixup
 from utils.prompt_templates import templates
 from utils.triplet import batch_hard_triplet_loss, negative_only_triplet_loss
 
-# -- mixup ----------------------------------------------------------------------------------------------------
+# -- mixup ---------------------------------------------------------------------------------------------------
 
 def test_mixup_mixes_all_pairs_by_one_share_of_at_least_one_half():
     x, other, y, labels = torch.zeros(3, 2), torch.ones(3, 2), torch.zeros(3), torch.ones(3)
@@ -165,8 +165,7 @@ def test_a_crop_of_half_a_pixel_needs_an_enlarged_map():
 def test_a_pipeline_of_two_from_a_picture():
     image, marks = torch.rand(3, 8, 8), torch.arange(16.).view(4, 4)
     steps = DoubleCompose([DoubleTransform(transforms.ToPILImage()), CustomRandomCrop(8, 0),
-                           CustomRandomHorizontalFlip(1.0),
-                           DoubleTransform(transforms.ToTensor())])
+                           CustomRandomHorizontalFlip(1.0), DoubleTransform(transforms.ToTensor())])
     out, maps = steps(image, [marks])
     assert torch.allclose(out, image.flip(-1), atol=1 / 255) and torch.equal(maps[0], marks.flip(-1))
     assert torch.equal(CustomRandomHorizontalFlip(0.0)(image, [marks])[1][0], marks)
