@@ -49,7 +49,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
     if seen is None:
         seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
-    seen = torch.as_tensor(seen).to(model.device)
+    choices = torch.as_tensor(seen).to(model.device)
     class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
     task_aware = forward is None and is_task_aware(model)
     forward = forward or model
@@ -61,10 +61,10 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
             for inputs, labels, *_ in _batches(loader, model):
                 inputs, labels = inputs.to(model.device), labels.to(model.device)
                 logits = forward(inputs, task) if task_aware else forward(inputs)
-                for row, allowed in enumerate((seen, own)):
+                for row, allowed in enumerate((choices, own)):
                     hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
                 if return_loss:
-                    losses += _loss(logits, labels, seen)
+                    losses += _loss(logits, labels, choices)
                 size += len(labels)
                 progress.update(len(labels))
             count += size

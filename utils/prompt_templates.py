@@ -1,6 +1,6 @@
 """Sentences for text encoders, by kind of picture: a class name replaces {}.
 
-The sentences are our own and few; published lists (Radford et al. 2021) are longer, and
+The sentences are our own, not many; published lists (Radford et al. 2021) are longer, and
 zero-shot accuracies differ by a little.
 """
 from bench.core.environment import warn_once

@@ -10,7 +10,7 @@ def get_scheduler(model, args, reload_optim: bool = True):
     without one, or for a bare network.
 
     `reload_optim` asks Mammoth to make the optimiser anew; here each task begins with a new one, and
-    what a method put in its place stays.
+    what a method replaced it with stays.
     """
     optimiser = getattr(model, 'opt', None)
     if not args.lr_scheduler or optimiser is None:

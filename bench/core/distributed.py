@@ -21,8 +21,7 @@ _LAUNCHED = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')        # what t
 # the others wait while the first adapts; a process that ends is noticed at once
 _PATIENCE = timedelta(days=1)
 _OWN = {'device', 'base_path', 'results_path', 'checkpoint_path', 'num_threads', 'non_verbose', 'disable_log',
-        'nowand',
-        'tensorboard', 'savecheck', 'class_order', 'notes'}          # arguments in which processes may differ
+        'nowand', 'tensorboard', 'savecheck', 'class_order', 'notes'}          # arguments in which processes may differ
 _running = None
 
 
@@ -111,8 +110,9 @@ class _TorchWorld(World):
 
 def _tensor(content: bytes):
     import torch
-    return torch.frombuffer(bytearray(content),
-                            dtype=torch.uint8) if content else torch.zeros(0, dtype=torch.uint8)
+    if not content:
+        return torch.zeros(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 @contextmanager
@@ -226,5 +226,5 @@ def check_processes(model, args, given: set) -> None:
             raise InputError(f'--{flag}: a run of {count} processes writes no checkpoints from which it '
                              'could continue')
     if args.distributed == 'ddp' and not all(os.environ.get(name) for name in _LAUNCHED):
-        raise InputError('--distributed ddp: start the processes with torchrun --nproc_per_node 2 main.py '
-                         '...')
+        raise InputError('--distributed ddp: start the processes with '
+                         'torchrun --nproc_per_node 2 main.py ...')

@@ -42,8 +42,8 @@ def _devices(wanted=None, several: bool = False) -> list:
         words = ['cpu']
     unknown = [word for word in words if word != 'cpu' and not (word.isdecimal() and int(word) < count)]
     if unknown or len(set(words)) < len(words) or 'cpu' in words[1:]:
-        raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; use "
-                         "cpu" +
+        raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; "
+                         "use cpu" +
                         (f' or 0..{count - 1}' if count else ''))
     if len(words) > 1 and not several:
         raise InputError(f'--device {wanted}: a run uses one device, unless it has --distributed dp')

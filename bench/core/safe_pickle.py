@@ -71,8 +71,8 @@ def _filled(content, dtype, shape, order) -> np.ndarray:
     plain = isinstance(dtype, _Dtype) and isinstance(content, (bytes, bytearray))
     if not plain or order not in ('C', 'F', 'A'):
         raise pickle.UnpicklingError('an array of objects')
-    return np.frombuffer(bytes(content), dtype.dtype).reshape(shape,
-                                                              order='C' if order == 'A' else order).copy()
+    order = 'C' if order == 'A' else order
+    return np.frombuffer(bytes(content), dtype.dtype).reshape(shape, order=order).copy()
 
 
 def _reconstruct(subtype, shape, kind):
@@ -173,9 +173,8 @@ def _plain(value, known: dict):
 def torch_globals() -> list:
     """The shells, as `torch.serialization.safe_globals` takes them, so that `torch.load`
     calls nothing of numpy's either."""
-    return [_Array,
-            *((shell, f'{module}.{name}') for (module, name),
-              shell in _KNOWN.items() if module.startswith('numpy'))]
+    return [_Array, *((shell, f'{module}.{name}') for (module, name), shell in _KNOWN.items()
+                      if module.startswith('numpy'))]
 
 
 def load(path, encoding: str = 'latin1', records: tuple = ()):

@@ -59,8 +59,8 @@ def train(model, dataset, args) -> dict:
                 _begin_task(state, model, dataset, args, record)
             if task >= first and not args.inference_only:
                 _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints)
-            with Stopwatch(record.seconds, 'stream'), Progress(f'End of task {task + 1}',
-                                                               quiet=args.non_verbose):
+            closing = Progress(f'End of task {task + 1}', quiet=args.non_verbose)
+            with Stopwatch(record.seconds, 'stream'), closing:
                 model.meta_end_task(dataset)
             if task >= first:
                 _evaluate_task(model, dataset, record, tracker)

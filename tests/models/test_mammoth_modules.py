@@ -130,52 +130,6 @@ class KeepsMaps(ContinualModel):
         return loss.item()
 '''
 
-MIXED = '''
-import torch
-import torch.nn.functional as F
-
-from utils.args import *
-from utils.autoaugment import CIFAR10Policy
-from utils.augmentations import apply_transform
-from utils.mixup import mixup
-from utils.triplet import batch_hard_triplet_loss, negative_only_triplet_loss
-
-
-class Mixed(ContinualModel):
-    NAME = 'mixed'
-    COMPATIBILITY = ['class-il', 'cssl']
-
-    @staticmethod
-    def get_parser(parser: ArgumentParser) -> ArgumentParser:
-        parser.add_argument('--alpha', type=float, default=0.75)
-        parser.add_argument('--k', type=int, default=2)
-        parser.add_argument('--twice', type=binary_to_boolean_type, default=0)
-        return parser
-
-    def begin_task(self, dataset: ContinualDataset) -> None:
-        self.names = dataset.get_class_names()
-        self.sentences = [t.format(self.names[c]) for c in range(*dataset.get_offsets())
-                          for t in dataset.get_prompt_templates()]
-        assert self.args.dataset in get_dataset_names() and 'mixed' in get_model_names()
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
-        assert apply_transform(not_aug_inputs, CIFAR10Policy()).shape == not_aug_inputs.shape
-        known = labels != -1
-        if not known.any():
-            return 0.
-        targets = F.one_hot(labels[known], self.num_classes).float()
-        order = torch.randperm(int(known.sum()))
-        x, y = mixup([(inputs[known], inputs[known][order]), (targets, targets[order])], self.args.alpha)
-        loss = -(self.net(x).log_softmax(1) * y).sum(1).mean()
-        features = F.normalize(self.net(inputs, returnt='features'))
-        loss = loss + batch_hard_triplet_loss(labels, features, self.args.k, margin=0.2, margin_type='hard')
-        loss = loss + negative_only_triplet_loss(labels, features, self.args.k, margin=0, margin_type='soft')
-        loss.backward()
-        self.opt.step()
-        return loss.item()
-'''
-
 COLUMNS = '''
 import torch
 
@@ -304,7 +258,7 @@ class SequentialHub(ContinualDataset):
 
 @pytest.fixture(autouse=True)
 def files(third_party, few_digits):
-    third_party(models=dict(lider=LIDER, maps=MAPS, mixed=MIXED, columns=COLUMNS), datasets=dict(hub=HUB))
+    third_party(models=dict(lider=LIDER, maps=MAPS, columns=COLUMNS), datasets=dict(hub=HUB))
 
 
 @pytest.fixture
@@ -368,11 +322,6 @@ def test_images_replayed_with_their_maps(run):
     assert (model.norm.weight != 1).any(1).all()                               # both tasks trained their rows
 
 
-def test_mixed_samples_and_triplets(run):
-    model, stream, _ = run('mixed', '--label_perc', '0.5', '--twice', '1')
-    assert model.names == [str(c) for c in range(10)] and 'a photo of a 7.' in model.sentences
-
-
 @pytest.mark.parametrize('backbone', [('--backbone', 'reduced-resnet18', '--num_filters', '3'),
                                       ('--backbone', 'mnistmlp', '--mlp_input_size', '192')],
                          ids=lambda words: words[1])
@@ -391,17 +340,20 @@ def test_a_data_set_from_the_hub(run, tmp_path, monkeypatch):
         return f'{local_dir}/{filename}'
     monkeypatch.setitem(sys.modules, 'huggingface_hub',
                         type('hub', (), dict(hf_hub_download=staticmethod(fetch))))
-    model, stream, row = run('mixed', '--mlp_input_size', '192', '--base_path', str(tmp_path / 'base'),
+    model, stream, row = run('sgd', '--mlp_input_size', '192', '--base_path', str(tmp_path / 'base'),
                              '--permute_classes', '1', dataset='seq-hub', backbone=())
     assert (tmp_path / 'base' / 'HUB' / 'dots.npz').is_file() and model.args.backbone == 'mnistmlp'
     assert 'task2' in row
-    assert sorted(model.names) == ['kite', 'rook', 'swan', 'wren']
-    assert f'a photo of a {model.names[3]}, a kind of bird.' in model.sentences
+    names = stream.get_class_names()
+    sentences = [template.format(names[3]) for template in stream.get_prompt_templates()]
+    assert sorted(names) == ['kite', 'rook', 'swan', 'wren']
+    assert f'a photo of a {names[3]}, a kind of bird.' in sentences
 
 
 def test_class_names_of_our_data_sets_and_of_one_that_has_none(parse):
     stream = datasets.get_dataset(parse('sgd', '--lr', '1', '--custom_class_order', '9-8-7-6-5-4-3-2-1-0'))
     assert stream.get_class_names() == list('9876543210')
+    assert 'a photo of a {}.' in stream.get_prompt_templates()
     bare = type('Bare', (ContinualDataset,),
                 dict(NAME='bare', SETTING='class-il', N_TASKS=2,
                      N_CLASSES_PER_TASK=1))(parse('sgd', '--lr', '1'))

@@ -194,7 +194,7 @@ def pass_over(model, dataset, raw=True) -> None:
 
 
 def test_images_as_mammoth_hands_them_out_give_the_same_statistics(ready):
-    """Float (B, 3, H, W) in [0, 1] in place of the raw bytes."""
+    """Float (B, 3, H, W) in [0, 1] instead of the raw bytes."""
     found = []
     for raw in (True, False):
         model, dataset, _ = ready('--n_splits', '2', '--adaptation', 'none')

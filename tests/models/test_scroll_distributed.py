@@ -173,7 +173,7 @@ def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_
 @pytest.mark.parametrize('flags, word',
                          [(['--ridge_lambda', '-1'], '--ridge_lambda'), (['--adapt_lr', '1e37'], 'diverged')],
                          ids=str)
-def test_a_mistake_is_told_once_and_ends_all_processes(tiny_weights, tmp_path, flags, word):
+def test_a_mistake_is_reported_once_and_ends_all_processes(tiny_weights, tmp_path, flags, word):
     """Seen by all at once, or by the first alone while the others wait for it."""
     done = torchrun(2, '--weights', tiny_weights, *flags, cwd=tmp_path)
     assert done.returncode != 0
