@@ -8,7 +8,7 @@ import time
 FIRST, EVERY = 4.0, 10.0
 _SHORT = 1.0                    # a stage that is younger has nothing to say
 _stages = []                    # those that go on, each within the one before it: the last one speaks
-_last_line = time.monotonic() - EVERY + FIRST        # when a line was last written
+_told = time.monotonic() - EVERY + FIRST        # when a line was last written
 
 
 class Progress:
@@ -75,13 +75,13 @@ class Progress:
                 self.bar.refresh()
 
     def _speak(self) -> None:
-        global _last_line
-        due = min(self.began + FIRST, max(self.began + _SHORT, _last_line + EVERY))
+        global _told
+        due = min(self.began + FIRST, max(self.began + _SHORT, _told + EVERY))
         while not self.ended.wait(max(0.0, due - time.monotonic())):
             if _stages[-1] is self:
-                _last_line = time.monotonic()
+                _told = time.monotonic()
                 print(self.line(), file=sys.stderr, flush=True)
-            due = max(_last_line + EVERY, time.monotonic() + _SHORT)
+            due = max(_told + EVERY, time.monotonic() + _SHORT)
 
     def line(self) -> str:
         """'Adapting: 40 of 300, 12 s, about 78 s left'."""
