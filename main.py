@@ -7,5 +7,17 @@ import sys
 
 from bench.cli.command import main
 
+
+def __getattr__(name: str):
+    """Mammoth's `parse_args` and `initialize`, where its users look for them."""
+    if name == 'parse_args':
+        from bench.cli.parsing import parse_args as found
+    elif name == 'initialize':
+        from bench.run.building import initialize as found
+    else:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return found
+
+
 if __name__ == '__main__':
     sys.exit(main())

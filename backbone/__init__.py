@@ -19,7 +19,7 @@ register_backbone = PLUGINS.register
 get_backbone_names = PLUGINS.mapping
 get_backbone_class = PLUGINS.get
 REGISTERED_BACKBONES = PLUGINS.registered       # those of the files imported so far
-_USUAL = 2048           # options above this may mean a network that no machine has room for
+_USUAL = 2048           # options above this may mean a network that no machine can hold
 ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 
 
@@ -112,8 +112,8 @@ class StagedBackbone(MammothBackbone):
         maps = [self.stem(self.laid_out(x))]
         for name, stage in self.named_children():
             if name.startswith('layer'):
-                few = self.channels_last and maps[-1].shape[2:].numel() <= self.FEW_PIXELS
-                maps.append(stage(maps[-1].contiguous() if few else maps[-1]))
+                small = self.channels_last and maps[-1].shape[2:].numel() <= self.FEW_PIXELS
+                maps.append(stage(maps[-1].contiguous() if small else maps[-1]))
         return maps
 
 

@@ -32,7 +32,7 @@ class Bottleneck(nn.Module):
     Args:
         channels: of the 3x3 convolution; the block puts out four times as many.
         strides: of the first 1x1 and of the 3x3 convolution.
-        project: a projection in place of the identity.
+        project: a projection instead of the identity.
     """
 
     def __init__(self, channels_in: int, channels: int, strides: tuple, project: bool):

@@ -82,7 +82,7 @@ class Weights:
         net.load_state_dict({**net.state_dict(), **self.tensors})
 
     def check(self, net: torch.nn.Module) -> None:
-        """InputError, with the first few, if a tensor is missing on either side or has another shape."""
+        """InputError, with the first of them, if a tensor is missing on either side or has another shape."""
         wanted = {name: t for name, t in net.state_dict().items() if _is_feature_tensor(name)}
         wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})" for name in sorted(set(wanted) ^ set(self.tensors))]
         wrong += [f'{name} {tuple(self.tensors[name].shape)} for {tuple(t.shape)}' for name, t in wanted.items()
@@ -197,8 +197,8 @@ def load(name: str, tensors: bool = True) -> Weights:
     """
     path = find(name)
     try:
-        foreign = checkpoints.is_checkpoint(path)
-        if foreign:
+        published = checkpoints.is_checkpoint(path)
+        if published:
             status = path.stat()
             content, digest = _read_checkpoint(path, status.st_size, status.st_mtime_ns)
         else:
@@ -208,7 +208,7 @@ def load(name: str, tensors: bool = True) -> Weights:
     except InputError as error:
         raise InputError(f'--weights {name}: {error}') from error
     found = Weights(name=str(name), digest=digest, **content._asdict())
-    if tensors or foreign or found.tensors:         # a file of ours is believed until its tensors are read
+    if tensors or published or found.tensors:         # a file of ours is believed until its tensors are read
         _check(found)
     return replace(found, tensors=dict(found.tensors) if tensors else {}, options=dict(found.options))
 

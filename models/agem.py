@@ -9,19 +9,20 @@ from models.utils.replay_model import ReplayModel
 
 
 def project(gradient: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """The gradient (P,) without its part against the reference gradient (P,), if there is one; else as it is."""
+    """The gradient (P,) without its part against the reference (P,), if it has one; else as it is."""
     along = torch.dot(gradient, reference)
     length = torch.dot(reference, reference)
-    correction = torch.where((along < 0) & (length > 0), along / length.clamp(min=torch.finfo(length.dtype).tiny), 0.0)
+    correction = torch.where((along < 0) & (length > 0),
+                             along / length.clamp(min=torch.finfo(length.dtype).tiny), 0.0)
     return gradient - correction * reference
 
 
 class Agem(ReplayModel):
     """A-GEM (Chaudhry et al. 2019, equations 10 and 11).
 
-    The memory is a reservoir of the stream. The reference gradient is of samples of past tasks, so the first task is
-    learned as by SGD; on a stream without tasks it is of samples of all earlier batches. (Mammoth's memory gains one
-    training batch a task, whatever |M| is.)
+    The memory is a reservoir of the stream. The reference gradient is of samples of past tasks, so the first
+    task is learned as by SGD; on a stream without tasks it is of samples of all earlier batches. (Mammoth's
+    memory gains one training batch a task, whatever |M| is.)
     """
     NAME = 'agem'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
@@ -42,7 +43,8 @@ class Agem(ReplayModel):
         return loss
 
     def past_samples(self) -> tuple:
-        """(inputs, labels) of random samples of past tasks (without tasks: of earlier batches), if there are any."""
+        """(inputs, labels) of random samples of past tasks (without tasks: of
+        earlier batches), if there are any."""
         if self.buffer.is_empty():
             return (), ()
         return self.replay(mask_task_out=None if self.task_free else self.current_task)[:2]

@@ -1,4 +1,4 @@
-"""Bias correction: distillation, then two numbers, fitted on held-out samples, that bring new logits down to old ones.
+"""Bias correction: distillation; then two numbers, fitted on held-out samples, scale and shift new logits.
 
     python main.py --model bic --dataset seq-cifar10 --buffer_size 500
 """
@@ -28,8 +28,8 @@ def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) ->
 def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
     """argmin over (alpha, beta) of the cross-entropy over the seen classes, by Newton's method.
 
-    It is convex, since logits are affine in alpha and beta. Where some (alpha, beta) tells all samples apart it has no optimum
-    but at infinity: hence 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
+    It is convex, since logits are affine in alpha and beta. Where some (alpha, beta) tells all samples apart
+    it has no optimum but at infinity: hence 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
 
     Args:
         logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,).
@@ -69,10 +69,10 @@ def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
 class Bic(ReplayModel):
     """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held out.
 
-    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen; lambda is
-    n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; no factor T^2. Stage 2, network frozen: the (alpha, beta) that
-    are best for the held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in equal
-    numbers for each class.
+    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen;
+    lambda is n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; no factor T^2. Stage 2, network
+    frozen: the (alpha, beta) that are best for the held-out samples, un-augmented, equally many of each
+    class, new or old. Exemplars are herded, in equal numbers for each class.
     """
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -85,15 +85,19 @@ class Bic(ReplayModel):
         flag('--bic_epochs', type=whole(0), default=250,
              help='passes over the held-out samples, at most; stage 2 ends at its optimum, after about ten')
         flag('--temp', type=real(positive=True), default=2.0, help='temperature of distillation')
-        flag('--valset_split', type=real(positive=True), default=0.1, help='share of exemplars held out, at least one a class')
+        flag('--valset_split', type=real(positive=True), default=0.1,
+             help='share of exemplars held out, at least one a class')
         flag('--wd_reg', type=real(0), default=0.0, help='weight of |theta|^2 in the loss of stage 1')
-        flag('--distill_after_bic', type=binary_to_boolean_type, default=True, help='the teacher is corrected, too')
-        flag('--distill_weight', choices=('paper', 'mammoth'), default='paper', help='lambda: n / (n + m), or 1 / (t + 1)')
+        flag('--distill_after_bic', type=binary_to_boolean_type, default=True,
+             help='the teacher is corrected, too')
+        flag('--distill_weight', choices=('paper', 'mammoth'), default='paper',
+             help='lambda: n / (n + m), or 1 / (t + 1)')
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.valset_split >= 1:
-            raise InputError(f'--valset_split {args.valset_split:g}: nothing would be left to train on; use a share below 1')
+            raise InputError(f'--valset_split {args.valset_split:g}: nothing would be left to train on; use '
+                             'a share below 1')
         super().__init__(backbone, loss, args, transform, dataset)
         self.old = torch.zeros(self.num_classes, dtype=torch.bool, device=self.device)
         self.newest, self.bias = self.old.clone(), torch.tensor([1.0, 0.0], device=self.device)
@@ -133,7 +137,8 @@ class Bic(ReplayModel):
         if self.teacher is not None:
             weight = self.distill_weight()
             teacher = self.teacher_logits(inputs)[:, self.old]
-            loss = weight * softened_cross_entropy(teacher, logits[:, self.old], self.args.temp) + (1 - weight) * loss
+            distilled = softened_cross_entropy(teacher, logits[:, self.old], self.args.temp)
+            loss = weight * distilled + (1 - weight) * loss
         if self.args.wd_reg:
             loss = loss + self.args.wd_reg * sum((p ** 2).sum() for p in self.net.parameters())
         loss.backward()
@@ -142,7 +147,9 @@ class Bic(ReplayModel):
 
     def distill_weight(self) -> float:
         """lambda."""
-        return self.n_past_classes / self.n_seen_classes if self.args.distill_weight == 'paper' else 1 / (self.current_task + 1)
+        if self.args.distill_weight == 'paper':
+            return self.n_past_classes / self.n_seen_classes
+        return 1 / (self.current_task + 1)
 
     @torch.no_grad()
     def teacher_logits(self, inputs) -> torch.Tensor:

@@ -9,16 +9,18 @@ from models.utils.replay_model import ReplayModel
 
 
 class Der(ReplayModel):
-    """DER (Buzzega et al. 2020, equation 6): CE(f(x), y) + alpha |f(x') - z'|^2, mean over samples and classes.
+    """DER (Buzzega et al. 2020, equation 6): CE(f(x), y) + alpha |f(x') - z'|^2.
 
-    z' are the logits of the training-mode forward pass in which x' was first seen; labels of the buffer are not used.
+    The square is a mean over samples and classes; z' are the logits of the training-mode forward pass in
+    which x' was first seen; labels of the buffer are not used.
     """
     NAME = 'der'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument('--alpha', type=real(0), default=0.5, help='weight of replayed logits')
+        ReplayModel.get_parser(parser).add_argument('--alpha', type=real(0), default=0.5,
+                                                    help='weight of replayed logits')
         return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):

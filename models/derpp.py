@@ -15,7 +15,8 @@ class Derpp(ReplayModel):
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument('--alpha', type=real(0), default=0.5, help='weight of replayed logits')
+        ReplayModel.get_parser(parser).add_argument('--alpha', type=real(0), default=0.5,
+                                                    help='weight of replayed logits')
         parser.add_argument('--beta', type=real(0), default=0.5, help='weight of replayed labels')
         return parser
 

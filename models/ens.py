@@ -17,7 +17,7 @@ _AT_ONCE = 512          # samples whose answers are held together when predictin
 
 
 def shares(cosine: torch.Tensor) -> torch.Tensor:
-    """s_i / sum_j s_j of cosines (B, k); equal ones where the sum vanishes, as that of a feature of zero does."""
+    """s_i / sum_j s_j of cosines (B, k); equal ones where the sum vanishes, as for a feature of zero."""
     total = cosine.sum(dim=1, keepdim=True)
     return torch.where(total.abs() > 1e-6, cosine / total, 1 / cosine.shape[1])
 
@@ -25,17 +25,19 @@ def shares(cosine: torch.Tensor) -> torch.Tensor:
 class Ens(ContinualModel):
     """ENS (Shanahan, Kaplanis and Mitrovic 2021, "Encoders and ensembles for task-free continual learning").
 
-    m classifiers, each with a key that never changes. For a unit feature z the k classifiers of largest cosine s_i to z answer
-    v_i = tau tanh((W_i z + b_i) / tau); the output is sum_i s_i v_i / sum_i s_i. Loss: minus the output of the true class; each
-    weight moves by the rate, in the direction of the sign of its gradient. So a batch changes its true classes' weights in
-    the classifiers it selects, and nothing else. (The authors' decay of 1e-8 a step, of the wrong sign, is left out.)
+    m classifiers, each with a key that never changes. For a unit feature z the k classifiers of largest
+    cosine s_i to z answer v_i = tau tanh((W_i z + b_i) / tau); the output is sum_i s_i v_i / sum_i s_i. Loss:
+    minus the output of the true class; each weight moves by the rate, in the direction of the sign of its
+    gradient. So a batch changes its true classes' weights in the classifiers it selects, and nothing else.
+    (The authors' decay of 1e-8 a step, of the wrong sign, is left out.)
     """
     NAME = 'ens'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
     RAW_STREAM = ONLINE = True
     TRANSIENT = ('embedder', 'features_of')
-    REFUSED_FLAGS = {flag: 'ENS moves each weight by the sign of its gradient' for flag in
-                     ('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov')} | {'bn': 'psi is frozen'}
+    REFUSED_FLAGS = dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
+                                  'ENS moves each weight by the sign of its gradient')
+    REFUSED_FLAGS['bn'] = 'the backbone is frozen'
 
     @staticmethod
     def get_parser(parser):
@@ -52,20 +54,22 @@ class Ens(ContinualModel):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         if args.top_k > args.n_classifiers:
-            raise InputError(f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers (--n_classifiers)')
+            raise InputError(f'--top_k {args.top_k}: there are {args.n_classifiers} classifiers '
+                             '(--n_classifiers)')
         self.net.requires_grad_(False)
         self.embedder = make_embedder(self.net, args, dataset, self.device)
         self.features_of = TestFeatures(self.embedder)
-        m, d, K, random = args.n_classifiers, self.embedder.dim, self.N_CLASSES, torch_stream(args.seed, 'ensemble')
+        m, d, K = args.n_classifiers, self.embedder.dim, self.N_CLASSES
+        random = torch_stream(args.seed, 'ensemble')
         check_memory(4 * m * K * (d + 1), f'--n_classifiers {m}')
         self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
-        weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=(m * d) ** -0.5, a=-2 * (m * d) ** -0.5,
-                                             b=2 * (m * d) ** -0.5, generator=random)
+        weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=(m * d) ** -0.5,
+                                             a=-2 * (m * d) ** -0.5, b=2 * (m * d) ** -0.5, generator=random)
         self.weight, self.bias = weight.to(self.device), torch.zeros(m, K, device=self.device)
         self.fitted_keys = args.keys == 'normal'
 
     def get_parameters(self):
-        """Nothing: psi is frozen, and the ensemble has a rule of its own."""
+        """Nothing: the backbone is frozen, and the ensemble has a rule of its own."""
         return []
 
     def select(self, z: torch.Tensor) -> tuple:
@@ -83,13 +87,14 @@ class Ens(ContinualModel):
     def learn(self, z: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step on unit features (B, d) and labels (B,); returns the loss."""
         cosine, chosen = self.select(z)                                                 # (B, k)
-        place = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)                 # rows of the weights as (m K, d)
+        at = (chosen * self.N_CLASSES + labels[:, None]).reshape(-1)         # rows of the weights as (m K, d)
         weight, bias = self.weight.view(-1, z.shape[1]), self.bias.view(-1)
-        answer = torch.tanh(((weight[place].view(*chosen.shape, -1) @ z[:, :, None])[..., 0] + bias[place].view_as(chosen))
+        answer = torch.tanh(((weight[at].view(*chosen.shape, -1) @ z[:, :, None])[..., 0]
+                             + bias[at].view_as(chosen))
                             / self.args.tau)                                            # (B, k), v / tau
         share = shares(cosine)
-        push = share * (1 - answer ** 2)                                                # minus the gradient, up to 1 / B
-        rows, inverse = place.unique(return_inverse=True)
+        push = share * (1 - answer ** 2)                                     # minus the gradient, up to 1 / B
+        rows, inverse = at.unique(return_inverse=True)
         step = torch.zeros(len(rows), z.shape[1] + 1, device=self.device)
         with_bias = torch.cat([z, torch.ones_like(z[:, :1])], dim=1)
         step.index_add_(0, inverse, (push[:, :, None] * with_bias[:, None]).view(-1, z.shape[1] + 1))
@@ -102,25 +107,27 @@ class Ens(ContinualModel):
         return F.normalize(torch.from_numpy(quantised).to(self.device).float() / GRID)
 
     def _fit_keys(self, z: torch.Tensor) -> None:
-        """Give the keys, so far N(0, 1) scaled to unit length, the mean and deviation of these features (B, d)."""
+        """Give the keys, so far N(0, 1) scaled to unit length, the mean and standard
+        deviation of these features (B, d)."""
         if len(z) < 2:
-            raise InputError('--keys data needs a first batch of at least 2 samples: use a larger --batch_size, or --keys normal')
-        spread = self.keys * z.shape[1] ** 0.5
-        self.keys, self.fitted_keys = F.normalize(z.mean(dim=0) + spread * z.std(dim=0, correction=0)), True
+            raise InputError('--keys data needs a first batch of at least 2 samples: use a larger '
+                             '--batch_size, or --keys normal')
+        normal = self.keys * z.shape[1] ** 0.5
+        self.keys, self.fitted_keys = F.normalize(z.mean(dim=0) + normal * z.std(dim=0, correction=0)), True
 
     @torch.no_grad()
     def outputs(self, z: torch.Tensor) -> torch.Tensor:
         """(B, K) of unit features (B, d).
 
-        Each classifier answers all samples that chose it in one product: to gather the k classifiers of each sample would copy
-        k K d numbers a sample, ten times the work.
+        Each classifier answers all samples that chose it in one product: to gather the k classifiers of each
+        sample would copy k K d numbers a sample, ten times the work.
         """
         cosine, chosen = self.select(z)
         which = chosen.reshape(-1)                                                      # of sample n // k
         logits = z.new_empty(len(which), self.N_CLASSES)
-        for i, places in enumerate(which.argsort().split(which.bincount(minlength=len(self.keys)).tolist())):
-            if len(places):
-                logits[places] = torch.addmm(self.bias[i], z[places // chosen.shape[1]], self.weight[i].T)
+        for i, own in enumerate(which.argsort().split(which.bincount(minlength=len(self.keys)).tolist())):
+            if len(own):
+                logits[own] = torch.addmm(self.bias[i], z[own // chosen.shape[1]], self.weight[i].T)
         answers = self.args.tau * torch.tanh(logits.view(*chosen.shape, -1) / self.args.tau)
         return (shares(cosine)[:, :, None] * answers).sum(dim=1)
 

@@ -1,4 +1,4 @@
-"""ER with asymmetric cross-entropy: new samples do not push down the logits of old classes that are not in the batch.
+"""ER with asymmetric cross-entropy: new samples do not push down logits of old classes absent from the batch.
 
     python main.py --model er-ace --dataset seq-cifar10 --buffer_size 500
 """
@@ -20,9 +20,10 @@ def asymmetric_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, seen: t
 
 
 class ErAce(ReplayModel):
-    """ER-ACE (Caccia et al. 2022, equation 3). Incoming and replayed losses have equal weight and forward passes of their own.
+    """ER-ACE (Caccia et al. 2022, equation 3).
 
-    Which classes were seen is kept as a mask, so labels may come in any order.
+    Incoming and replayed losses have equal weight and forward passes of their own. Which classes were
+    seen is kept as a mask, so labels may come in any order.
     """
     NAME = 'er_ace'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
@@ -32,13 +33,16 @@ class ErAce(ReplayModel):
     def get_parser(parser):
         ReplayModel.get_parser(parser)
         parser.add_argument('--task_free', type=binary_to_boolean_type, default=True,
-                            help='mask and replay from the second batch on; 0: from the second task on, if there are tasks')
-        parser.add_argument('--use_custom_classifier', type=binary_to_boolean_type, default=True, help='cosine head')
+                            help='mask and replay from the second batch on; 0: from the second task on, if '
+                                 'there are tasks')
+        parser.add_argument('--use_custom_classifier', type=binary_to_boolean_type, default=True,
+                            help='cosine head')
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         if args.use_custom_classifier:
-            backbone.classifier = CosineClassifier(backbone.classifier.in_features, backbone.classifier.out_features)
+            backbone.classifier = CosineClassifier(backbone.classifier.in_features,
+                                                   backbone.classifier.out_features)
         super().__init__(backbone, loss, args, transform, dataset)
         self.seen = torch.zeros(backbone.classifier.out_features, dtype=torch.bool, device=self.device)
 

@@ -1,4 +1,4 @@
-"""ER with asymmetric metric learning: new samples learn by contrast with their like and unlike, not through the head.
+"""ER with asymmetric metric learning: new samples learn by contrast with like and unlike, not by the head.
 
     python main.py --model er-aml --dataset seq-cifar10 --buffer_size 500
 """
@@ -13,14 +13,15 @@ _BASE_TEMPERATURE = 0.07
 
 
 def contrastive_loss(anchors, positives, negatives, labels, negative_labels, valid, temperature):
-    """SupCon (Khosla et al. 2020) of each anchor against all positives and negatives, those of its class being its like.
+    """SupCon (Khosla et al. 2020) of each anchor against all positives and
+    negatives, those of its class being its like.
 
     Args:
         anchors, positives, negatives: unit rows (n, F). labels: int64 (n,), of anchors and positives.
         negative_labels: int64 (n,). valid: bool (n,), rows that count; without any the loss is 0.
     """
     contrast, contrast_labels = torch.cat([positives, negatives]), torch.cat([labels, negative_labels])
-    similarity, counts = anchors @ contrast.T / temperature, valid.repeat(2)                        # (n, 2n), (2n,)
+    similarity, counts = anchors @ contrast.T / temperature, valid.repeat(2)                  # (n, 2n), (2n,)
     log_p = similarity.masked_fill(~counts, torch.finfo(similarity.dtype).min).log_softmax(dim=1)
     alike = (labels[:, None] == contrast_labels) & counts
     per_anchor = log_p.masked_fill(~alike, 0).sum(dim=1) / alike.sum(dim=1).clamp(min=1)
@@ -35,12 +36,13 @@ def partners(labels, pool, rivals, generator) -> tuple:
         rivals: int64 (R,), classes that negatives may have. generator: torch generator on the CPU.
 
     Returns:
-        (positions of positives, of negatives, int64 (B,) each; bool (B,), whether there is a positive and a negative).
+        (positions of positives, of negatives, int64 (B,) each; bool (B,), whether
+        there is a positive and a negative).
     """
     position = torch.arange(len(pool), device=pool.device)
-    alike, rival = labels[:, None] == pool, (pool[:, None] == rivals).any(dim=1)                     # (B, N), (N,)
-    allowed = torch.stack([alike & (position[:len(labels), None] != position), ~alike & rival])     # (2, B, N)
-    priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)                   # in (0, 1]: above 0
+    alike, rival = labels[:, None] == pool, (pool[:, None] == rivals).any(dim=1)                # (B, N), (N,)
+    allowed = torch.stack([alike & (position[:len(labels), None] != position), ~alike & rival])    # (2, B, N)
+    priority = 1 - torch.rand(allowed.shape, generator=generator).to(pool.device)         # in (0, 1]: above 0
     positives, negatives = (priority * allowed).argmax(dim=2)
     return positives, negatives, allowed.any(dim=2).all(dim=0)
 
@@ -48,10 +50,11 @@ def partners(labels, pool, rivals, generator) -> tuple:
 class ErAml(ReplayModel):
     """ER-AML (Caccia et al. 2022, equation 2) with a cosine head.
 
-    Each incoming sample gets a positive (its class, not itself) and a negative (another class of this batch; with
-    `--task_free 0`: of this task) out of buffer and batch; samples for which there is none do not count. So where tasks have
-    one class, incoming data teach nothing, and the method learns from replay alone, which draws from the whole buffer. Until
-    the buffer holds something (`--task_free 0`, the default of the authors' code: in the first task): cross-entropy.
+    Each incoming sample gets a positive (its class, not itself) and a negative (another class of this batch;
+    with `--task_free 0`: of this task) out of buffer and batch; samples for which there is none do not count.
+    So where tasks have one class, incoming data teach nothing, and the method learns from replay alone, which
+    draws from the whole buffer. Until the buffer holds something (`--task_free 0`, the default of the
+    authors' code: in the first task): cross-entropy.
     """
     NAME = 'er_aml'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
@@ -61,12 +64,15 @@ class ErAml(ReplayModel):
     def get_parser(parser):
         ReplayModel.get_parser(parser)
         parser.add_argument('--task_free', type=binary_to_boolean_type, default=False,
-                            help='contrast and replay from the second batch on; 0: from the second task on, if there are tasks')
-        parser.add_argument('--supcon_temperature', type=real(positive=True), default=0.2, help='of the contrast')
+                            help='contrast and replay from the second batch on; 0: from the second task on, '
+                                 'if there are tasks')
+        parser.add_argument('--supcon_temperature', type=real(positive=True), default=0.2,
+                            help='of the contrast')
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
-        backbone.classifier = CosineClassifier(backbone.classifier.in_features, backbone.classifier.out_features)
+        backbone.classifier = CosineClassifier(backbone.classifier.in_features,
+                                               backbone.classifier.out_features)
         super().__init__(backbone, loss, args, transform, dataset)
         self.random = torch_stream(args.seed, 'contrast')
 
@@ -79,21 +85,25 @@ class ErAml(ReplayModel):
             loss = self.loss(self.net(inputs), labels)
         else:
             replayed, replayed_labels = self.replay()
-            loss = self.incoming_loss(inputs, labels, not_aug_inputs) + self.loss(self.net(replayed), replayed_labels)
+            loss = self.incoming_loss(inputs, labels, not_aug_inputs)
+            loss = loss + self.loss(self.net(replayed), replayed_labels)
         loss.backward()
         self.opt.step()
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         return loss
 
     def incoming_loss(self, inputs, labels, not_aug_inputs) -> torch.Tensor:
-        """The contrast of a batch; samples that do not count pass the network, too, so that no step waits for the device."""
+        """The contrast of a batch; samples that do not count pass the network, too, so
+        that no step waits for the device."""
         count = len(labels)
         pool = torch.cat([labels, self.buffer.labels[:len(self.buffer)]])
-        positives, negatives, valid = partners(labels, pool, labels if self.task_free else self.task_classes, self.random)
+        positives, negatives, valid = partners(labels, pool, labels if self.task_free else self.task_classes,
+                                               self.random)
         chosen = torch.cat([positives, negatives])                                                  # (2 B,)
         in_batch = (chosen < count)[:, None, None, None]
         images = torch.where(in_batch, not_aug_inputs[chosen.clamp(max=count - 1)],
                              self.buffer.examples[(chosen - count).clamp(min=0)])
         anchors = normalise(self.net(inputs, returnt='features'))
         like, unlike = normalise(self.net(self.augment(images), returnt='features')).split(count)
-        return contrastive_loss(anchors, like, unlike, labels, pool[negatives], valid, self.args.supcon_temperature)
+        return contrastive_loss(anchors, like, unlike, labels, pool[negatives], valid,
+                                self.args.supcon_temperature)

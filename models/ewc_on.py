@@ -1,4 +1,4 @@
-"""Online elastic weight consolidation: what mattered for past tasks is held in place by springs.
+"""Online elastic weight consolidation: what mattered for past tasks is held by springs.
 
     python main.py --model ewc-on --dataset seq-cifar10
 """
@@ -14,8 +14,9 @@ from utils.evaluate import eval_mode
 def fisher(net, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """(P,): sum over samples of p(y|x) (d log p(y|x) / d theta)^2, for a network in eval mode.
 
-    The likelihood p(y|x) as a weight is Mammoth's; the empirical Fisher information has none. One sample after the other: on a
-    CPU that is seven times as fast as gradients vectorised over samples, which turn convolutions into grouped ones.
+    The likelihood p(y|x) as a weight is Mammoth's; the empirical Fisher information has none. One sample
+    after the other: on a CPU that is seven times as fast as gradients vectorised over samples, which
+    turn convolutions into grouped ones.
     """
     parameters, total = list(net.parameters()), 0
     for x, y in zip(inputs.split(1), labels.split(1)):
@@ -26,9 +27,10 @@ def fisher(net, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 class EwcOn(ContinualModel):
-    """Online EWC (Kirkpatrick et al. 2017; Schwarz et al. 2018): F <- gamma F + F_t at the end of each task, theta* <- theta.
+    """Online EWC (Kirkpatrick et al. 2017; Schwarz et al. 2018).
 
-    The penalty's gradient is 2 e_lambda F (theta - theta*): e_lambda is half the textbook's lambda.
+    At the end of each task F <- gamma F + F_t and theta* <- theta. The penalty's gradient is
+    2 e_lambda F (theta - theta*): e_lambda is half the textbook's lambda.
     """
     NAME = 'ewc_on'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
@@ -36,7 +38,8 @@ class EwcOn(ContinualModel):
     @staticmethod
     def get_parser(parser):
         parser.add_argument('--e_lambda', type=real(0), default=10.0, help='strength of the penalty')
-        parser.add_argument('--gamma', type=real(0), default=1.0, help='decay of the Fisher information from task to task')
+        parser.add_argument('--gamma', type=real(0), default=1.0,
+                            help='decay of the Fisher information from task to task')
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):

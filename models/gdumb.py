@@ -1,4 +1,4 @@
-"""GDumb: only collect while the stream lasts; then train the pre-trained network on the buffer, and on nothing else.
+"""GDumb: while the stream lasts only collect; then train the pre-trained network on the buffer alone.
 
     python main.py --model gdumb --dataset seq-cifar10 --buffer_size 500
 """
@@ -22,30 +22,34 @@ from utils.buffer import Buffer
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
     """The rate of each pass over the buffer.
 
-    `cosine`: one half-wave from the highest to the lowest. `restarts` (Loshchilov and Hutter 2017, as GDumb's authors have it): a
-    pass at a tenth of the highest, then half-waves over 1, 2, 4, ... passes: a number of passes that is a power of two ends low.
+    `cosine`: one half-wave from the highest to the lowest. `restarts` (Loshchilov and Hutter 2017, as GDumb's
+    authors have it): a pass at a tenth of the highest, then half-waves over 1, 2, 4, ... passes: a number of
+    passes that is a power of two ends low.
     """
     if decay == 'cosine':
         waves = [(e, max(epochs - 1, 1)) for e in range(epochs)]
         return [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / n)) / 2 for e, n in waves]
     rates, length = [highest / 10], 1
     while len(rates) < epochs:
-        rates += [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2 for e in range(length)]
+        rates += [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2
+                  for e in range(length)]
         length *= 2
     return rates[:epochs]
 
 
 class Gdumb(ReplayModel):
-    """GDumb (Prabhu et al. 2020). What is learned depends on the stream through the content of the buffer alone.
+    """GDumb (Prabhu et al. 2020): what is learned depends on the content of the buffer alone.
 
-    The paper of SCROLL uses a reservoir (`--sampler greedy` is GDumb's own, class-balanced one), one cosine decay and no CutMix.
-    Accuracies before the last task are those of the untrained head, unless `--fit_every_task 1`.
+    The paper of SCROLL uses a reservoir (`--sampler greedy` is GDumb's own, class-balanced
+    one), one cosine decay and no CutMix. Accuracies before the last task are those of the
+    untrained head, unless `--fit_every_task 1`.
     """
     NAME = 'gdumb'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True
     REFUSED_FLAGS = {'lr': 'its rates are --maxlr and --minlr', 'optimizer': 'it trains with SGD',
-                     'optim_wd': 'it is 1e-6', 'optim_mom': 'it is 0.9', 'optim_nesterov': 'it trains with plain momentum',
+                     'optim_wd': 'it is 1e-6', 'optim_mom': 'it is 0.9',
+                     'optim_nesterov': 'it trains with plain momentum',
                      'lr_scheduler': 'see --lr_decay', 'minibatch_size': 'see --fitting_batch_size'}
 
     @staticmethod
@@ -54,13 +58,16 @@ class Gdumb(ReplayModel):
         flag('--sampler', choices=('reservoir', 'greedy'), default='reservoir', help='how the buffer chooses')
         flag('--maxlr', type=real(0), default=0.05, help='highest learning rate')
         flag('--minlr', type=real(0), default=5e-4, help='lowest learning rate')
-        flag('--lr_decay', choices=('cosine', 'restarts'), default='cosine', help='one decay, or warm restarts')
+        flag('--lr_decay', choices=('cosine', 'restarts'), default='cosine',
+             help='one decay, or warm restarts')
         flag('--fitting_epochs', type=whole(0, 10 ** 6), default=20, help='passes over the buffer')
         flag('--fitting_batch_size', type=whole(2), default=16, help='samples a step')
-        flag('--cutmix_alpha', type=real(0), default=0.0, help='of the beta distribution of CutMix; 0: no CutMix')
+        flag('--cutmix_alpha', type=real(0), default=0.0,
+             help='of the beta distribution of CutMix; 0: no CutMix')
         flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
         flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
-        flag('--fit_every_task', type=binary_to_boolean_type, default=False, help='train and evaluate after each task')
+        flag('--fit_every_task', type=binary_to_boolean_type, default=False,
+             help='train and evaluate after each task')
         parser.set_defaults(lr=0.0, n_epochs=1)
         return parser
 
@@ -68,7 +75,8 @@ class Gdumb(ReplayModel):
         if args.minlr > args.maxlr:
             raise InputError(f'--minlr {args.minlr:g} is above --maxlr {args.maxlr:g}')
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = Buffer(args.buffer_size, self.device, args.sampler, raw=True, seed=stream_seed(args.seed, 'buffer'))
+        self.buffer = Buffer(args.buffer_size, self.device, args.sampler, raw=True,
+                             seed=stream_seed(args.seed, 'buffer'))
         self.pristine = {name: t.clone() for name, t in self.net.state_dict().items()}
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
@@ -88,16 +96,19 @@ class Gdumb(ReplayModel):
         if hasattr(self.transform, 'generator'):
             self.transform.generator.manual_seed(stream_seed(args.seed, 'fitting augmentation'))
         images, labels = self.buffer.get_all_data()
-        order = torch.from_numpy(np.lexsort((sample_keys(images.cpu().numpy()), labels.cpu().numpy()))).to(self.device)
+        order = torch.from_numpy(np.lexsort((sample_keys(images.cpu().numpy()),
+                                             labels.cpu().numpy()))).to(self.device)
         images, labels = images[order], labels[order]
         opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=0.9, weight_decay=1e-6)
         rates = learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)
         progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
         for epoch, rate in enumerate(progress.over(rates)):
             opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
-            batches = torch.randperm(len(labels), generator=random).to(self.device).split(args.fitting_batch_size)
+            batches = torch.randperm(len(labels),
+                                     generator=random).to(self.device).split(args.fitting_batch_size)
             for rows in batches[:self.get_debug_iters() if args.debug_mode else None]:
-                training_mode(self.net, args.bn if len(rows) > 1 else 'frozen')         # one sample has no batch statistics
+                # one sample has no batch statistics
+                training_mode(self.net, args.bn if len(rows) > 1 else 'frozen')
                 opt.zero_grad()
                 loss = self.loss_of(self.augment(images[rows]), labels[rows], random)
                 loss.backward()
@@ -117,6 +128,7 @@ class Gdumb(ReplayModel):
         """Cross-entropy, with CutMix where its coin says so."""
         if not self.args.cutmix_alpha:
             return self.loss(self.net(inputs), labels)
-        mixed, y_a, y_b, share = cutmix_data(inputs, labels, self.args.cutmix_alpha, self.args.cutmix_prob, generator=random)
+        mixed, y_a, y_b, share = cutmix_data(inputs, labels, self.args.cutmix_alpha, self.args.cutmix_prob,
+                                             generator=random)
         logits = self.net(mixed)
         return share * self.loss(logits, y_a) + (1 - share) * self.loss(logits, y_b)

@@ -20,7 +20,8 @@ _CHUNK = 2 ** 20                        # columns turned into float64 at once
 
 
 def store_grad(params, grads: torch.Tensor, grad_dims) -> None:
-    """Write the gradients of `params()` into the flat `grads` (P,), zeros for those that have none; for methods made for Mammoth.
+    """Write the gradients of `params()` into the flat `grads` (P,), zeros for those that have
+    none; for methods made for Mammoth.
 
     Args:
         grad_dims: numbers of elements of the parameters.
@@ -30,7 +31,8 @@ def store_grad(params, grads: torch.Tensor, grad_dims) -> None:
 
 
 def overwrite_grad(params, newgrad: torch.Tensor, grad_dims) -> None:
-    """Give `params()`, those that have a gradient, their parts of the flat `newgrad` (P,): the inverse of `store_grad`."""
+    """Give `params()`, those that have a gradient, their parts of the flat `newgrad`
+    (P,): the inverse of `store_grad`."""
     for p, part in zip(params(), newgrad.split(list(grad_dims))):
         if p.grad is not None:
             p.grad.copy_(part.view_as(p))
@@ -42,13 +44,15 @@ def solve_quadprog(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
     Args:
         P: float64 (t, t), symmetric, positive definite. q: float64 (t,).
     """
-    scale = np.trace(P) / len(P)        # the same v; quadprog's tolerances are absolute, and fail on large gradients
+    # the same v; quadprog's tolerances are absolute, and fail on large gradients
+    scale = np.trace(P) / len(P)
     return quadprog.solve_qp(P / scale, -q / scale, np.eye(len(q)), np.full(len(q), float(margin)))[0]
 
 
 def solve_active_set(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
-    """As `solve_quadprog`, without quadprog: Lawson and Hanson's method for least squares with u = v - margin >= 0."""
-    root = np.linalg.cholesky(P).T                                          # P = R'R: minimise |R u + R^-T (q + P margin)|^2
+    """As `solve_quadprog`, without quadprog: Lawson and Hanson's method for least
+    squares with u = v - margin >= 0."""
+    root = np.linalg.cholesky(P).T                           # P = R'R: minimise |R u + R^-T (q + P margin)|^2
     target = -np.linalg.solve(root.T, q + margin * P.sum(axis=1))
     return margin + nnls(root, target, maxiter=30 * len(q))[0]
 
@@ -61,13 +65,16 @@ def inner_products(rows: torch.Tensor) -> np.ndarray:
     return total.cpu().numpy()
 
 
-def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5, eps: float = 1e-3, solve=None) -> torch.Tensor:
-    """The gradient nearest to this one that no memory objects to (Lopez-Paz and Ranzato 2017, equations 9 to 11).
+def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5, eps: float = 1e-3,
+            solve=None) -> torch.Tensor:
+    """The gradient nearest to this one that no memory objects to (equations 9 to 11 of the paper).
 
     Args:
         gradient: (P,). memories: (t, P), gradients on the past tasks' memories.
-        margin: lower bound of the dual variables; above 0 it pulls towards all memories as soon as one objects.
-        eps: added to the diagonal, so that the programme has one solution, duplicates among the memories or not.
+        margin: lower bound of the dual variables; above 0 it pulls towards all memories as soon as one
+            objects.
+        eps: added to the diagonal, so that the programme has one solution, duplicates among the memories or
+            not.
         solve: `solve_quadprog` (default where quadprog is installed) or `solve_active_set`.
 
     Returns:
@@ -83,20 +90,23 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 
 
 class Gem(ReplayModel):
-    """GEM (Lopez-Paz and Ranzato 2017). At a task's end the memory is shared out anew, equally among all classes seen.
+    """GEM (Lopez-Paz and Ranzato 2017).
 
-    Each step passes the whole memory through the network, augmented, task by task; batch norms see these passes, too.
+    At a task's end the memory is shared out anew, equally among all classes seen. Each step passes the whole
+    memory through the network, augmented, task by task; batch norms see these passes, too.
     """
     NAME = 'gem'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument('--gamma', type=real(0), default=0.5, help='margin of the dual variables')
+        ReplayModel.get_parser(parser).add_argument('--gamma', type=real(0), default=0.5,
+                                                    help='margin of the dual variables')
         return parser
 
     def end_task(self, dataset):
-        fill_buffer(self.buffer, dataset, self.current_task, required_attributes=['examples', 'labels', 'task_labels'])
+        fill_buffer(self.buffer, dataset, self.current_task,
+                    required_attributes=['examples', 'labels', 'task_labels'])
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         memories = self.memory_gradients()

@@ -24,9 +24,10 @@ def incremental_targets(labels: torch.Tensor, old_logits, old: torch.Tensor) -> 
 class Icarl(ReplayModel):
     """iCaRL (Rebuffi et al. 2017). Training data of a task: its own and the exemplars.
 
-    Loss: binary cross-entropy, mean over samples and the classes seen (the paper sums over these; the rates, as Mammoth's,
-    go with the mean), + opt_wd * |theta|^2. Exemplars are herded on unit-length features, in equal numbers for each class.
-    Their means also see the mirrored images, where the data set is augmented with such.
+    Loss: binary cross-entropy, mean over samples and the classes seen (the paper sums over these;
+    the rates, as Mammoth's, go with the mean), + opt_wd * |theta|^2. Exemplars are herded on
+    unit-length features, in equal numbers for each class. Their means also see the mirrored images,
+    where the data set is augmented with such.
     """
     NAME = 'icarl'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -61,23 +62,27 @@ class Icarl(ReplayModel):
         return loss
 
     def end_task(self, dataset):
-        fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True, normalize_features=True)
+        fill_buffer(self.buffer, dataset, self.current_task, self.net, use_herding=True,
+                    normalize_features=True)
         self.old_net, self.class_means = frozen_copy(self.net), None
 
     def compute_class_means(self) -> torch.Tensor:
-        """(K, F) unit rows: mean of the unit features of each class's exemplars; infinite for classes without any."""
+        """(K, F) unit rows: mean of the unit features of each class's exemplars;
+        infinite for classes without any."""
         images, labels = self.buffer.get_all_data()
         views = [self.plain(images)]
         if getattr(self.dataset, 'FLIP', True):
             views.append(views[0].flip(-1))
-        features = torch.stack([F.normalize(features_of(self.net, view, None, self.device)) for view in views]).mean(dim=0)
+        features = torch.stack([F.normalize(features_of(self.net, view, None, self.device))
+                                for view in views]).mean(dim=0)
         means = torch.full((self.num_classes, features.shape[1]), torch.inf)
         for c in labels.unique():
             means[c] = F.normalize(features[labels.cpu() == c].mean(dim=0), dim=0)
         return means.to(self.device)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Minus the distance to each class's mean, (B, K); the network's own logits before there are exemplars."""
+        """Minus the distance to each class's mean, (B, K); the network's own
+        logits before there are exemplars."""
         if self.buffer.is_empty():
             return self.net(x)
         if self.class_means is None:

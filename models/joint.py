@@ -20,10 +20,10 @@ from utils.schedulers import get_scheduler
 
 
 class Joint(ContinualModel):
-    """Standard training on the union of all tasks, augmented afresh in each epoch; on one task the same as `sgd`.
+    """Standard training on the union of all tasks, augmented afresh each epoch; on one task it is `sgd`.
 
-    Samples come in random order, whatever the schedule; those without a label are left out. Of a stream that is not made from a
-    data set, batches are learned as they came, with the augmentation that they had.
+    Samples come in random order, whatever the schedule; those without a label are left out. Of a stream that
+    is not made from a data set, batches are learned as they came, with the augmentation that they had.
     """
     NAME = 'joint'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
@@ -34,8 +34,9 @@ class Joint(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.collected, self.loader = [], None      # data set of each task; the last task's loader, before it was used
-        self.batches = []                           # (inputs, labels) of a stream that is not made from a data set
+        # data set of each task; the last task's loader, before it was used
+        self.collected, self.loader = [], None
+        self.batches = []                      # (inputs, labels) of a stream that is not made from a data set
 
     def begin_task(self, dataset):
         self.revisit_task(dataset)
@@ -73,15 +74,17 @@ class Joint(ContinualModel):
         loader, self.RAW_STREAM = self.union(), False
         serve(loader, self)
         self.RAW_STREAM = True
-        self.opt = self.get_optimizer()                 # the loop has stepped the rates of the one it began the task with
+        self.opt = self.get_optimizer()     # the loop has stepped the rates of the one it began the task with
         scheduler = get_scheduler(self, self.args)
         progress = Progress('All tasks, epochs', self.args.n_epochs, quiet=self.args.non_verbose)
+        limit = self.get_debug_iters() if self.args.debug_mode else None
         for epoch in progress.over(range(self.args.n_epochs)):
             losses = LossWatch(f'all tasks, epoch {epoch + 1}')
-            for inputs, labels, *_ in itertools.islice(loader, self.get_debug_iters() if self.args.debug_mode else None):
+            for inputs, labels, *_ in itertools.islice(loader, limit):
                 known = labels != -1
                 if known.any():
-                    losses.add(self.learn(inputs[known].to(self.device), labels[known].long().to(self.device)))
+                    losses.add(self.learn(inputs[known].to(self.device),
+                                          labels[known].long().to(self.device)))
                 if scheduler and self.args.scheduler_mode == 'iter':
                     scheduler.step()
             losses.check()
@@ -90,7 +93,8 @@ class Joint(ContinualModel):
 
     def learn(self, inputs, labels) -> torch.Tensor:
         """One step; returns the loss."""
-        training_mode(self.net, self.args.bn if len(labels) > 1 else 'frozen')       # one sample has no batch statistics
+        # one sample has no batch statistics
+        training_mode(self.net, self.args.bn if len(labels) > 1 else 'frozen')
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         loss.backward()

@@ -14,8 +14,8 @@ from utils.evaluate import eval_mode
 class Lwf(ContinualModel):
     """LwF (Li and Hoiem 2016): cross-entropy over the classes seen + alpha * distillation over the old ones.
 
-    When a task begins, the head's new rows are warmed up by cross-entropy over the new classes, on frozen features; then
-    the logits of all its un-augmented images are recorded, and come along with the batches.
+    When a task begins, the head's new rows are warmed up by cross-entropy over the new classes, on frozen
+    features; then the logits of all its un-augmented images are recorded, and come along with the batches.
     """
     NAME = 'lwf'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -25,7 +25,8 @@ class Lwf(ContinualModel):
     @staticmethod
     def get_parser(parser):
         parser.add_argument('--alpha', type=real(0), default=0.5, help='weight of distillation')
-        parser.add_argument('--softmax_temp', type=real(positive=True), default=2.0, help='temperature of distillation')
+        parser.add_argument('--softmax_temp', type=real(positive=True), default=2.0,
+                            help='temperature of distillation')
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -44,7 +45,8 @@ class Lwf(ContinualModel):
             train.add_extra_return_field('logits', logits_of(self.net, examples, transform, self.device))
 
     def warm_up(self, dataset) -> None:
-        """Train the head's rows of the new classes for `--n_epochs`, features in eval mode; others get no gradient."""
+        """Train the head's rows of the new classes for `--n_epochs`, features in
+        eval mode; others get no gradient."""
         new, head = self.seen & ~self.old, self.net.classifier
         opt = torch.optim.SGD(head.parameters(), lr=self.args.lr)
         with eval_mode(self.net):
@@ -64,7 +66,8 @@ class Lwf(ContinualModel):
         out = self.net(inputs)
         loss = masked_cross_entropy(out, labels, self.seen)
         if logits is not None:
-            loss = loss + self.args.alpha * softened_cross_entropy(logits[:, self.old], out[:, self.old], self.args.softmax_temp)
+            old, temperature = self.old, self.args.softmax_temp
+            loss = loss + self.args.alpha * softened_cross_entropy(logits[:, old], out[:, old], temperature)
         loss.backward()
         self.opt.step()
         return loss

@@ -12,23 +12,28 @@ from models.utils.replay_model import ReplayModel
 
 @torch.no_grad()
 def interference(net, lr: float, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """CE after minus CE before the virtual step theta - lr * gradient, (C,), for the gradients that `net` holds now.
+    """CE after minus CE before the virtual step theta - lr * gradient, (C,), with the gradients `net` holds.
 
-    Batch norms use the statistics of these images if the network is in train mode; running statistics are left alone.
+    Batch norms use the statistics of these images if the network is in train mode; running statistics are
+    left alone.
     """
     now = dict(net.named_parameters())
     then = {name: p if p.grad is None else p - lr * p.grad for name, p in now.items()}
-    losses = [F.cross_entropy(functional_call(net, (parameters, {k: b.clone() for k, b in net.named_buffers()}), images), labels,
-                              reduction='none') for parameters in (now, then)]
+    losses = []
+    for parameters in (now, then):
+        buffers = {name: b.clone() for name, b in net.named_buffers()}
+        logits = functional_call(net, (parameters, buffers), images)
+        losses.append(F.cross_entropy(logits, labels, reduction='none'))
     return losses[1] - losses[0]
 
 
 class Mir(ReplayModel):
-    """MIR (Aljundi et al. 2019, section 3.1): of C random candidates the b with the largest interference are replayed.
+    """MIR (Aljundi et al. 2019, section 3.1): of C random candidates the b most interfered with are replayed.
 
-    The gradient of the replayed samples is added to that of the batch; then one step. Candidates are scored un-augmented; the
-    virtual step knows the learning rate only, no momentum. Equal scores (a rate of zero) leave the order of the draw, and with
-    C = b what is replayed is ER's draw. The current task is not replayed, unless `--task_free 1`.
+    The gradient of the replayed samples is added to that of the batch; then one step. Candidates are
+    scored un-augmented; the virtual step knows the learning rate only, no momentum. Equal scores (a rate
+    of zero) leave the order of the draw, and with C = b what is replayed is ER's draw. The current task is
+    not replayed, unless `--task_free 1`.
     """
     NAME = 'mir'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
@@ -55,7 +60,8 @@ class Mir(ReplayModel):
         return loss
 
     def retrieve(self) -> tuple:
-        """(images, labels) of the candidates that the gradient at hand would hurt most; none where there are no candidates."""
+        """(images, labels) of the candidates that the gradient at hand would hurt most;
+        none where there are no candidates."""
         if self.buffer.is_empty():
             return (), ()
         images, labels, _ = self.buffer.get_data(self.args.subsample, device=self.device,

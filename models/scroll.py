@@ -2,9 +2,10 @@
 
     python main.py --model scroll --dataset seq-cifar100 --n_splits 50
 
-A frozen psi; exact statistics and a buffer, updated once for each segment of the schedule, whatever the batch size; f_T on
-demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: after each), always from the pristine psi.
-All state is kept under the labels of the files, so that renaming classes (`--permute_classes`) changes no digest.
+A frozen backbone; exact statistics and a buffer, updated once for each segment of the schedule, whatever the
+batch size; f_T on demand; f* from f_T and the buffer after the last task (`--adapt_every_task 1`: after
+each), always from the pristine backbone. All state is kept under the labels of the files, so that renaming
+classes (`--permute_classes`) changes no digest.
 """
 import argparse
 import time
@@ -29,7 +30,8 @@ from scroll.io.states import CLASSIFIERS
 from scroll.learner import Scroll
 from utils.evaluate import evaluate
 
-_EMBED_AT_ONCE = 1024       # small segments wait for each other: psi runs on chunks, the learner on segments
+# small segments wait for each other: the backbone runs on chunks, the learner on segments
+_EMBED_AT_ONCE = 1024
 
 
 def _ridge_lambda(text):
@@ -45,13 +47,19 @@ class ScrollModel(ContinualModel):
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
     RAW_STREAM = ONLINE = SHARED = True
-    TRANSIENT = ('embedder', 'features_of', 'world', '_unfinished', '_glanced')     # the last: again from the unfinished segment
-    REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr and --classifier_lr',
-                     'optimizer': 'SCROLL adapts with AdaDelta', 'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
-                     'optim_mom': 'SCROLL adapts with AdaDelta', 'optim_nesterov': 'SCROLL adapts with AdaDelta',
-                     'lr_scheduler': 'SCROLL learns online without steps', 'drop_last': 'SCROLL learns from every sample',
-                     'bn': 'psi is frozen',
-                     'eval_epochs': 'SCROLL sees every sample once', 'fitting_mode': 'SCROLL sees every sample once',
+    # the last: again from the unfinished segment
+    TRANSIENT = ('embedder', 'features_of', 'world', '_unfinished', '_glanced')
+    REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr '
+                           'and --classifier_lr',
+                     'optimizer': 'SCROLL adapts with AdaDelta',
+                     'optim_wd': 'SCROLL adapts with AdaDelta, without decay',
+                     'optim_mom': 'SCROLL adapts with AdaDelta',
+                     'optim_nesterov': 'SCROLL adapts with AdaDelta',
+                     'lr_scheduler': 'SCROLL learns online without steps',
+                     'drop_last': 'SCROLL learns from every sample',
+                     'bn': 'the backbone is frozen',
+                     'eval_epochs': 'SCROLL sees every sample once',
+                     'fitting_mode': 'SCROLL sees every sample once',
                      'scheduler_mode': 'SCROLL learns online without steps',
                      'lr_milestones': 'SCROLL learns online without steps',
                      'sched_multistep_lr_gamma': 'SCROLL learns online without steps',
@@ -100,15 +108,18 @@ class ScrollModel(ContinualModel):
         self.embedder = shared_work.shared(make_embedder(self.net, args, dataset, self.device), self.world)
         self.features_of = TestFeatures(self.embedder)
         flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip
-        padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84) if args.adapt_padding is None else args.adapt_padding
+        padding = args.adapt_padding
+        if padding is None:
+            padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84)
         self.learner = Scroll(
-            self.embedder, args.predictor, args.ridge_lambda, args.ridge_targets, args.ncc_bias, args.buffer_size,
-            args.buffer_strategy, seed=args.seed, keep_keys=args.keep_keys,
+            self.embedder, args.predictor, args.ridge_lambda, args.ridge_targets, args.ncc_bias,
+            args.buffer_size, args.buffer_strategy, seed=args.seed, keep_keys=args.keep_keys,
             adaptation=Adaptation(
-                mode=args.adaptation, threshold=args.adaptation_threshold, iterations=args.iterations, lr=args.adapt_lr,
-                classifier_lr=args.classifier_lr, scale_lr=args.scale_lr, scale=args.scale, calibrate=args.calibrate_scale,
-                learn_scale=None if args.learn_scale == 'auto' else args.learn_scale == '1', minibatch=args.minibatch_size,
-                augmentation=Augmentation(padding, flip, args.adapt_jitter)))
+                mode=args.adaptation, threshold=args.adaptation_threshold, iterations=args.iterations,
+                lr=args.adapt_lr, classifier_lr=args.classifier_lr, scale_lr=args.scale_lr, scale=args.scale,
+                calibrate=args.calibrate_scale,
+                learn_scale=None if args.learn_scale == 'auto' else args.learn_scale == '1',
+                minibatch=args.minibatch_size, augmentation=Augmentation(padding, flip, args.adapt_jitter)))
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
@@ -121,7 +132,7 @@ class ScrollModel(ContinualModel):
             learned_files.load(self.learner, args.load_state, len(self.to_stream))
 
     def get_parameters(self):
-        """Nothing: psi is frozen."""
+        """Nothing: the backbone is frozen."""
         return []
 
     def begin_task(self, dataset):
@@ -172,7 +183,8 @@ class ScrollModel(ContinualModel):
             return
         images = np.concatenate([images for images, _ in self._waiting])
         began = time.perf_counter()
-        with Progress(f'Embedding, task {self.current_task + 1}', len(images), quiet=self.args.non_verbose) as progress:
+        with Progress(f'Embedding, task {self.current_task + 1}', len(images),
+                      quiet=self.args.non_verbose) as progress:
             features, keys = self.embedder(images, progress.update)
         embedded, start = time.perf_counter(), 0
         for _, labels in self._waiting:
@@ -187,9 +199,11 @@ class ScrollModel(ContinualModel):
 
     @contextmanager
     def mid_stream(self):
-        """f_T of all samples so far, also of those of a segment that has not ended; what the learner knows stays as it is.
+        """f_T of all samples so far, also of those of a segment that has not ended;
+        what the learner knows stays as it is.
 
-        Samples of an unfinished segment are embedded when they are first needed, and again (from the cache) at its end.
+        Samples of an unfinished segment are embedded when they are first needed,
+        and again (from the cache) at its end.
         """
         self._learn()
         learner, new = self.learner, self._segment[self._glanced:]
@@ -255,25 +269,31 @@ class ScrollModel(ContinualModel):
         adapted = self.learner.adapted_
         f_star = f', f* {adapted.digest()[:16]}' if adapted is not None else ''
         integer = self.embedder.dtype == 'integer'
-        lines = [f'statistics {self.learner.digest()[:16]}, f_T {self.learner.predictor().digest()[:16]}{f_star}',
-                 f"statistics and f_T are the same under every schedule, on {'every' if integer else 'this kind of'} machine"]
+        lines = [f'statistics {self.learner.digest()[:16]}, f_T '
+                 f'{self.learner.predictor().digest()[:16]}{f_star}',
+                 "statistics and f_T are the same under every schedule, on "
+                 f"{'every' if integer else 'this kind of'} machine"]
         if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {self.learner.ridge_lambda_:g}, chosen from the statistics']
         if adapted is not None:
-            lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(self.learner.buffer_)} samples, logit '
+            lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(self.learner.buffer_)} '
+                      'samples, logit '
                       f'scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})']
             if final < online:
-                lines += ['warning: f* does worse than f_T here: fewer --iterations or smaller steps (--adapt_lr, '
+                lines += ['warning: f* does worse than f_T here: fewer --iterations or smaller steps '
+                          '(--adapt_lr, '
                           '--classifier_lr) may help, or --adaptation none']
-        return lines + ['online stage: ' + ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())]
+        return lines + ['online stage: '
+                        + ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())]
 
     def results(self) -> dict:
         learner, adapted = self.learner, self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
-        row = dict(processes=self.world.size, online_accuracy=online, adapted_accuracy=None, statistics_digest=learner.digest(),
-                   online_digest=learner.predictor().digest(), embedding_digest=self.embedder.digest, buffered=0,
-                   buffer_digest=None, adapted_digest=None, adapted_mode=None, initial_scale=None, final_scale=None,
-                   ridge_lambda_used=learner.ridge_lambda_)
+        row = dict(processes=self.world.size, online_accuracy=online, adapted_accuracy=None,
+                   statistics_digest=learner.digest(),
+                   online_digest=learner.predictor().digest(), embedding_digest=self.embedder.digest,
+                   buffered=0, buffer_digest=None, adapted_digest=None, adapted_mode=None, initial_scale=None,
+                   final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
         if adapted is not None:

@@ -12,13 +12,19 @@ _TEMPERATURE = 2.0
 
 
 def separated_cross_entropy(logits, labels, classes) -> torch.Tensor:
-    """Cross-entropy of a softmax over some classes. Logits (B, K); labels int64 (B,), all among classes, int64 (n,)."""
-    allowed = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(0, classes, True)
+    """Cross-entropy of a softmax over some classes.
+
+    Args:
+        logits: (B, K). labels: int64 (B,), all among the classes. classes: int64 (n,).
+    """
+    allowed = torch.zeros(logits.shape[1], dtype=torch.bool, device=logits.device)
+    allowed[classes] = True
     return masked_cross_entropy(logits, labels, allowed)
 
 
 def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
-    """KL divergence at T = 2 of a softmax for each task's classes apart, mean over samples, summed over tasks.
+    """KL divergence at T = 2 of a softmax for each task's classes apart,
+    mean over samples, summed over tasks.
 
     Args:
         teacher, student: logits (B, K). tasks: list of int64 (n_t,), the classes of each task.
@@ -29,9 +35,10 @@ def task_wise_distillation(teacher, student, tasks) -> torch.Tensor:
 class Ssil(ReplayModel):
     """SS-IL (Ahn et al. 2021) in its online form (Caccia et al. 2022).
 
-    Incoming samples: cross-entropy over the classes of the current task. Replayed samples, of earlier tasks only:
-    cross-entropy over the earlier classes, and distillation from the network as the last task left it, for each earlier
-    task's classes apart. With one class a task the first and the last vanish: incoming data teach nothing.
+    Incoming samples: cross-entropy over the classes of the current task. Replayed samples, of earlier
+    tasks only: cross-entropy over the earlier classes, and distillation from the network as the last
+    task left it, for each earlier task's classes apart. With one class a task the first and the last
+    vanish: incoming data teach nothing.
     """
     NAME = 'ssil'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -39,7 +46,8 @@ class Ssil(ReplayModel):
 
     @staticmethod
     def get_parser(parser):
-        ReplayModel.get_parser(parser).add_argument('--distill_coef', type=real(0), default=1.0, help='weight of distillation')
+        ReplayModel.get_parser(parser).add_argument('--distill_coef', type=real(0), default=1.0,
+                                                    help='weight of distillation')
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -60,7 +68,8 @@ class Ssil(ReplayModel):
                 loss = loss + self.replay_loss(replayed, replayed_labels)
         loss.backward()
         self.opt.step()
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=torch.full_like(labels, self.current_task))
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels,
+                             task_labels=torch.full_like(labels, self.current_task))
         return loss
 
     def replay_loss(self, inputs, labels) -> torch.Tensor:

@@ -12,7 +12,9 @@ def smart_joint(*paths) -> str:
     """Join the parts of a path, or of a URL if the first is one."""
     import os
     first, *rest = (str(path) for path in paths)
-    return '/'.join([first.rstrip('/'), *(part.strip('/') for part in rest)]) if '://' in first else os.path.join(first, *rest)
+    if '://' in first:
+        return '/'.join([first.rstrip('/'), *(part.strip('/') for part in rest)])
+    return os.path.join(first, *rest)
 
 
 def in_notebook() -> bool:
@@ -43,7 +45,8 @@ def field_with_aliases(aliases, **options):
 
 
 def setup_logging() -> None:
-    """Let `logging` write to the standard output, in lines `[LEVEL] time - message`, from the level that LOG_LEVEL names.
+    """Let `logging` write to the standard output, in lines `[LEVEL] time - message`,
+    from the level that LOG_LEVEL names.
 
     Unless the process has a handler already: then that one stays.
 

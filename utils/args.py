@@ -6,8 +6,10 @@ from bench.core.plugins import names_of
 from utils import binary_to_boolean_type, custom_str_underscore, field_with_aliases  # noqa: F401
 
 _LAZY = dict(add_experiment_args='bench.cli.flags', add_management_args='bench.cli.flags',
-             ContinualModel='models.utils.continual_model', ContinualDataset='datasets.utils.continual_dataset',
+             ContinualModel='models.utils.continual_model',
+             ContinualDataset='datasets.utils.continual_dataset',
              get_dataset_names='datasets', get_model_names='models')
-__all__ = ('ArgumentParser', 'Namespace', 'add_rehearsal_args', 'binary_to_boolean_type', 'custom_str_underscore',
+__all__ = ('ArgumentParser', 'Namespace', 'add_rehearsal_args', 'binary_to_boolean_type',
+           'custom_str_underscore',
            'field_with_aliases', *_LAZY)                            # noqa: PLE0604
 __getattr__ = names_of(__name__, **_LAZY)       # `from utils.args import *` is to give base classes, too

@@ -46,12 +46,14 @@ class PlainTransform:
         self.preprocessing, self.mean, self.std = preprocessing, preprocessing.mean, preprocessing.std
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C), or float (B, C, H, W) in [0, 1] or one such image (C, H, W) -> network input."""
+        """uint8 (B, H, W, C), or float (B, C, H, W) in [0, 1] or one such
+        image (C, H, W) -> network input."""
         batch = images if images.dim() == 4 else images[None]
         batch = self.prepare(batch.permute(0, 3, 1, 2) if batch.dtype == torch.uint8 else batch)
         batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
         batch = resize(batch, self.preprocessing.input_size).clamp(0, 1)
-        batch = self.preprocessing.normalise(batch if batch.shape[1] == 3 else batch.expand(-1, len(self.mean), -1, -1))
+        batch = self.preprocessing.normalise(batch if batch.shape[1] == 3
+                                             else batch.expand(-1, len(self.mean), -1, -1))
         return batch if images.dim() == 4 else batch[0]
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
@@ -98,20 +100,25 @@ class BatchCompose:
 
 
 def soft_aug(mean, std) -> BatchCompose:
-    """Flip, shift by up to 4 pixels, normalisation: the usual augmentation of small images, of a float batch in [0, 1]."""
-    return BatchCompose([random_flip, partial(random_crop, padding=4), partial(normalize, mean=mean, std=std)])
+    """Flip, shift by up to 4 pixels, normalisation: the usual augmentation of small
+    images, of a float batch in [0, 1]."""
+    return BatchCompose([random_flip, partial(random_crop, padding=4),
+                         partial(normalize, mean=mean, std=std)])
 
 
 def strong_aug(size, mean, std) -> BatchCompose:
-    """SimCLR's views (Chen et al. 2020, appendix A; no blur, as theirs on CIFAR), of a float batch in [0, 1]; normalised.
+    """SimCLR's views (Chen et al. 2020, appendix A; no blur, as theirs on CIFAR), of
+    a float batch in [0, 1]; normalised.
 
     Args:
         size: of the views, in pixels, or (height, width).
     """
     size = (size, size) if isinstance(size, int) else tuple(size)[-2:]
-    jitter = partial(random_jitter, brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1))
+    jitter = partial(random_jitter, brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4),
+                     hue=(-0.1, 0.1))
     return BatchCompose([partial(random_resized_crop, size=size, scale=(0.2, 1.0)), random_flip,
-                         partial(sometimes, jitter, prob=0.8), random_grayscale, partial(normalize, mean=mean, std=std)])
+                         partial(sometimes, jitter, prob=0.8), random_grayscale,
+                         partial(normalize, mean=mean, std=std)])
 
 
 class RepeatedTransform:
@@ -131,7 +138,8 @@ class RepeatedTransform:
 
 
 class DoubleTransform:
-    """A transform of the first of two inputs, for `DoubleCompose`; the second, a label map say, is left alone."""
+    """A transform of the first of two inputs, for `DoubleCompose`; the
+    second, a label map say, is left alone."""
 
     def __init__(self, transform):
         self.transform = transform
@@ -144,10 +152,11 @@ class CustomRandomCrop:
     """A random crop of an image and of the maps that belong to it, for `DoubleCompose`.
 
     Args:
-        size: pixels of the crop, or (height, width). padding: of the image, as torchvision's RandomCrop takes it; black.
-        resize: cut maps to the part of a pixel: they are enlarged to the image's size, cropped like it, and made small again.
-            Else the window is rounded to whole pixels of the map.
-        min_resize_index: of the maps, only those from this place on are enlarged; None: all.
+        size: pixels of the crop, or (height, width). padding: of the image, as torchvision's RandomCrop takes
+            it; black.
+        resize: cut maps to the part of a pixel: they are enlarged to the image's size, cropped like it, and
+            made small again. Else the window is rounded to whole pixels of the map.
+        min_resize_index: of the maps, only those from this index on are enlarged; None: all.
     """
 
     def __init__(self, size, padding=0, resize: bool = False, min_resize_index: int = None):
@@ -155,7 +164,8 @@ class CustomRandomCrop:
         self.padding, self.resize, self.first = sides(padding), resize, min_resize_index or 0
 
     def __call__(self, image, maps) -> tuple:
-        """An image, PIL or (C, H, W), and a list of tensors (..., h, w) -> the same, changed alike; maps keep their sizes."""
+        """An image, PIL or (C, H, W), and a list of tensors (..., h, w) -> the same,
+        changed alike; maps keep their sizes."""
         from torchvision.transforms import functional
         width, height = functional.get_image_size(image)
         left, top, right, bottom = self.padding
@@ -166,14 +176,17 @@ class CustomRandomCrop:
         corner = [int(torch.randint(a, b + 1, ())) for a, b in zip(least, most)]
         box = [value / side for value, side in zip((*corner, *self.size), (height, width) * 2)]
         return functional.crop(image, *corner, *self.size), [
-            _cropped(m, box, (height, width) if self.resize and i >= self.first else m.shape[-2:]) for i, m in enumerate(maps)]
+            _cropped(m, box, (height, width) if self.resize and i >= self.first else m.shape[-2:])
+            for i, m in enumerate(maps)]
 
 
 def _cropped(m: torch.Tensor, box: list, grid: tuple) -> torch.Tensor:
-    """The part of a map (..., h, w) in a box (top, left, height, width, in shares of its sides), at its size; zero outside.
+    """The part of a map (..., h, w) in a box (top, left, height, width, in shares of
+    its sides), at its size; zero outside.
 
     Args:
-        grid: (height, width) that it is enlarged to before, so that the box may begin between two of its pixels.
+        grid: (height, width) that it is enlarged to before, so that the box may begin between two of its
+            pixels.
     """
     from torchvision.transforms import functional
     flat = m.reshape(1, -1, *m.shape[-2:])
@@ -186,7 +199,8 @@ def _cropped(m: torch.Tensor, box: list, grid: tuple) -> torch.Tensor:
 
 
 class CustomRandomHorizontalFlip:
-    """An image and the maps that belong to it mirrored left to right together, with probability `p`; for `DoubleCompose`."""
+    """An image and the maps that belong to it mirrored left to right together, with
+    probability `p`; for `DoubleCompose`."""
 
     def __init__(self, p: float = 0.5):
         self.p = p
@@ -212,35 +226,41 @@ class DoubleCompose:
 
 
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
-    """A transform of a batch: at once if it says so, else image by image on the CPU, as torchvision's expect it.
+    """A transform of a batch: at once if it says so, else image by image on
+    the CPU, as torchvision's expect it.
 
     Args:
-        images: (B, ...). transform: those with a true attribute `batched` take whole batches; None changes nothing.
+        images: (B, ...). transform: those with a true attribute `batched` take whole batches; None changes
+            nothing.
         autosqueeze: of a batch of one, return the image alone.
     """
     if transform is not None and getattr(transform, 'batched', False):
         images = transform(images)
     elif transform is not None:
-        some = images if len(images) else images.new_zeros(1, *images.shape[1:])        # an empty batch has a shape, too
+        # an empty batch has a shape, too
+        some = images if len(images) else images.new_zeros(1, *images.shape[1:])
         images = torch.stack([transform(image) for image in some.cpu()]).to(images.device)[:len(images)]
     return images[0] if autosqueeze and len(images) == 1 else images
 
 
-def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_prob: float = 0.5, force: bool = False,
-                generator: torch.Generator = None) -> tuple:
+def cutmix_data(x: torch.Tensor, y: torch.Tensor, alpha: float = 1.0, cutmix_prob: float = 0.5,
+                force: bool = False, generator: torch.Generator = None) -> tuple:
     """CutMix (Yun et al. 2019): a box of each image is replaced by that of another one of the batch.
 
-    The box has the same place and size, a share 1 - Beta(alpha, alpha) of the image, in the whole batch.
+    The box has the same position and size, a share 1 - Beta(alpha, alpha) of the image, in the whole batch.
 
     Args:
         x: (B, C, H, W). y: (B,). cutmix_prob: how often it happens; always with `force`.
         generator: torch generator on the CPU; default: seeded from numpy's global one, as Mammoth draws.
 
     Returns:
-        (mixed, y_a, y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area that was left, 1 if nothing
-        was mixed.
+        (mixed, y_a, y_b, share): the loss is share * L(y_a) + (1 - share) * L(y_b); share is the area
+        that was left, 1 if nothing was mixed.
     """
-    seed = np.random.randint(2 ** 31) if generator is None else int(torch.randint(2 ** 31, (1,), generator=generator))
+    if generator is None:
+        seed = np.random.randint(2 ** 31)
+    else:
+        seed = int(torch.randint(2 ** 31, (1,), generator=generator))
     random = np.random.default_rng(seed)
     if alpha <= 0 or not (force or random.random() < cutmix_prob):
         return x, y, y, 1.0

@@ -1,4 +1,5 @@
-"""Learned augmentation policies (Cubuk et al. 2019) under the names that files written for Mammoth use; torchvision has them."""
+"""Learned augmentation policies (Cubuk et al. 2019) under the names that files written for
+Mammoth use; torchvision has them."""
 import torch
 from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 

@@ -10,7 +10,8 @@ def bn_track_stats(module: nn.Module, condition: bool = True):
 
     In train mode they still normalise by the batch, in eval mode by the running statistics, as ever.
     """
-    norms = [] if condition else [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    norms = [] if condition else [m for m in module.modules()
+                                  if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     before = [norm.track_running_stats for norm in norms]
     try:
         for norm in norms:

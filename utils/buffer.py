@@ -1,8 +1,10 @@
-"""The replay buffer of the baselines, with Mammoth's interface: samples and what else is stored with them, row by row.
+"""The replay buffer of the baselines, with Mammoth's interface: samples and what
+else is stored with them, row by row.
 
-Our own methods store un-augmented `uint8` images (B, H, W, C), a quarter of the memory of floats (`raw=True`); methods
-written for Mammoth store what they give, float images (B, C, H, W) in [0, 1] as a rule. Which row a sample gets is decided
-for a whole batch at once (`utils.sample_selection`), on the CPU, from a random stream of the buffer's own.
+Our own methods store un-augmented `uint8` images (B, H, W, C), a quarter of the memory of floats
+(`raw=True`); methods written for Mammoth store what they give, float images (B, C, H, W) in [0, 1] as a
+rule. Which row a sample gets is decided for a whole batch at once (`utils.sample_selection`), on the CPU,
+from a random stream of the buffer's own.
 
 SCROLL has a buffer of its own kind, `scroll.exemplars`.
 """
@@ -34,14 +36,14 @@ class Buffer:
         seed: of insertion and draws; default: from numpy's global generator.
 
     Attributes:
-        examples, labels, logits, task_labels, true_labels, attention_maps: tensors of buffer_size rows, of which the first
-            `len(self)` are filled; only those that were given to `add_data` exist. Names that end in "labels" are int64,
-            images keep `uint8`, the rest is float32.
+        examples, labels, logits, task_labels, true_labels, attention_maps: tensors of buffer_size rows, of
+            which the first `len(self)` are filled; only those that were given to `add_data` exist. Names that
+            end in "labels" are int64, images keep `uint8`, the rest is float32.
         num_seen_examples: samples offered so far.
     """
 
-    def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir', raw: bool = False,
-                 seed=None, **options):
+    def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
+                 raw: bool = False, seed=None, **options):
         self.buffer_size, self.device, self.raw = buffer_size, torch.device(device), raw
         self.generator = np.random.default_rng(np.random.randint(2 ** 31) if seed is None else seed)
         self.sample_selection_strategy = sample_selection_strategy
@@ -78,15 +80,15 @@ class Buffer:
             setattr(self, name, getattr(self, name).to(self.device))
         return self
 
-    def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None, true_labels=None,
-                 sample_selection_scores=None) -> None:
+    def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None,
+                 true_labels=None, sample_selection_scores=None) -> None:
         """Offer a batch, (B, ...) each, from any device; what is kept is up to the selection strategy.
 
         Raises:
             InputError: other attributes than the rows so far have, or images of another kind.
         """
-        given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels, true_labels=true_labels,
-                     attention_maps=attention_maps)
+        given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels,
+                     true_labels=true_labels, attention_maps=attention_maps)
         given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}
         self._check(given)
         rows = self.sample_selection_fn(len(examples), labels, sample_selection_scores)
@@ -94,7 +96,8 @@ class Buffer:
         offered = np.flatnonzero(rows >= 0)
         if not len(offered):
             return
-        rows, last = np.unique(rows[offered][::-1], return_index=True)      # of samples given one row, the last stays in it
+        # of samples given one row, the last stays in it
+        rows, last = np.unique(rows[offered][::-1], return_index=True)
         source, target = torch.from_numpy(offered[::-1][last].copy()), torch.from_numpy(rows)
         self._filled = max(self._filled, int(rows[-1]) + 1)
         for name, values in given.items():
@@ -109,17 +112,21 @@ class Buffer:
         if self.is_empty():
             return
         if list(given) != self.used_attributes:
-            raise InputError(f"the buffer's samples have {', '.join(self.used_attributes)}, new ones {', '.join(given)}: start "
+            raise InputError(f"the buffer's samples have {', '.join(self.used_attributes)}, new ones "
+                             f"{', '.join(given)}: start "
                             'with an empty buffer')
         if (given['examples'].dtype == torch.uint8) != (self.examples.dtype == torch.uint8):
-            raise InputError(f"the buffer's images are {self.examples.dtype}, new ones {given['examples'].dtype}: start with an "
+            raise InputError(f"the buffer's images are {self.examples.dtype}, new ones "
+                             f"{given['examples'].dtype}: start with an "
                             'empty buffer')
 
     def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """The tensor of an attribute, made or grown where needed."""
         wanted, store = max(self.buffer_size, self._filled), getattr(self, name, None)
         if store is None:
-            kind = torch.int64 if name.endswith('labels') else like.dtype if like.dtype == torch.uint8 else torch.float32
+            kind = like.dtype if like.dtype == torch.uint8 else torch.float32
+            if name.endswith('labels'):
+                kind = torch.int64
             check_memory(wanted * like[:1].numel() * kind.itemsize, f'a buffer of {wanted} samples')
             store = torch.zeros(wanted, *like.shape[1:], dtype=kind, device=self.device)
         elif len(store) < wanted:
@@ -135,8 +142,8 @@ class Buffer:
         rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed.cpu().numpy())
         return self.generator.choice(rows, min(size, len(rows)), replace=False)
 
-    def get_data(self, size: int, transform=None, return_index: bool = False, device=None, mask_task_out=None, cpt=None,
-                 return_not_aug: bool = False, not_aug_transform=None, force_indexes=None) -> tuple:
+    def get_data(self, size: int, transform=None, return_index: bool = False, device=None, mask_task_out=None,
+                 cpt=None, return_not_aug: bool = False, not_aug_transform=None, force_indexes=None) -> tuple:
         """A random batch without repetition: ([rows], [un-augmented], examples, then the other attributes).
 
         Args:
@@ -152,7 +159,8 @@ class Buffer:
             rows = torch.from_numpy(self.draw(size))
         else:
             if not hasattr(self, 'task_labels') and cpt is None:
-                raise InputError("the buffer's samples do not say which task they are of: start with an empty buffer")
+                raise InputError("the buffer's samples do not say which task they are of: start with an "
+                                 "empty buffer")
             tasks = self.task_labels if hasattr(self, 'task_labels') else _tasks(self.labels, cpt)
             rows = torch.from_numpy(self.draw(size, tasks[:len(self)] != mask_task_out))
         out = self.get_data_by_index(rows, transform, device)
@@ -174,16 +182,18 @@ class Buffer:
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
     def get_balanced_data(self, size: int, transform=None, n_classes: int = -1, device=None) -> tuple:
-        """A random batch with equally many samples of each class, as far as there are; at most `n_classes` of the classes."""
+        """A random batch with equally many samples of each class, as far as there are; at
+        most `n_classes` of the classes."""
         labels = self.labels[:len(self)].cpu().numpy()
         classes = self.generator.permutation(np.unique(labels))
         classes = classes[:min(n_classes if n_classes > 0 else len(classes), max(size, 1))]
         rows = [self.generator.permutation(np.flatnonzero(labels == c)) for c in classes]
         counts = quotas([len(r) for r in rows], size)
-        return self.get_data_by_index(np.concatenate([r[:n] for r, n in zip(rows, counts)]), transform, device)
+        return self.get_data_by_index(np.concatenate([r[:n] for r, n in zip(rows, counts)]), transform,
+                                      device)
 
-    def get_dataloader(self, args=None, batch_size=None, shuffle: bool = False, drop_last: bool = False, transform=None,
-                       sampler=None):
+    def get_dataloader(self, args=None, batch_size=None, shuffle: bool = False, drop_last: bool = False,
+                       transform=None, sampler=None):
         """A `DataLoader` over all samples."""
         examples, *others = self.get_all_data(device='cpu')
         data = torch.utils.data.TensorDataset(examples, *others)
@@ -191,8 +201,8 @@ class Buffer:
         def collate(samples):
             first, *rest = (torch.stack(column) for column in zip(*samples))
             return apply_transform(first, transform), *rest
-        return torch.utils.data.DataLoader(data, batch_size or args.batch_size, shuffle=shuffle, drop_last=drop_last,
-                                           sampler=sampler, collate_fn=collate)
+        return torch.utils.data.DataLoader(data, batch_size or args.batch_size, shuffle=shuffle,
+                                           drop_last=drop_last, sampler=sampler, collate_fn=collate)
 
     def keep(self, rows) -> None:
         """Keep only these rows, in this order."""
@@ -205,7 +215,8 @@ class Buffer:
 
     def serialize(self, out_device='cpu') -> dict:
         """All that is stored, as a dict of tensors (copies) and numbers that `load` takes."""
-        tensors = {name: getattr(self, name)[:len(self)].to(out_device, copy=True) for name in self.used_attributes}
+        tensors = {name: getattr(self, name)[:len(self)].to(out_device, copy=True)
+                   for name in self.used_attributes}
         return {**tensors, 'num_seen_examples': self.num_seen_examples}
 
     def state_dict(self) -> dict:
@@ -222,9 +233,11 @@ class Buffer:
     def load(self, content: dict) -> 'Buffer':
         """Become what `serialize` described; returns itself. InputError if that is no buffer."""
         stored = {name: content[name] for name in ATTRIBUTES if name in content}
-        lengths = {len(values) if isinstance(values, torch.Tensor) and values.dim() else None for values in stored.values()}
+        lengths = {len(values) if isinstance(values, torch.Tensor) and values.dim() else None
+                   for values in stored.values()}
         if None in lengths or len(lengths) > 1 or (stored and 'examples' not in stored):
-            raise InputError('what is to be loaded is no buffer: expected examples, and tensors of as many rows')
+            raise InputError('what is to be loaded is no buffer: expected examples, and tensors of as many '
+                             'rows')
         self.empty()
         for name, values in stored.items():
             self._filled = len(values)
@@ -268,17 +281,20 @@ def _outputs(net, examples, transform, device, what: str) -> torch.Tensor:
         return torch.cat([net(part, returnt=what).cpu() for part in parts])
 
 
-def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool = False, required_attributes=None,
+def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool = False,
+                required_attributes=None,
                 normalize_features: bool = False, extend_equalize_buffer: bool = False) -> None:
-    """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, equally many of each class.
+    """At the end of task `t_idx`: shrink the classes in the buffer and add those of
+    the task, equally many of each class.
 
-    Old classes keep the first of what they have. New ones are chosen at random, or, with `use_herding`, by greedily keeping
-    the mean of their features (iCaRL, algorithm 4). The shares are `scroll.exemplars.quotas`: all room is used, so
-    `extend_equalize_buffer`, which asks for that, changes nothing. Samples are those of `dataset.train_loader.dataset`
-    whose class belongs to the task.
+    Old classes keep the first of what they have. New ones are chosen at random, or, with `use_herding`, by
+    greedily keeping the mean of their features (iCaRL, algorithm 4). The shares are
+    `scroll.exemplars.quotas`: all of it is used, so `extend_equalize_buffer`, which asks for that, changes
+    nothing. Samples are those of `dataset.train_loader.dataset` whose class belongs to the task.
 
     Args:
-        required_attributes: what is stored: of 'examples', 'labels' (both by default), 'logits', 'task_labels'.
+        required_attributes: what is stored: of 'examples', 'labels' (both by default), 'logits',
+            'task_labels'.
         normalize_features: scale features to unit length before herding.
     """
     wanted = required_attributes or ['examples', 'labels']
@@ -290,9 +306,11 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
     of_class.update({c: np.flatnonzero(labels == c) for c in new})
     counts = [len(rows) for rows in of_class.values()]
     shares = dict(zip(of_class, counts if buffer.buffer_size < 0 else quotas(counts, buffer.buffer_size)))
-    buffer.keep(np.concatenate([np.zeros(0, np.int64), *(rows[:shares[c]] for c, rows in of_class.items() if c not in new)]))
+    buffer.keep(np.concatenate([np.zeros(0, np.int64),
+                                *(rows[:shares[c]] for c, rows in of_class.items() if c not in new)]))
     transform = dataset.get_normalization_transform()
-    if use_herding and any(shares[c] for c in new):             # of all classes together: of a thousand, each may be small
+    # of all classes together: of a thousand, each may be small
+    if use_herding and any(shares[c] for c in new):
         rows = torch.from_numpy(np.concatenate([of_class[c] for c in new]))
         parts = [features_of(net, examples[part], transform, net.device) for part in rows.split(_AT_ONCE)]
         features = dict(zip(new, torch.cat(parts).split([len(of_class[c]) for c in new])))
@@ -314,7 +332,7 @@ def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
         raise InputError('the network no longer gives finite features: try a smaller --lr')
     longest = np.sqrt((features ** 2).sum(axis=1, keepdims=True))
     longest = longest if normalise else longest.max()
-    grid = quantise(np.ones((1, 1)))[0, 0]                          # exact sums: the order of a tie cannot depend on rounding
+    grid = quantise(np.ones((1, 1)))[0, 0]          # exact sums: the order of a tie cannot depend on rounding
     features = np.rint(features / np.where(longest > 0, longest, 1) * grid).astype(np.int64)
     return herding_order(features, features.sum(axis=0), len(features), count)
 
@@ -330,28 +348,36 @@ def _append(buffer: Buffer, given: dict) -> None:
 
 
 def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
-    """Add the buffer's samples to `dataset.train_loader.dataset`, and set some aside for validation (iCaRL, BiC).
+    """Add the buffer's samples to `dataset.train_loader.dataset`, and set
+    some aside for validation (iCaRL, BiC).
 
-    With `val_set_split`, a random share of the buffer and equally many new samples become `model.val_dataset` and
-    `model.val_loader`, and leave the training set. Extra fields, which the buffer's samples lack, no longer come with batches.
+    With `val_set_split`, a random share of the buffer and equally many new samples become
+    `model.val_dataset` and `model.val_loader`, and leave the training set. Extra fields, which the buffer's
+    samples lack, no longer come with batches.
     """
     train = dataset.train_loader.dataset
     data, targets = train.data, torch.as_tensor(train.targets)
     if val_set_split > 0 or not model.buffer.is_empty():
         train.extra_return_fields = ()
     if not model.buffer.is_empty():
-        examples, labels = (t.cpu() for t in (model.buffer.examples[:len(model.buffer)], model.buffer.labels[:len(model.buffer)]))
+        examples, labels = (t.cpu()
+                            for t in (model.buffer.examples[:len(model.buffer)],
+                                      model.buffer.labels[:len(model.buffer)]))
         if examples.dtype != torch.uint8 and hasattr(train, 'not_aug_transform'):
             examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
         examples = examples.squeeze(-1) if data.ndim == 3 else examples
-        data = np.concatenate([data, examples.numpy()]) if isinstance(data, np.ndarray) else torch.cat([data, examples])
+        if isinstance(data, np.ndarray):
+            data = np.concatenate([data, examples.numpy()])
+        else:
+            data = torch.cat([data, examples])
         targets = torch.cat([targets, labels])
     held_out = np.zeros(0, np.int64)
     if val_set_split > 0:
         n_old, n_new = len(model.buffer), len(train.targets)
         chosen = np.flatnonzero(model.buffer.generator.random(n_old) < val_set_split)
         labelled = np.flatnonzero(targets[:n_new].numpy() >= 0)
-        fresh = model.buffer.generator.permutation(labelled)[:len(chosen) or max(1, round(val_set_split * n_new))]
+        fresh = model.buffer.generator.permutation(labelled)[:len(chosen)
+                                                             or max(1, round(val_set_split * n_new))]
         held_out = np.concatenate([fresh, n_new + chosen])
         model.val_dataset = copy.deepcopy(train)
         model.val_dataset.data, model.val_dataset.targets = data[held_out], targets[held_out]

@@ -1,13 +1,16 @@
-"""Batch norms with a scale and a shift for each class, domain or task (Dumoulin et al. 2017; de Vries et al. 2017)."""
+"""Batch norms with a scale and a shift for each class, domain or task (Dumoulin et
+al. 2017; de Vries et al. 2017)."""
 import torch
 from torch import nn
 
 
 class _Conditional(nn.Module):
-    """Batch norm without affine part; then sample i is scaled and shifted by row `condition[i]` of `weight` and `bias`.
+    """Batch norm without affine part; then sample i is scaled and shifted by row
+    `condition[i]` of `weight` and `bias`.
 
     Args:
-        num_features: channels C. num_conditions: rows. options: of the batch norm (eps, momentum, track_running_stats).
+        num_features: channels C. num_conditions: rows. options: of the batch norm (eps, momentum,
+            track_running_stats).
     """
     NORM: type
 

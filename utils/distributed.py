@@ -3,7 +3,8 @@ import torch
 
 
 class CustomDP(torch.nn.DataParallel):
-    """A network that splits each batch among several GPUs; its other attributes are those of the network, also to be set."""
+    """A network that splits each batch among several GPUs; its other attributes are
+    those of the network, also to be set."""
 
     def __getattr__(self, name: str):
         try:
@@ -13,7 +14,7 @@ class CustomDP(torch.nn.DataParallel):
 
     def __setattr__(self, name: str, value) -> None:
         module = vars(self).get('_modules', {}).get('module')
-        if module is not None and name not in vars(self) and hasattr(module, name):     # a new classifier, say
+        if module is not None and name not in vars(self) and hasattr(module, name):    # a new classifier, say
             setattr(module, name, value)
         else:
             super().__setattr__(name, value)

@@ -21,24 +21,26 @@ def eval_mode(net):
 
 
 def serve(loader, model) -> None:
-    """Let a loader of ours give batches as the method wants them; loaders of foreign make give what they give."""
+    """Let a loader of ours give batches as the method wants them; third-party loaders give what they give."""
     if hasattr(loader, 'serve'):
         loader.serve(model.RAW_STREAM, model.RAW_NOT_AUG, model.device)
 
 
 @torch.no_grad()
-def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, forward=None, seen=None):
+def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, forward=None,
+             seen=None):
     """Accuracies in percent for each task so far; random state and training mode are left as they were.
 
-    Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the sample's task. A
-    method that has to be told the task (`is_told`) has no class-il accuracy; it is 0.
+    Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the
+    sample's task. A task-aware method (`is_task_aware`) has no class-il accuracy; it is 0.
 
     Args:
         last: only the newest task.
         loaders: (task, test loader) pairs; default: those of `dataset.test_loaders`.
         return_loss: also return the mean cross-entropy over the classes seen, of all samples.
         forward: gives the logits; default: the model.
-        seen: labels that class-il chooses among; default: those of the tasks so far, before the first task all.
+        seen: labels that class-il chooses among; default: those of the tasks so far, before the first task
+            all.
 
     Returns:
         (class-il, task-il): two lists of floats; with `return_loss` a third item, the loss.
@@ -47,9 +49,9 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
         loaders = list(enumerate(dataset.test_loaders))[-1 if last else 0:]
     if seen is None:
         seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
-    seen = torch.as_tensor(seen).to(model.device)
+    choices = torch.as_tensor(seen).to(model.device)
     class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
-    told = forward is None and is_told(model)
+    task_aware = forward is None and is_task_aware(model)
     forward = forward or model
     quiet = getattr(getattr(model, 'args', None), 'non_verbose', False)
     with eval_mode(model.net), Progress('Evaluating', _samples(loaders), quiet=quiet) as progress:
@@ -58,16 +60,16 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
             hits, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
             for inputs, labels, *_ in _batches(loader, model):
                 inputs, labels = inputs.to(model.device), labels.to(model.device)
-                logits = forward(inputs, task) if told else forward(inputs)
-                for row, allowed in enumerate((seen, own)):
+                logits = forward(inputs, task) if task_aware else forward(inputs)
+                for row, allowed in enumerate((choices, own)):
                     hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
                 if return_loss:
-                    losses += _loss(logits, labels, seen)
+                    losses += _loss(logits, labels, choices)
                 size += len(labels)
                 progress.update(len(labels))
             count += size
             right, right_in_task = hits.tolist()
-            class_il.append(0.0 if told else 100 * right / max(1, size))
+            class_il.append(0.0 if task_aware else 100 * right / max(1, size))
             task_il.append(100 * right_in_task / max(1, size))
     return (class_il, task_il, losses.item() / max(1, count)) if return_loss else (class_il, task_il)
 
@@ -89,10 +91,10 @@ def accuracy_on_classes(model, dataset, classes: list) -> float:
 
 
 def _batches(loader, model):
-    """The loader's batches, as the method wants them; with `--debug_mode` a few."""
+    """The loader's batches, as the method wants them; with `--debug_mode` only the first."""
     serve(loader, model)
-    few = getattr(getattr(model, 'args', None), 'debug_mode', False)
-    return itertools.islice(loader, model.get_debug_iters() if few else None)
+    debugging = getattr(getattr(model, 'args', None), 'debug_mode', False)
+    return itertools.islice(loader, model.get_debug_iters() if debugging else None)
 
 
 def _samples(loaders: list):
@@ -101,22 +103,25 @@ def _samples(loaders: list):
     return sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
 
 
-def is_told(model) -> bool:
-    """Whether `forward` has to be told the task: the method is made neither for class-il nor for streams without tasks."""
+def is_task_aware(model) -> bool:
+    """Whether `forward` needs the task: the method is made neither for
+    class-il nor for streams without tasks."""
     if not {'class-il', 'general-continual'}.isdisjoint(getattr(model, 'COMPATIBILITY', ['class-il'])):
         return False
     return len(inspect.signature(model.forward).parameters) > 1
 
 
 def mask_classes(outputs: torch.Tensor, dataset, k: int) -> None:
-    """Rule out, in place, the classes of all tasks but `k`: their logits (B, N_CLASSES) become minus infinity."""
+    """Rule out, in place, the classes of all tasks but `k`: their logits (B,
+    N_CLASSES) become minus infinity."""
     others = torch.ones(outputs.shape[1], dtype=torch.bool, device=outputs.device)
     others[torch.as_tensor(dataset.task_classes(k)).to(outputs.device)] = False
     outputs[:, others] = -torch.inf
 
 
 def _loss(logits, labels, seen) -> torch.Tensor:
-    """Sum of cross-entropies over the seen classes; a class that a method rules out costs as much as the least float does."""
+    """Sum of cross-entropies over the seen classes; a class that a method rules out costs
+    as much as the least float does."""
     others = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device).index_fill(0, seen, False)
     least = torch.finfo(logits.dtype).min
     return F.cross_entropy(logits.masked_fill(others, least).clamp(min=least), labels, reduction='sum')

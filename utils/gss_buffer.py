@@ -1,4 +1,5 @@
-"""GSS-Greedy: a buffer whose samples' gradients point in different directions (Aljundi et al. 2019, algorithm 2)."""
+"""GSS-Greedy: a buffer whose samples' gradients point in different directions
+(Aljundi et al. 2019, algorithm 2)."""
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -10,10 +11,11 @@ from utils.sample_selection import Selection
 
 
 class GradientBased(Selection):
-    """A sample whose gradient opposes all those it is compared to may take the place of one that is like others.
+    """A sample whose gradient opposes all those it is compared to may replace one that is like others.
 
-    Scores c in [0, 2] are 1 + the largest cosine to the gradients of random stored samples. While there is room everything is
-    kept. Then a sample with c < 1 challenges row i, drawn in proportion to C_i, and wins with probability C_i / (C_i + c).
+    Scores c in [0, 2] are 1 + the largest cosine to the gradients of random stored samples. While it is
+    not full everything is kept. Then a sample with c < 1 challenges row i, drawn in proportion to C_i, and
+    wins with probability C_i / (C_i + c).
 
     Attributes:
         scores: float64 (|M|,), C: the score each row's sample came with.
@@ -42,8 +44,9 @@ class Buffer(buffer.Buffer):
     """`utils.buffer.Buffer` with GSS-Greedy's choice of what it keeps.
 
     Args:
-        minibatch_size: n, stored samples whose gradients new ones are compared to, drawn once and used until `drop_cache`; of a
-            network of P parameters they take n P floats. Each sample costs a backward pass of its own.
+        minibatch_size: n, stored samples whose gradients new ones are compared to, drawn once and used until
+            `drop_cache`; of a network of P parameters they take n P floats. Each sample costs a backward pass
+            of its own.
         model: a method: its `net` and `loss` give the gradients; examples are normalised as it does it.
     """
 
@@ -59,7 +62,8 @@ class Buffer(buffer.Buffer):
         self.stored_gradients = None
 
     def reset_fathom(self) -> None:
-        """Begin a new pass over the buffer: until the next call draws do not repeat a sample before all have come."""
+        """Begin a new pass over the buffer: until the next call draws do not
+        repeat a sample before all have come."""
         self.coming = np.zeros(0, np.int64)
 
     def draw(self, size: int, allowed=None) -> np.ndarray:
@@ -67,7 +71,7 @@ class Buffer(buffer.Buffer):
         if allowed is not None:
             return super().draw(size, allowed)
         size = min(size, len(self))
-        if len(self.coming) < size:                             # the last of this pass come late in the next one
+        if len(self.coming) < size:                          # the last of this pass come late in the next one
             fresh = self.generator.permutation(len(self))
             late = np.isin(fresh, self.coming)
             self.coming = np.concatenate([self.coming, fresh[~late], fresh[late]])
@@ -79,15 +83,17 @@ class Buffer(buffer.Buffer):
         self.drop_cache()
         self.reset_fathom()
 
-    def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None, true_labels=None,
-                 sample_selection_scores=None) -> None:
+    def add_data(self, examples, labels=None, logits=None, task_labels=None, attention_maps=None,
+                 true_labels=None, sample_selection_scores=None) -> None:
         """As the base class; the scores are computed here where none are given."""
         if sample_selection_scores is None:
             sample_selection_scores = self.gradient_scores(torch.as_tensor(examples), torch.as_tensor(labels))
-        super().add_data(examples, labels, logits, task_labels, attention_maps, true_labels, sample_selection_scores)
+        super().add_data(examples, labels, logits, task_labels, attention_maps, true_labels,
+                         sample_selection_scores)
 
     def gradient_scores(self, examples: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """(B,): 1 + the largest cosine of each sample's gradient to those of the drawn stored ones; 1 if nothing is stored."""
+        """(B,): 1 + the largest cosine of each sample's gradient to those of the drawn
+        stored ones; 1 if nothing is stored."""
         if self.is_empty():
             return torch.ones(len(examples))
         with eval_mode(self.model.net):                         # a batch norm cannot do with one sample
@@ -95,7 +101,8 @@ class Buffer(buffer.Buffer):
                 rows = super().draw(self.minibatch_size)
                 stored = self.examples[rows], self.labels[rows]
                 self.stored_gradients = torch.stack(list(self._directions(*stored)))            # (n, P)
-            return 1 + torch.stack([(self.stored_gradients @ g).max() for g in self._directions(examples, labels)])
+            return 1 + torch.stack([(self.stored_gradients @ g).max()
+                                    for g in self._directions(examples, labels)])
 
     def _directions(self, examples, labels):
         """Yield each sample's gradient (P,), at unit length."""

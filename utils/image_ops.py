@@ -1,7 +1,7 @@
 """Changes of images, vectorised over the batch: each image is changed by numbers of its own.
 
-Images are float (B, C, H, W) in [0, 1] with C = 3, or 1 where all channels are alike. Random functions draw on the CPU, from
-`generator` or else from torch's global one.
+Images are float (B, C, H, W) in [0, 1] with C = 3, or 1 where all channels are alike. Random functions draw
+on the CPU, from `generator` or else from torch's global one.
 """
 import math
 
@@ -27,7 +27,8 @@ def sides(padding) -> tuple:
 
 
 def sometimes(step, images: torch.Tensor, prob: float, generator=None) -> torch.Tensor:
-    """Each image changed by `step` (batch -> batch of the same shape) with probability `prob`, else as it was."""
+    """Each image changed by `step` (batch -> batch of the same shape) with
+    probability `prob`, else as it was."""
     chosen = (torch.rand(len(images), generator=generator) < prob).to(images.device)
     return torch.where(chosen.view(-1, 1, 1, 1), step(images), images)
 
@@ -60,15 +61,16 @@ def adjust_hue(images: torch.Tensor, shifts: torch.Tensor) -> torch.Tensor:
     red, green, blue = images.unbind(1)                                                 # (B, H, W) each
     value = images.amax(1)
     chroma = value - images.amin(1)
-    scale = 1 / chroma.clamp(min=1e-12)                                                 # greys have no hue: any will do
-    hue = torch.where(value == red, (green - blue) * scale,                             # in sixths of the circle
+    scale = 1 / chroma.clamp(min=1e-12)                                       # greys have no hue: any will do
+    hue = torch.where(value == red, (green - blue) * scale,                          # in sixths of the circle
                       torch.where(value == green, (blue - red) * scale + 2, (red - green) * scale + 4))
     hue = hue + 6 * per_image(shifts, images)[:, 0]
     turned = ((n + hue) % 6 for n in (5, 3, 1))                                         # red, green, blue
     return torch.stack([value - chroma * torch.minimum(k, 4 - k).clamp(0, 1) for k in turned], 1)
 
 
-def crop(images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, height: int, width: int) -> torch.Tensor:
+def crop(images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, height: int,
+         width: int) -> torch.Tensor:
     """(B, C, height, width) from each image at its own corner (`top`, `left`), int (B,)."""
     rows = top.to(images.device)[:, None] + torch.arange(height, device=images.device)          # (B, height)
     columns = left.to(images.device)[:, None] + torch.arange(width, device=images.device)       # (B, width)
@@ -76,13 +78,17 @@ def crop(images: torch.Tensor, top: torch.Tensor, left: torch.Tensor, height: in
     return images.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def _resampling(start: torch.Tensor, length: torch.Tensor, size_in: int, size_out: int, like: torch.Tensor) -> torch.Tensor:
-    """(B, size_out, size_in): weights that resize [start, start + length) of each image, linear, widened when shrinking."""
+def _resampling(start: torch.Tensor, length: torch.Tensor, size_in: int, size_out: int,
+                like: torch.Tensor) -> torch.Tensor:
+    """(B, size_out, size_in): weights that resize [start, start + length) of each
+    image, linear, widened when shrinking."""
     start, length = (v.to(like.device, like.dtype).view(-1, 1, 1) for v in (start, length))
     ratio = length / size_out
-    centre = start + (torch.arange(size_out, device=like.device, dtype=like.dtype).view(1, -1, 1) + 0.5) * ratio
+    centre = start + (torch.arange(size_out, device=like.device, dtype=like.dtype).view(1, -1, 1)
+                      + 0.5) * ratio
     pixel = torch.arange(size_in, device=like.device, dtype=like.dtype).view(1, 1, -1) + 0.5
-    weights = (1 - (pixel - centre).abs() / ratio.clamp(min=1)).clamp(min=0) * ((pixel > start) & (pixel < start + length))
+    within = (pixel > start) & (pixel < start + length)
+    weights = (1 - (pixel - centre).abs() / ratio.clamp(min=1)).clamp(min=0) * within
     return weights / weights.sum(2, keepdim=True)
 
 
@@ -97,8 +103,8 @@ def random_boxes(count: int, height: int, width: int, scale, ratio, generator=No
     """Boxes (top, left, height, width), int64 (count,) each, of random area and shape (Szegedy et al. 2015).
 
     Args:
-        scale: least and largest share of the area. ratio: least and largest width / height, log-uniform. A box that does
-            not fit is drawn again, up to ten times; then it is the largest central one.
+        scale: least and largest share of the area. ratio: least and largest width / height, log-uniform. A
+            box that does not fit is drawn again, up to ten times; then it is the largest central one.
     """
     area = height * width * torch.empty(10, count).uniform_(*scale, generator=generator)
     shape = torch.empty(10, count).uniform_(math.log(ratio[0]), math.log(ratio[1]), generator=generator).exp()
@@ -108,13 +114,15 @@ def random_boxes(count: int, height: int, width: int, scale, ratio, generator=No
     central = round(min(height, width / ratio[0])), round(min(width, height * ratio[1]))
     box_height = torch.where(some, heights.gather(0, first)[0], central[0])
     box_width = torch.where(some, widths.gather(0, first)[0], central[1])
-    place = torch.where(some, torch.rand(2, count, generator=generator), 0.5)           # (2, count), of the room there is
-    top = (place[0] * (height - box_height + 1)).long()
-    left = (place[1] * (width - box_width + 1)).long()
+    # (2, count), of the slack there is
+    share = torch.where(some, torch.rand(2, count, generator=generator), 0.5)
+    top = (share[0] * (height - box_height + 1)).long()
+    left = (share[1] * (width - box_width + 1)).long()
     return top, left, box_height, box_width
 
 
-def random_resized_crop(images: torch.Tensor, size, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3), generator=None) -> torch.Tensor:
+def random_resized_crop(images: torch.Tensor, size, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3),
+                        generator=None) -> torch.Tensor:
     """A random box of each image, resampled to `size` (height, width)."""
     boxes = random_boxes(len(images), *images.shape[2:], scale, ratio, generator)
     return resized_crop(images, *boxes, size)
@@ -122,11 +130,13 @@ def random_resized_crop(images: torch.Tensor, size, scale=(0.08, 1.0), ratio=(3 
 
 def random_jitter(images: torch.Tensor, brightness=None, contrast=None, saturation=None, hue=None,
                   generator=None) -> torch.Tensor:
-    """Colours of each image changed by factors (hue: shifts) uniform in the ranges given, (least, largest) each.
+    """Colours of each image changed by factors (hue: shifts) uniform in the
+    ranges given, (least, largest) each.
 
     The order of the four changes is drawn once for the batch.
     """
-    steps = [(adjust_brightness, brightness), (adjust_contrast, contrast), (adjust_saturation, saturation), (adjust_hue, hue)]
+    steps = [(adjust_brightness, brightness), (adjust_contrast, contrast), (adjust_saturation, saturation),
+             (adjust_hue, hue)]
     for i in torch.randperm(4, generator=generator).tolist():
         adjust, limits = steps[i]
         if limits is not None:

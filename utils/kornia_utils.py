@@ -1,4 +1,5 @@
-"""torchvision transforms of one image -> one callable for whole batches. The name is Mammoth's; kornia is not needed."""
+"""torchvision transforms of one image -> one callable for whole batches. The name is
+Mammoth's; kornia is not needed."""
 from functools import partial
 
 import torch
@@ -11,17 +12,21 @@ from utils.image_ops import crop, random_jitter, random_resized_crop, sides, som
 
 
 def to_kornia_transform(transform):
-    """One callable of a batch, of floats (B, C, H, W) in [0, 1] or uint8 (B, H, W, C), for a pipeline made for one image.
+    """One callable of a batch, of floats (B, C, H, W) in [0, 1] or uint8 (B, H, W,
+    C), for a pipeline made for one image.
 
-    If every step has an equivalent here (`EQUIVALENTS`), the whole batch is changed at once, each image by random numbers of
-    its own, on the device where it lies. Conversions from and to PIL are left out, and with them their rounding to 8 bits.
-    Otherwise the pipeline is applied image by image on the CPU, as it stands; to PIL images, if it is made for those.
+    If every step has an equivalent here (`EQUIVALENTS`), the whole batch is changed at once, each image by
+    random numbers of its own, on the device where it lies. Conversions from and to PIL are left out, and with
+    them their rounding to 8 bits. Otherwise the pipeline is applied image by image on the CPU, as it stands;
+    to PIL images, if it is made for those.
 
     Args:
-        transform: of torchvision (`transforms` or `transforms.v2`), a list of such, a callable of one image, or None.
+        transform: of torchvision (`transforms` or `transforms.v2`), a list of such, a callable of one image,
+            or None.
 
     Returns:
-        A callable that `apply_transform` hands whole batches; None, or what already takes batches, comes back as it is.
+        A callable that `apply_transform` hands whole batches; None, or what already
+        takes batches, comes back as it is.
     """
     if transform is None or getattr(transform, 'batched', False):
         return transform
@@ -33,11 +38,13 @@ def to_kornia_transform(transform):
 
 
 class KorniaMultiAug(nn.Module):
-    """The same random change of several batches: images and what belongs to them pixel by pixel, or two versions of a batch.
+    """The same random change of several batches: images and what belongs to them pixel
+    by pixel, or two versions of a batch.
 
     Args:
-        transforms: a torchvision pipeline, or a list of transforms, as `to_kornia_transform` takes them. A batch (B, C, H, W) of
-            the same B, H and W draws the same numbers; steps that look at colours must suit the channels of each.
+        transforms: a torchvision pipeline, or a list of transforms, as `to_kornia_transform` takes them. A
+            batch (B, C, H, W) of the same B, H and W draws the same numbers; steps that look at colours must
+            suit the channels of each.
     """
 
     def __init__(self, transforms):
@@ -54,7 +61,8 @@ class KorniaMultiAug(nn.Module):
 
 
 def _kind(step) -> str:
-    """Name of a torchvision transform; '' for other things, classes derived from one of torchvision's among them."""
+    """Name of a torchvision transform; '' for other things, classes derived from
+    one of torchvision's among them."""
     return type(step).__name__ if type(step).__module__.startswith('torchvision.transforms') else ''
 
 
@@ -68,17 +76,20 @@ def _flatten(transform) -> list:
 
 
 def _equivalent(step):
-    """A callable (B, C, H, W) -> (B, C', H', W') that does to each image what `step` does; None if there is none here."""
+    """A callable (B, C, H, W) -> (B, C', H', W') that does to each image what `step`
+    does; None if there is none here."""
     if getattr(step, 'batched', False):
         return step
     return EQUIVALENTS.get(_kind(step), lambda step: None)(step)
 
 
 class _OneImage:
-    """The steps on one image (C, H, W), which becomes a PIL image if the first conversion among them starts from one."""
+    """The steps on one image (C, H, W), which becomes a PIL image if the first
+    conversion among them starts from one."""
 
     def __init__(self, steps):
-        conversions = [_kind(step) for step in steps if _kind(step) in ('ToPILImage', 'ToTensor', 'PILToTensor')]
+        conversions = [_kind(step) for step in steps
+                       if _kind(step) in ('ToPILImage', 'ToTensor', 'PILToTensor')]
         self.steps = steps
         if conversions and conversions[0] != 'ToPILImage':
             from torchvision.transforms import ToPILImage
@@ -97,11 +108,12 @@ def _as_it_is(images: torch.Tensor) -> torch.Tensor:
 def _crop_of(images: torch.Tensor, size, padding) -> torch.Tensor:
     """torchvision's RandomCrop; `padding`: left, right, top, bottom, with zeros."""
     given, images = images.shape, F.pad(images, padding)
-    room = images.shape[2] - size[0], images.shape[3] - size[1]
-    if min(room) < 0:
-        raise InputError(f'RandomCrop to {size[0]} x {size[1]}: the images have {given[2]} x {given[3]} pixels, padded '
+    slack = images.shape[2] - size[0], images.shape[3] - size[1]
+    if min(slack) < 0:
+        raise InputError(f'RandomCrop to {size[0]} x {size[1]}: the images have {given[2]} x {given[3]} '
+                         'pixels, padded '
                         f'{images.shape[2]} x {images.shape[3]}')
-    top, left = (torch.randint(0, most + 1, (len(images),)) for most in room)
+    top, left = (torch.randint(0, most + 1, (len(images),)) for most in slack)
     return crop(images, top, left, *size)
 
 
@@ -114,13 +126,15 @@ def _random_crop(step):
 
 def _bilinear(step) -> bool:
     """Whether the step resamples as torchvision does both for PIL images and for tensors, up to rounding."""
-    return getattr(step.interpolation, 'value', step.interpolation) == 'bilinear' and step.antialias is not False
+    return getattr(step.interpolation, 'value',
+                   step.interpolation) == 'bilinear' and step.antialias is not False
 
 
 def _resized_crop(step):
     if not _bilinear(step):
         return None
-    return partial(random_resized_crop, size=tuple(step.size), scale=tuple(step.scale), ratio=tuple(step.ratio))
+    return partial(random_resized_crop, size=tuple(step.size), scale=tuple(step.scale),
+                   ratio=tuple(step.ratio))
 
 
 def _flip_columns(step):
@@ -138,7 +152,7 @@ def _itself(step):
     return step
 
 
-EQUIVALENTS = {                                             # torchvision's name -> step -> batched callable or None
+EQUIVALENTS = {                                       # torchvision's name -> step -> batched callable or None
     'ToPILImage': lambda step: _as_it_is if step.mode is None else None,
     'ToTensor': lambda step: _as_it_is,
     'ToImage': lambda step: _as_it_is,

@@ -1,4 +1,5 @@
-"""Mammoth's logger, in front of our results files (`bench.results.rows`), for files that keep their own record of a run."""
+"""Mammoth's logger, in front of our results files (`bench.results.rows`), for files
+that keep their own record of a run."""
 import json
 from types import SimpleNamespace
 
@@ -11,14 +12,15 @@ from bench.results.rows import append_row
 
 
 class Logger:
-    """Collects accuracies task by task; `write` adds a row to the results file, for class-il one below task-il, too.
+    """Collects accuracies task by task; `write` adds a row to the results file,
+    for class-il one below task-il, too.
 
     Args:
         args: of the run. setting, dataset_name, model_name: parts of the results folder.
 
     Attributes:
-        rows: setting -> columns so far. Arguments of the methods come in pairs (class-il, task-il); `which` says which of
-            them counts in a setting.
+        rows: setting -> columns so far. Arguments of the methods come in pairs (class-il, task-il); `which`
+            says which of them counts in a setting.
     """
 
     def __init__(self, args, setting: str, dataset_name: str, model_name: str):
@@ -52,27 +54,34 @@ class Logger:
             self.rows[setting]['forgetting'] = metrics.forgetting(R)
 
     def add_fwt(self, results, accs, results_mask_classes, accs_mask_classes) -> None:
-        """Forward transfer: rows of R here end with the accuracy on the next task; accs: before any training, of each task."""
+        """Forward transfer: rows of R here end with the accuracy on the next task; accs:
+        before any training, of each task."""
         for setting, (R, untrained) in self._each((results, accs), (results_mask_classes, accs_mask_classes)):
             before = [row[i + 1] for i, row in enumerate(R[:-1])]
             self.rows[setting]['forward_transfer'] = metrics.forward_transfer(before, untrained[1:])
 
     def write(self, args=None) -> list:
-        """Add the rows, with all arguments (a Namespace or a dict), unless `--disable_log 1`; returns the files."""
+        """Add the rows, with all arguments (a Namespace or a dict), unless
+        `--disable_log 1`; returns the files."""
         if getattr(self.args, 'disable_log', False):
             return []
         args = self.args if args is None else args
-        arguments = {k: v for k, v in (args if isinstance(args, dict) else vars(args)).items() if k != 'class_order'}
+        arguments = {k: v for k,
+                     v in (args if isinstance(args, dict) else vars(args)).items() if k != 'class_order'}
         paths = []
         for setting, row in self.rows.items():
-            folder = results_folder(SimpleNamespace(**{**vars(self.args), 'dataset': self.dataset, 'model': self.model}), setting)
+            folder = results_folder(SimpleNamespace(**{**vars(self.args), 'dataset': self.dataset,
+                                                       'model': self.model}), setting)
             average = dict(average_incremental_accuracy=metrics.mean(self.means[setting]))
-            paths.append(append_row(folder, row | average | {k: v for k, v in arguments.items() if k not in row}))
+            paths.append(append_row(folder,
+                                    row | average | {k: v for k, v in arguments.items() if k not in row}))
         return paths
 
 
-def log_accs(args, logger, accs, t: int, setting: str, epoch=None, prefix: str = 'RESULT', future: bool = False) -> None:
-    """Print the accuracies (class-il, task-il) after task `t`, from 0, and unless it is within the task (`epoch`) log them.
+def log_accs(args, logger, accs, t: int, setting: str, epoch=None, prefix: str = 'RESULT',
+             future: bool = False) -> None:
+    """Print the accuracies (class-il, task-il) after task `t`, from 0, and unless it is
+    within the task (`epoch`) log them.
 
     Args:
         logger: a `Logger` or None. prefix: accepted for files written for Mammoth.

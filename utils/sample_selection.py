@@ -1,15 +1,17 @@
 """Which row of a full replay buffer, if any, a newly offered sample takes.
 
-A strategy is called with a batch and returns a row for each sample, -1 for none. Several samples of a batch may get the same
-row: the last one has it, as if they had come one by one.
+A strategy is called with a batch and returns a row for each sample, -1 for none. Several samples of a batch
+may get the same row: the last one has it, as if they had come one by one.
 
-- `reservoir` (Vitter 1985): after n samples each has been kept with probability |M| / n, whatever the batches.
-- `greedy` (GDumb, Prabhu et al. 2020): balanced; a sample of a class that has less than its share takes the place of a random
-  sample of a largest class.
-- `balancoir`, `lars`, `labrs` (Buzzega et al. 2021, "Rethinking experience replay"): offered as in a reservoir, but placed on a
-  random sample of a largest class; on a sample drawn in proportion to how far its loss lies below the largest; or both.
-- `abs` (asymmetric balanced sampling, Millunzi et al. 2024, for noisy labels): balanced between old and new classes; of the
-  current task samples with a large loss make room, of earlier ones those with a small loss.
+- `reservoir` (Vitter 1985): after n samples each has been kept with probability |M| / n, whatever the
+  batches.
+- `greedy` (GDumb, Prabhu et al. 2020): balanced; a sample of a class that has less than its share replaces a
+  random sample of a largest class.
+- `balancoir`, `lars`, `labrs` (Buzzega et al. 2021, "Rethinking experience replay"): offered as in a
+  reservoir, but placed on a random sample of a largest class; on a sample drawn in proportion to how far its
+  loss lies below the largest; or both.
+- `abs` (asymmetric balanced sampling, Millunzi et al. 2024, for noisy labels): balanced between old and new
+  classes; of the current task samples with a large loss go, of earlier ones those with a small loss.
 - `unlimited`: every sample gets a row of its own.
 """
 import copy
@@ -22,7 +24,8 @@ class Selection:
     """Base: `buffer` is what is selected for.
 
     Class attributes:
-        REMEMBERED: names of the attributes that are its state. PER_ROW: those of them with a value for each row of the buffer.
+        REMEMBERED: names of the attributes that are its state. PER_ROW: those of them with a value for each
+            row of the buffer.
     """
     REMEMBERED, PER_ROW = (), ()
 
@@ -30,7 +33,8 @@ class Selection:
         self.buffer = buffer
 
     def __call__(self, count: int, labels, scores) -> np.ndarray:
-        """Rows int64 (count,) for samples with these labels (count,) and scores (count,), either of which may be None."""
+        """Rows int64 (count,) for samples with these labels (count,) and scores
+        (count,), either of which may be None."""
         raise NotImplementedError
 
     def update(self, indexes, values) -> None:
@@ -62,8 +66,8 @@ class Reservoir(Selection):
         size, filled = self.buffer.buffer_size, len(self.buffer)
         rows = self.buffer.generator.integers(0, numbers + 1)
         rows[rows >= size] = -1
-        room = rows[:size - filled]                             # also of a buffer that has lost rows, or been given more
-        room[:] = filled + np.arange(len(room))
+        free = rows[:size - filled]                    # also of a buffer that has lost rows, or been enlarged
+        free[:] = filled + np.arange(len(free))
         return rows
 
 
@@ -75,7 +79,8 @@ class Unlimited(Selection):
 
 
 class _OneByOne(Selection):
-    """Strategies whose choice depends on the labels and losses of what is kept; a loss that nobody told is infinite."""
+    """Strategies whose choice depends on the labels and losses of what is kept; a
+    loss that was not given is infinite."""
     REMEMBERED = PER_ROW = ('losses',)
 
     def __init__(self, buffer):
@@ -87,23 +92,23 @@ class _OneByOne(Selection):
 
     def __call__(self, count, labels, scores):
         size, filled = self.buffer.buffer_size, len(self.buffer)
-        room = min(size, filled + count)
-        self._grow(room)
-        self.labels = np.full(room, -1)
+        needed = min(size, filled + count)
+        self._grow(needed)
+        self.labels = np.full(needed, -1)
         if filled and hasattr(self.buffer, 'labels'):
             self.labels[:filled] = self.buffer.labels[:filled].cpu().numpy()
         labels = np.full(count, -1) if labels is None else torch.as_tensor(labels).cpu().numpy()
         losses = np.full(count, np.inf) if scores is None else torch.as_tensor(scores).detach().cpu().numpy()
         rows = np.full(count, -1, np.int64)
         for i in range(count):
-            rows[i] = self.place(self.buffer.num_seen_examples + i, filled, int(labels[i]))
+            rows[i] = self.row_for(self.buffer.num_seen_examples + i, filled, int(labels[i]))
             if rows[i] >= 0:
                 self.labels[rows[i]], self.losses[rows[i]] = labels[i], losses[i]
                 filled = max(filled, int(rows[i]) + 1)
         return rows
 
     def _grow(self, rows: int) -> None:
-        """Room for the losses of so many rows."""
+        """Let there be losses of so many rows."""
         more = max(rows - len(self.losses), 0)
         self.losses = np.concatenate([self.losses, np.full(more, np.inf)])
 
@@ -116,7 +121,7 @@ class _OneByOne(Selection):
         self._grow(int(np.max(indexes, initial=-1)) + 1)
         self.losses[indexes] = torch.as_tensor(values).detach().cpu().numpy()
 
-    def place(self, number: int, filled: int, label: int) -> int:
+    def row_for(self, number: int, filled: int, label: int) -> int:
         """The row of the `number`-th sample, -1 for none."""
         size, random = self.buffer.buffer_size, self.buffer.generator
         if filled < size:
@@ -127,7 +132,7 @@ class _OneByOne(Selection):
         return int(random.choice(size, p=weights / weights.sum()))
 
     def weights(self, label: int) -> np.ndarray:
-        """How likely each row of the full buffer is to make room."""
+        """How likely each row of the full buffer is to go."""
         raise NotImplementedError
 
     def largest(self) -> np.ndarray:
@@ -136,7 +141,8 @@ class _OneByOne(Selection):
         return (counts == counts.max())[inverse].astype(float)
 
     def low_loss(self) -> np.ndarray:
-        """float64 (size,): how far each row's loss lies below the largest, as a share of the range; 1 where all are equal."""
+        """float64 (size,): how far each row's loss lies below the largest, as a share of
+        the range; 1 where all are equal."""
         losses = self.losses[:self.buffer.buffer_size]
         finite = np.isfinite(losses)
         if not finite.any() or np.ptp(losses[finite]) == 0:
@@ -147,28 +153,29 @@ class _OneByOne(Selection):
 
 
 class Balanced(_OneByOne):
-    """A largest class makes room."""
+    """A sample of a largest class goes."""
 
     def weights(self, label):
         return self.largest()
 
 
 class LossAware(_OneByOne):
-    """What has been learned makes room."""
+    """What has been learned goes."""
 
     def weights(self, label):
         return self.low_loss()
 
 
 class LossAwareBalanced(_OneByOne):
-    """What has been learned of a largest class makes room."""
+    """What has been learned of a largest class goes."""
 
     def weights(self, label):
         return self.largest() * self.low_loss()
 
 
 class Asymmetric(_OneByOne):
-    """Rows are shared between current and earlier classes by their numbers; the larger part makes room, by loss."""
+    """Rows are shared between current and earlier classes by their numbers; of
+    the larger part one goes, by loss."""
 
     def __init__(self, buffer, dataset=None):
         super().__init__(buffer)
@@ -181,7 +188,8 @@ class Asymmetric(_OneByOne):
         first, end = self.dataset.get_offsets(task)
         current = np.isin(self.labels, self.dataset.task_classes(task))
         if current.all() or current.mean() > (end - first) / end:
-            return current * (1 - self.low_loss() + 1e-8)       # noisy labels of the newest classes have large losses
+            # noisy labels of the newest classes have large losses
+            return current * (1 - self.low_loss() + 1e-8)
         return ~current * self.low_loss()
 
 
@@ -194,11 +202,12 @@ class Greedy(_OneByOne):
         self.seen = set()
 
     def __call__(self, count, labels, scores):
-        if not self.buffer.is_empty() and hasattr(self.buffer, 'labels'):       # also what was loaded, or put in by `fill_buffer`
+        # also what was loaded, or put in by `fill_buffer`
+        if not self.buffer.is_empty() and hasattr(self.buffer, 'labels'):
             self.seen.update(self.buffer.labels[:len(self.buffer)].tolist())
         return super().__call__(count, labels, scores)
 
-    def place(self, number, filled, label):
+    def row_for(self, number, filled, label):
         size = self.buffer.buffer_size
         self.seen.add(label)
         if (self.labels[:filled] == label).sum() >= max(1, size // len(self.seen)) or size == 0:
@@ -206,8 +215,8 @@ class Greedy(_OneByOne):
         return filled if filled < size else int(self.buffer.generator.choice(np.flatnonzero(self.largest())))
 
 
-STRATEGIES = dict(reservoir=Reservoir, greedy=Greedy, balancoir=Balanced, lars=LossAware, labrs=LossAwareBalanced,
-                  abs=Asymmetric, unlimited=Unlimited)
+STRATEGIES = dict(reservoir=Reservoir, greedy=Greedy, balancoir=Balanced, lars=LossAware,
+                  labrs=LossAwareBalanced, abs=Asymmetric, unlimited=Unlimited)
 
 
 def make_selection(name: str, buffer, **options) -> Selection:
@@ -215,6 +224,7 @@ def make_selection(name: str, buffer, **options) -> Selection:
     if name not in STRATEGIES:
         raise ValueError(f'sample_selection_strategy {name!r}: expected one of {", ".join(STRATEGIES)}')
     if (buffer.buffer_size < 0) != (name == 'unlimited'):
-        raise ValueError(f"buffer_size {buffer.buffer_size} with sample_selection_strategy {name!r}: 'unlimited' goes with -1, "
+        raise ValueError(f"buffer_size {buffer.buffer_size} with sample_selection_strategy {name!r}: "
+                         "'unlimited' goes with -1, "
                          'the others with a size of 0 or more')
     return STRATEGIES[name](buffer, **options)

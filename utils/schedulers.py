@@ -6,21 +6,24 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def get_scheduler(model, args, reload_optim: bool = True):
-    """The scheduler that `--lr_scheduler` names, over the model's optimiser; None without one, or for a bare network.
+    """The scheduler that `--lr_scheduler` names, over the model's optimiser; None
+    without one, or for a bare network.
 
-    `reload_optim` asks Mammoth to make the optimiser anew; here each task begins with a new one, and what a method put in its
-    place stays.
+    `reload_optim` asks Mammoth to make the optimiser anew; here each task begins with a new one, and
+    what a method replaced it with stays.
     """
     optimiser = getattr(model, 'opt', None)
     if not args.lr_scheduler or optimiser is None:
         return None
     if args.lr_scheduler == 'multisteplr':
-        return torch.optim.lr_scheduler.MultiStepLR(optimiser, args.lr_milestones, gamma=args.sched_multistep_lr_gamma)
+        return torch.optim.lr_scheduler.MultiStepLR(optimiser, args.lr_milestones,
+                                                    gamma=args.sched_multistep_lr_gamma)
     return torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=max(1, args.n_epochs))
 
 
 class CosineSchedulerWithLinearWarmup(LambdaLR):
-    """Up in a line (Goyal et al. 2017), down along half a cosine to 0 (Loshchilov and Hutter 2017, equation 5).
+    """Up in a line (Goyal et al. 2017), down along half a cosine to 0
+    (Loshchilov and Hutter 2017, equation 5).
 
     Args:
         warmup_steps: w; step t < w has the share (t + 1) / (w + 1) of the learning rate.

@@ -5,9 +5,11 @@ from torch import nn
 
 
 class SPKDLoss(nn.Module):
-    """|G_T - G_S|_F^2 / B^2 (equation 4): which samples of a batch are alike is to be the same for teacher and student.
+    """|G_T - G_S|_F^2 / B^2 (equation 4): which samples of a batch are alike is to
+    be the same for teacher and student.
 
-    G holds the inner products of all pairs of activations of the batch, each row scaled to unit length (equations 2 and 3).
+    G holds the inner products of all pairs of activations of the batch, each row scaled
+    to unit length (equations 2 and 3).
 
     Args:
         reduction: 'batchmean' or 'mean', as above; 'sum' leaves out the division by B^2.
@@ -20,7 +22,7 @@ class SPKDLoss(nn.Module):
         self.reduction = reduction
 
     def forward(self, teacher_outputs: torch.Tensor, student_outputs: torch.Tensor) -> torch.Tensor:
-        """Activations (B, ...) each, of whatever sizes; the two may change places."""
+        """Activations (B, ...) each, of whatever sizes; the two may be exchanged."""
         squares = (similarities(teacher_outputs) - similarities(student_outputs)) ** 2
         return squares.sum() if self.reduction == 'sum' else squares.mean()
 

@@ -27,7 +27,7 @@ from scroll.certify.prefix_sums import (
 from scroll.certify.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.errors import InputError
 from scroll.learner import Scroll
-from utils.evaluate import eval_mode, is_told, serve
+from utils.evaluate import eval_mode, is_task_aware, serve
 
 
 def about_machine() -> dict:
@@ -151,7 +151,7 @@ class MethodTrials:
     """
 
     def __init__(self, options, words, model, dataset, specs):
-        if is_told(model):
+        if is_task_aware(model):
             raise InputError(f'--model {model.NAME} has to be told the task of a sample: it has no predictor to compare')
         for spec in specs:
             if not spec.startswith('split:'):                                   # may be refused: better now than after hours

@@ -7,30 +7,35 @@ from bench.core.distributed import say_once
 from bench.core.errors import Interrupted
 from scroll.errors import InputError
 
-_NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")       # how torch says it
+_NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")      # how torch says it
 
 
 def on_stop(handler) -> dict:
     """Let `handler(number, frame)` take SIGINT and SIGTERM; returns what took them before, by number.
 
-    A signal that is ignored stays ignored: that is how shells keep Ctrl-C from what they run in the background.
+    A signal that is ignored stays ignored: that is how shells keep Ctrl-C
+    from what they run in the background.
     """
-    heeded = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    heeded = [number for number in (signal.SIGINT, signal.SIGTERM)
+              if signal.getsignal(number) != signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in heeded}
 
 
 def run_command(main) -> int:
-    """Exit code of a command: that of `main()`, 0 for None; 2, after one line, for what the user can mend; 130+ if stopped."""
+    """Exit code of a command: that of `main()`, 0 for None; 2, after one line, for what
+    the user can mend; 130+ if stopped."""
     try:
         return main() or 0
     except InputError as error:
         text = ' '.join(str(error).split())
-        say_once(f'{sys.argv[0].rpartition("/")[2]}: error: {text if len(text) <= 1600 else f"{text[:800]} ... {text[-800:]}"}')
+        say_once(f'{sys.argv[0].rpartition("/")[2]}: error: '
+                 f'{text if len(text) <= 1600 else f"{text[:800]} ... {text[-800:]}"}')
         return 2
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
-        say_once(f'{sys.argv[0].rpartition("/")[2]}: error: there is not enough memory for this run: use smaller sizes')
+        say_once(f'{sys.argv[0].rpartition("/")[2]}: error: there is not enough memory for this run: use '
+                 'smaller sizes')
         return 2
     except Interrupted as stop:
         print(stop, file=sys.stderr)

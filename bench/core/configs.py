@@ -1,4 +1,5 @@
-"""Config files of methods (`models/config/<model>.yaml`) and data sets (`datasets/configs/<dataset>/<name>.yaml`)."""
+"""Config files of methods (`models/config/<model>.yaml`) and data sets
+(`datasets/configs/<dataset>/<name>.yaml`)."""
 import math
 from pathlib import Path
 
@@ -10,7 +11,8 @@ _LARGEST, _DEEPEST, _MOST_VALUES = 1 << 18, 50, 10_000
 
 
 def _check_depth(events) -> None:
-    """ValueError if lists lie in lists deeper than anyone would write: to build them would take for ever, or the stack."""
+    """ValueError if lists lie in lists deeper than anyone would write: to build them
+    would take for ever, or the stack."""
     depth = 0
     for event in events:
         depth += type(event).__name__.endswith('StartEvent') - type(event).__name__.endswith('EndEvent')
@@ -19,7 +21,8 @@ def _check_depth(events) -> None:
 
 
 def _check_extent(content) -> None:
-    """ValueError if aliases of aliases stand for more than anyone would write: to show or copy it could take for ever."""
+    """ValueError if aliases of aliases stand for more than anyone would write: to
+    show or copy it could take for ever."""
     waiting, seen = [content], 0
     while waiting:
         value, seen = waiting.pop(), seen + 1
@@ -46,7 +49,8 @@ def read_yaml(path: Path) -> dict:
 
 
 def model_config(model: str, which: str, known: dict) -> tuple:
-    """The values of `models/config/<model>.yaml` for a run of which `known` arguments are given, and the file's name.
+    """The values of `models/config/<model>.yaml` for a run of which `known`
+    arguments are given, and the file's name.
 
     The file's section `default:` is taken by every `which` but 'base', which takes nothing. Any other `which`
     names a section: a list of rules `{when: {...}, set: {...}}`, of which each whose conditions hold is
@@ -94,7 +98,8 @@ def model_config(model: str, which: str, known: dict) -> tuple:
 
 def _from_rules(rules: list, known: dict) -> dict:
     """The values of all rules whose conditions hold."""
-    holding = (rule['set'] for rule in rules if all(_holds(c, known.get(name)) for name, c in rule['when'].items()))
+    holding = (rule['set'] for rule in rules
+               if all(_holds(c, known.get(name)) for name, c in rule['when'].items()))
     return {name: value for values in holding for name, value in values.items()}
 
 
@@ -142,7 +147,8 @@ def _is_part(name) -> bool:
 
 def _holds(condition, value) -> bool:
     if isinstance(condition, dict):
-        return value is not None and condition.get('min', -math.inf) <= value <= condition.get('max', math.inf)
+        least, most = condition.get('min', -math.inf), condition.get('max', math.inf)
+        return value is not None and least <= value <= most
     return condition == value
 
 
@@ -153,7 +159,8 @@ def dataset_config_files(dataset: str) -> dict:
 
 
 def dataset_config(dataset: str, which) -> tuple:
-    """The values, and the file's name, of `datasets/configs/<dataset>/<which>.yaml`; `which` None: `default.yaml`, if any."""
+    """The values, and the file's name, of `datasets/configs/<dataset>/<which>.yaml`;
+    `which` None: `default.yaml`, if any."""
     files = dataset_config_files(dataset)
     path = files.get(str(which or 'default'))
     if path is None:

@@ -1,9 +1,11 @@
-"""Several processes that share the work of one run: `torchrun --nproc_per_node 2 main.py --model scroll --dataset ...`.
+"""Several processes that share the work of one run: `torchrun --nproc_per_node 2
+main.py --model scroll --dataset ...`.
 
-Every process goes through the same stream. What takes time is cut into shares, and each process gets the results of all
-(`World.gather`), so that each stands where one process alone would. Only the first speaks and writes. What they exchange are
-arrays in host memory: gloo carries them, or nccl where each process has a GPU of its own. A process that cannot go on ends
-the run; one line says why, whichever process was the first to know.
+Every process goes through the same stream. What takes time is cut into shares, and each process gets
+the results of all (`World.gather`), so that each stands where one process alone would. Only the
+first speaks and writes. What they exchange are arrays in host memory: gloo carries them, or nccl
+where each process has a GPU of its own. A process that cannot go on ends the run; one line says why,
+whichever process was the first to know.
 
 Nothing here imports torch before there is a second process.
 """
@@ -16,9 +18,10 @@ from functools import cache
 from scroll.errors import InputError
 
 _LAUNCHED = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')        # what torchrun tells each process
-_PATIENCE = timedelta(days=1)           # the others wait while the first adapts; a process that ends is noticed at once
-_OWN = {'device', 'base_path', 'results_path', 'checkpoint_path', 'num_threads', 'non_verbose', 'disable_log', 'nowand',
-        'tensorboard', 'savecheck', 'class_order', 'notes'}            # arguments in which processes may differ
+# the others wait while the first adapts; a process that ends is noticed at once
+_PATIENCE = timedelta(days=1)
+_OWN = {'device', 'base_path', 'results_path', 'checkpoint_path', 'num_threads', 'non_verbose', 'disable_log',
+        'nowand', 'tensorboard', 'savecheck', 'class_order', 'notes'}          # arguments in which processes may differ
 _running = None
 
 
@@ -35,7 +38,8 @@ class World:
         return content
 
     def share(self, count: int) -> slice:
-        """This process's part of `count` items: consecutive, as large as the others' or one larger, maybe empty."""
+        """This process's part of `count` items: consecutive, as large as the
+        others' or one larger, maybe empty."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, part):
@@ -50,7 +54,8 @@ class World:
             raise InputError(otherwise)
 
     def first_then_others(self, function):
-        """Its result; the first process calls it before the others do, so that what it downloads is there for them."""
+        """Its result; the first process calls it before the others do, so that
+        what it downloads is there for them."""
         result = function() if self.rank == 0 else None
         self.exchange(b'')
         return result if self.rank == 0 else function()
@@ -69,8 +74,8 @@ class _TorchWorld(World):
             _store().set(f'gpu {self.rank}', str(own_gpu))
             nccl = all(_store().get(f'gpu {rank}') == b'True' for rank in range(self.size))
             self._device = f"cuda:{os.environ['LOCAL_RANK']}" if nccl else 'cpu'
-            dist.init_process_group('nccl' if nccl else 'gloo', store=dist.PrefixStore('run', _store()), rank=self.rank,
-                                    world_size=self.size, timeout=_PATIENCE)
+            dist.init_process_group('nccl' if nccl else 'gloo', store=dist.PrefixStore('run', _store()),
+                                    rank=self.rank, world_size=self.size, timeout=_PATIENCE)
 
     def exchange(self, content: bytes) -> list:
         import torch
@@ -93,7 +98,8 @@ class _TorchWorld(World):
         with _others_may_end():
             size = torch.tensor([len(content)]).to(self._device)
             dist.broadcast(size, 0)
-            data = (_tensor(content) if self.rank == 0 else torch.zeros(int(size), dtype=torch.uint8)).to(self._device)
+            data = (_tensor(content) if self.rank == 0
+                    else torch.zeros(int(size), dtype=torch.uint8)).to(self._device)
             dist.broadcast(data, 0)
             return data.cpu().numpy().tobytes()
 
@@ -104,7 +110,9 @@ class _TorchWorld(World):
 
 def _tensor(content: bytes):
     import torch
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.zeros(0, dtype=torch.uint8)
+    if not content:
+        return torch.zeros(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 @contextmanager
@@ -138,16 +146,19 @@ def world() -> World:
 
 
 def join(args) -> World:
-    """Connect the processes of this run. Each takes a GPU of its own where there are as many; all but the first write nothing."""
+    """Connect the processes of this run. Each takes a GPU of its own where there are as many;
+    all but the first write nothing."""
     global _running
     if processes() == 1 or _running:
         return world()
     import torch
-    own_gpu = args.device in (None, 'cuda') and torch.cuda.device_count() >= int(os.environ.get('LOCAL_WORLD_SIZE', processes()))
+    on_this_machine = int(os.environ.get('LOCAL_WORLD_SIZE', processes()))
+    own_gpu = args.device in (None, 'cuda') and torch.cuda.device_count() >= on_this_machine
     if own_gpu:
         args.device = os.environ['LOCAL_RANK']
         torch.cuda.set_device(int(args.device))
-    args.distributed, args.checkpoint_every = 'ddp', 0          # to continue, all would have to stand at one and the same step
+    # to continue, all would have to stand at one and the same step
+    args.distributed, args.checkpoint_every = 'ddp', 0
     _running = _TorchWorld(own_gpu)
     if _running.rank:
         args.disable_log = args.non_verbose = args.nowand = True
@@ -156,10 +167,12 @@ def join(args) -> World:
 
 
 def agree_on_arguments(args, schedule) -> None:
-    """InputError unless all processes run the same: on several machines, each has a command line and data of its own."""
+    """InputError unless all processes run the same: on several machines, each has a
+    command line and data of its own."""
     plain = {name: repr(value) for name, value in sorted(vars(args).items()) if name not in _OWN}
     world().agree(repr((schedule and schedule.digest(), plain)),
-                  'the processes were given different arguments, or different data: start all of them with the same command')
+                  'the processes were given different arguments, or different data: start all of them with '
+                  'the same command')
 
 
 def leave() -> None:
@@ -176,7 +189,8 @@ def mute_others() -> None:
 
 
 def say_once(line: str) -> None:
-    """Print an error, from whichever process comes first; the others wait for it, since the end of one may be that of all."""
+    """Print an error, from whichever process comes first; the others wait for it, since
+    the end of one may be that of all."""
     if processes() > 1:
         try:
             if _store().add('errors', 1) > 1:
@@ -191,21 +205,26 @@ def say_once(line: str) -> None:
 
 
 def check_processes(model, args, given: set) -> None:
-    """InputError if the method cannot be run by the processes that there are. `SHARED`: its work can be cut into shares.
+    """InputError if the method cannot be run by the processes that there are.
+    `SHARED`: its work can be cut into shares.
 
     Args:
         given: the flags of the command line.
     """
     count, shared = processes(), getattr(model, 'SHARED', False)
     if shared and args.distributed == 'dp':
-        raise InputError(f'--distributed dp has no effect on --model {args.model}: it trains no network; start several processes '
+        raise InputError(f'--distributed dp has no effect on --model {args.model}: it trains no network; '
+                         'start several processes '
                         'instead, torchrun --nproc_per_node 2 main.py ...')
     if not shared and (count > 1 or args.distributed == 'ddp'):
         what = f'{count} processes were started' if count > 1 else '--distributed ddp'
-        raise InputError(f'{what}: --model {args.model} learns in one process; to split its batches among GPUs, start that one '
+        raise InputError(f'{what}: --model {args.model} learns in one process; to split its batches among '
+                         'GPUs, start that one '
                         'with --distributed dp')
     for flag in ('checkpoint_every', 'resume', 'save_after_interrupt'):
         if count > 1 and flag in given:
-            raise InputError(f'--{flag}: a run of {count} processes writes no checkpoints from which it could continue')
+            raise InputError(f'--{flag}: a run of {count} processes writes no checkpoints from which it '
+                             'could continue')
     if args.distributed == 'ddp' and not all(os.environ.get(name) for name in _LAUNCHED):
-        raise InputError('--distributed ddp: start the processes with torchrun --nproc_per_node 2 main.py ...')
+        raise InputError('--distributed ddp: start the processes with '
+                         'torchrun --nproc_per_node 2 main.py ...')

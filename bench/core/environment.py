@@ -7,7 +7,8 @@ from pathlib import Path
 
 from scroll.errors import InputError
 
-_run = dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')        # what files written for Mammoth ask for
+# what files written for Mammoth ask for
+_run = dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')
 
 
 def choose_devices(wanted=None, several: bool = False) -> list:
@@ -18,7 +19,8 @@ def choose_devices(wanted=None, several: bool = False) -> list:
 
 
 def get_device(wanted=None):
-    """The torch device that `wanted` names, as `--device` does; without it that of the run, or the best there is."""
+    """The torch device that `wanted` names, as `--device` does; without it that
+    of the run, or the best there is."""
     return _run['device'] if wanted is None and _run['device'] is not None else _devices(wanted)[0]
 
 
@@ -26,20 +28,22 @@ def _devices(wanted=None, several: bool = False) -> list:
     """Torch devices by name.
 
     Args:
-        wanted: None picks the GPU with most free memory, or the CPU; 'cpu', 'cuda', '1', 'cuda:1', or, if `several` are allowed,
-            '0,1'. None and 'cuda' are then all GPUs.
+        wanted: None picks the GPU with most free memory, or the CPU; 'cpu', 'cuda', '1', 'cuda:1', or, if
+            `several` are allowed, '0,1'. None and 'cuda' are then all GPUs.
     """
     import torch
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     words = [word.strip().removeprefix('cuda:') for word in str(wanted).split(',')]
     if count and wanted is None or str(wanted) == 'cuda':
         free = [torch.cuda.mem_get_info(i)[0] for i in range(count)]
-        words = list(map(str, range(count) if several else sorted(range(count), key=lambda i: -free[i])[:1])) or words
+        words = list(map(str, range(count) if several
+                         else sorted(range(count), key=lambda i: -free[i])[:1])) or words
     elif wanted is None:
         words = ['cpu']
     unknown = [word for word in words if word != 'cpu' and not (word.isdecimal() and int(word) < count)]
     if unknown or len(set(words)) < len(words) or 'cpu' in words[1:]:
-        raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; use cpu" +
+        raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; "
+                         "use cpu" +
                         (f' or 0..{count - 1}' if count else ''))
     if len(words) > 1 and not several:
         raise InputError(f'--device {wanted}: a run uses one device, unless it has --distributed dp')
@@ -47,12 +51,14 @@ def _devices(wanted=None, several: bool = False) -> list:
 
 
 def base_path(override=None) -> str:
-    """Mammoth's folder for data, with a slash at its end: `--base_path`. Another one is used from when it is given."""
+    """Mammoth's folder for data, with a slash at its end: `--base_path`. Another
+    one is used from when it is given."""
     return _folder('base_path', override)
 
 
 def get_checkpoint_path(override=None) -> str:
-    """Mammoth's folder for checkpoints, with a slash at its end. Another one is used from when it is given."""
+    """Mammoth's folder for checkpoints, with a slash at its end. Another
+    one is used from when it is given."""
     return _folder('checkpoint_path', override)
 
 
@@ -69,8 +75,8 @@ def warn_once(*messages) -> None:
 
 
 def set_random_seed(seed: int) -> None:
-    """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own streams), and let
-    cuDNN choose only algorithms that give the same result each time.
+    """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own
+    streams), and let cuDNN choose only algorithms that give the same result each time.
     """
     import numpy as np
     import torch
@@ -84,7 +90,8 @@ def check_memory(size: int, what: str) -> None:
     """InputError if something takes more bytes than this machine has."""
     there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
     if size > there:
-        raise InputError(f'{what} takes {size / 2 ** 30:,.0f} GiB; this machine has {there / 2 ** 30:,.0f} GiB of memory')
+        raise InputError(f'{what} takes {size / 2 ** 30:,.0f} GiB; this machine has {there / 2 ** 30:,.0f} '
+                         'GiB of memory')
 
 
 def results_folder(args, setting: str) -> Path:
@@ -108,4 +115,5 @@ def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: 
     if isinstance(dataset, IterableDataset):
         return DataLoader(dataset, **options)
     options.pop('generator', None)
-    return SeededLoader(dataset, stream_seed(getattr(args, 'seed', None) or 0, f'loader {concern}'), **options)
+    return SeededLoader(dataset, stream_seed(getattr(args, 'seed', None) or 0, f'loader {concern}'),
+                        **options)

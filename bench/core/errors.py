@@ -2,7 +2,8 @@
 
 
 class Interrupted(Exception):
-    """A run ended between two steps because a signal asked for it; the text says where it stood and how it goes on.
+    """A run ended between two steps because a signal asked for it; the text
+    says where it stood and how it goes on.
 
     Attributes:
         code: exit code of the command, 128 + the signal's number.

@@ -20,21 +20,24 @@ class LossWatch:
         self._known, self._waiting, self._looked = [], [], time.monotonic()
 
     def add(self, loss) -> bool:
-        """Note what `observe` returned: a number, a tensor, a dict with 'loss', or None. Returns whether it looked."""
+        """Note what `observe` returned: a number, a tensor, a dict with 'loss', or
+        None. Returns whether it looked."""
         loss = loss.get('loss') if isinstance(loss, dict) else loss
         if isinstance(loss, torch.Tensor):
             loss = loss.detach().float().mean()
             (self._known if loss.device.type == 'cpu' else self._waiting).append(loss)
         elif loss is not None:
             self._known.append(float(loss))
-        due = len(self._known) + len(self._waiting) >= self._BATCHES or time.monotonic() > self._looked + self._SECONDS
+        many = len(self._known) + len(self._waiting) >= self._BATCHES
+        due = many or time.monotonic() > self._looked + self._SECONDS
         if due:
             self.check()
         return due and self.mean is not None
 
     def check(self) -> None:
         """InputError if a loss since the last look is not finite."""
-        losses = [float(loss) for loss in self._known] + (torch.stack(self._waiting).tolist() if self._waiting else [])
+        waited_for = torch.stack(self._waiting).tolist() if self._waiting else []
+        losses = [float(loss) for loss in self._known] + waited_for
         if not all(map(math.isfinite, losses)):
             raise InputError(f'the loss is no longer finite ({self.where}): try a smaller --lr')
         if losses:

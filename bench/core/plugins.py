@@ -5,9 +5,9 @@ Each `*.py` file of a plug-in folder is parsed, not imported, for what it offers
 - a class with a constant `NAME = 'some-name'` (any public class of the file);
 - a class or function under a decorator `@register_<kind>('some-name')`.
 
-So `--help` lists every name in milliseconds, and a file that cannot be imported (a missing optional dependency) is an
-error only for the run that chose it. Names are compared lower-case with `_` read as `-`. A file of the user's
-goes before one of `SHIPPED` that declares the same name, and a line says so.
+So `--help` lists every name in milliseconds, and a file that cannot be imported (a missing optional
+dependency) is an error only for the run that chose it. Names are compared lower-case with `_` read as `-`. A
+file of the user's goes before one of `SHIPPED` that declares the same name, and a line says so.
 """
 import ast
 import difflib
@@ -23,9 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = {         # package -> its files that declare names and come with this project; others are a user's
     'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
                'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
-    'datasets': {'mnist_360', 'perm_mnist', 'rot_mnist', 'seq_cifar10', 'seq_cifar100', 'seq_digits', 'seq_folder',
+    'datasets': {'mnist_360', 'perm_mnist', 'rot_mnist', 'seq_cifar10', 'seq_cifar100', 'seq_digits',
+                 'seq_folder',
                  'seq_miniimg', 'seq_mnist', 'seq_tinyimg'},
-    'backbone': {'MNISTMLP', 'MNISTMLP_PNN', 'ResNet18_PNN', 'ResNetBottleneck', 'resnet12', 'resnet18', 'resnet50_byol',
+    'backbone': {'MNISTMLP', 'MNISTMLP_PNN', 'ResNet18_PNN', 'ResNetBottleneck', 'resnet12', 'resnet18',
+                 'resnet50_byol',
                  'resnet_cifar', 'torchvision_resnets', 'vit'},
 }
 
@@ -48,7 +50,8 @@ def backbone_name(name: str, options=()) -> str:
 
 
 def nearest(name: str, known) -> str:
-    """`': did you mean ...?'` for the known names closest to `name`, or the whole list where none is close."""
+    """`': did you mean ...?'` for the known names closest to `name`, or
+    the whole list where none is close."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
@@ -141,7 +144,8 @@ class PluginFolder:
     def check(self, name: str) -> None:
         """InputError, with the nearest known names, if nothing is called `name`. Imports nothing."""
         if normalise(name) not in self.names():
-            raise InputError(f"--{self.kind} {name}: no such {self.kind}; {nearest(normalise(name), self.names())}")
+            raise InputError(f"--{self.kind} {name}: no such {self.kind}; "
+                             f"{nearest(normalise(name), self.names())}")
 
     def get(self, name):
         """The class or function of a name, or of a run's arguments, which have it.
@@ -199,11 +203,12 @@ def _file(offer: tuple) -> str:
 
 
 def _offers(path: Path, decorator: str):
-    """Yield (name, attribute) for each plug-in that a source file declares; nothing for a file that does not parse."""
+    """Yield (name, attribute) for each plug-in that a source file declares;
+    nothing for a file that does not parse."""
     try:
         tree = ast.parse(path.read_text(encoding='utf-8'))
     except (SyntaxError, UnicodeDecodeError):
-        yield path.stem, path.stem      # named after the file, so that choosing it shows what is wrong with it
+        yield path.stem, path.stem     # named after the file, so that choosing it shows what is wrong with it
         return
     for node in tree.body:
         if not isinstance(node, (ast.ClassDef, ast.FunctionDef)):
@@ -214,7 +219,7 @@ def _offers(path: Path, decorator: str):
                 yield call.args[0].value, node.name
         if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
             for statement in node.body:
-                target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, 'target', None)
+                target = getattr(statement, 'targets', [getattr(statement, 'target', None)])[0]
                 value = getattr(statement, 'value', None)
                 if (isinstance(target, ast.Name) and target.id == 'NAME'
                         and isinstance(value, ast.Constant) and isinstance(value.value, str)):
@@ -228,4 +233,5 @@ def keyword_flags(build) -> dict:
     """
     parameters = inspect.signature(build).parameters
     return {name: p for name, p in parameters.items()
-            if name not in ('self', 'args', 'num_classes') and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+            if name not in ('self', 'args', 'num_classes')
+            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

@@ -1,9 +1,11 @@
-"""How far a stage of a run has come, on stderr: a bar on a terminal; anywhere else, as in a log file, a line now and then."""
+"""How far a stage of a run has come, on stderr: a bar on a terminal; anywhere else, as in
+a log file, a line now and then."""
 import sys
 import threading
 import time
 
-FIRST, EVERY = 4.0, 10.0        # seconds: from the start of a stage, or of the process, to its first line; from any to the next
+# seconds: from the start of a stage, or of the process, to its first line; from any to the next
+FIRST, EVERY = 4.0, 10.0
 _SHORT = 1.0                    # a stage that is younger has nothing to say
 _stages = []                    # those that go on, each within the one before it: the last one speaks
 _told = time.monotonic() - EVERY + FIRST        # when a line was last written
@@ -12,10 +14,12 @@ _told = time.monotonic() - EVERY + FIRST        # when a line was last written
 class Progress:
     """A stage with a name: a context, or with `over` an iterator.
 
-    A thread of its own speaks for it, so that a stage that reads, waits or computes in one piece is heard of as well.
+    A thread of its own speaks for it, so that a stage that reads, waits or
+    computes in one piece is heard of as well.
 
     Args:
-        stage: its name. total: steps, samples, ... that it has; None: not known. done: of them before it begins.
+        stage: its name. total: steps, samples, ... that it has; None: not known. done: of them before it
+            begins.
         quiet: say nothing (`--non_verbose 1`).
     """
 
@@ -30,8 +34,8 @@ class Progress:
         if sys.stderr.isatty():
             from tqdm import tqdm
             shown = '{desc} [{elapsed}]' if self.total is None else None
-            self.bar = tqdm(total=self.total, desc=self.stage, initial=self.done, leave=False, mininterval=0.5, delay=0.5,
-                            bar_format=shown)
+            self.bar = tqdm(total=self.total, desc=self.stage, initial=self.done, leave=False,
+                            mininterval=0.5, delay=0.5, bar_format=shown)
         self.thread = threading.Thread(target=self._speak if self.bar is None else self._redraw, daemon=True)
         _stages.append(self)
         self.thread.start()

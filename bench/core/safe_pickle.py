@@ -1,10 +1,12 @@
-"""Read pickles of plain data (dicts, lists, strings, numbers, numpy arrays) without ever running code from them.
+"""Read pickles of plain data (dicts, lists, strings, numbers, numpy arrays)
+without ever running code from them.
 
-The official CIFAR and miniImageNet files are pickles, and so are checkpoints. `pickle.load` would call whatever a file
-names, numpy's own builders among it, some of which reach any memory. Here a file's few known names stand for shells of our
-own that only take down what they are given; arrays are made from that afterwards, checked, by copying bytes. Nor can a small
-file ask for much time or memory: the reader is the one that is written in Python (that in C makes room for any number by which
-a file calls its parts), keys are plain, and what is in a file once is looked at once.
+The official CIFAR and miniImageNet files are pickles, and so are checkpoints. `pickle.load` would call
+whatever a file names, numpy's own builders among it, some of which reach any memory. Here a file's known
+names stand for shells of our own that only take down what they are given; arrays are made from that
+afterwards, checked, by copying bytes. Nor can a small file ask for much time or memory: the reader is the one
+that is written in Python (that in C allocates memory for any number by which a file calls its parts), keys
+are plain, and what is in a file once is looked at once.
 """
 import pickle
 import re
@@ -66,9 +68,11 @@ def _text(value) -> str:
 def _filled(content, dtype, shape, order) -> np.ndarray:
     """An array from raw bytes (Python 2 pickles bring them as latin-1 text)."""
     content = content.encode('latin1') if isinstance(content, str) else content
-    if not isinstance(dtype, _Dtype) or not isinstance(content, (bytes, bytearray)) or order not in ('C', 'F', 'A'):
+    plain = isinstance(dtype, _Dtype) and isinstance(content, (bytes, bytearray))
+    if not plain or order not in ('C', 'F', 'A'):
         raise pickle.UnpicklingError('an array of objects')
-    return np.frombuffer(bytes(content), dtype.dtype).reshape(shape, order='C' if order == 'A' else order).copy()
+    order = 'C' if order == 'A' else order
+    return np.frombuffer(bytes(content), dtype.dtype).reshape(shape, order=order).copy()
 
 
 def _reconstruct(subtype, shape, kind):
@@ -147,7 +151,8 @@ def _check_keys(items: list) -> None:
 
 
 def _plain(value, known: dict):
-    """The data with arrays in place of what stood for them; `known`: id -> (value, data) of lists, tuples and dicts so far."""
+    """The data with arrays for what stood for them; `known`: id -> (value, data)
+    of lists, tuples and dicts so far."""
     if isinstance(value, _Array) and value.array is not None:
         return value.array
     if isinstance(value, _Record):
@@ -158,7 +163,7 @@ def _plain(value, known: dict):
                 plain = {k: _plain(v, known) for k, v in value.items()}
             else:
                 plain = type(value)(_plain(v, known) for v in value)
-            known[id(value)] = value, plain                         # the value is kept, so that no other gets its id
+            known[id(value)] = value, plain                  # the value is kept, so that no other gets its id
         return known[id(value)][1]
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, bytearray)):
         return value
@@ -166,18 +171,22 @@ def _plain(value, known: dict):
 
 
 def torch_globals() -> list:
-    """The shells, as `torch.serialization.safe_globals` takes them, so that `torch.load` calls nothing of numpy's either."""
-    return [_Array, *((shell, f'{module}.{name}') for (module, name), shell in _KNOWN.items() if module.startswith('numpy'))]
+    """The shells, as `torch.serialization.safe_globals` takes them, so that `torch.load`
+    calls nothing of numpy's either."""
+    return [_Array, *((shell, f'{module}.{name}') for (module, name), shell in _KNOWN.items()
+                      if module.startswith('numpy'))]
 
 
 def load(path, encoding: str = 'latin1', records: tuple = ()):
     """The plain data in the pickle at `path`.
 
     Args:
-        records: top-level packages whose classes may occur; an object of theirs becomes a tuple of what it was made from.
+        records: top-level packages whose classes may occur; an object of theirs becomes a tuple of what it
+            was made from.
 
     Raises:
-        InputError: the file is missing, damaged, or holds anything but plain data. Nothing it names has been called.
+        InputError: the file is missing, damaged, or holds anything but plain data. Nothing it names has been
+            called.
     """
     try:
         with open(path, 'rb') as file:

@@ -1,4 +1,5 @@
-"""`torch`'s loader, with randomness that belongs to the sample: results do not depend on the number of worker processes."""
+"""`torch`'s loader, with randomness that belongs to the sample: results do not depend
+on the number of worker processes."""
 import random
 
 import numpy as np
@@ -9,10 +10,12 @@ from scroll.randomness import stream_seed
 
 
 class SeededLoader(DataLoader):
-    """A `DataLoader` whose order and augmentations follow from a seed alone; `dataset` may be given other data at any time.
+    """A `DataLoader` whose order and augmentations follow from a seed alone; `dataset`
+    may be given other data at any time.
 
-    While an item is made, the global generators of python, numpy and torch are seeded from (seed, pass, index); afterwards they
-    are as they were. Workers start anew for each pass, and so see what has become of the data set.
+    While an item is made, the global generators of python, numpy and torch are seeded from
+    (seed, pass, index); afterwards they are as they were. Workers start anew for each pass, and
+    so see what has become of the data set.
 
     Args:
         dataset: a map-style data set. seed: of the order and of the items. options: those of `DataLoader`.
@@ -30,9 +33,10 @@ class SeededLoader(DataLoader):
             batches = dict(batch_sampler=self.batch_sampler)
         own = torch.Generator().manual_seed(self.seed)              # for what torch draws for its workers
         return iter(DataLoader(items, **batches, num_workers=self.num_workers, collate_fn=self.collate_fn,
-                               pin_memory=self.pin_memory, timeout=self.timeout, worker_init_fn=self.worker_init_fn,
-                               multiprocessing_context=self.multiprocessing_context, prefetch_factor=self.prefetch_factor,
-                               generator=own))
+                               pin_memory=self.pin_memory, timeout=self.timeout,
+                               worker_init_fn=self.worker_init_fn,
+                               multiprocessing_context=self.multiprocessing_context,
+                               prefetch_factor=self.prefetch_factor, generator=own))
 
 
 class _SeededItems(torch.utils.data.Dataset):
@@ -61,5 +65,5 @@ class _SeededItems(torch.utils.data.Dataset):
         seed = stream_seed(self.seed, f'{self.number}/{index}')
         random.seed(seed)
         np.random.seed(seed % 2 ** 32)
-        torch.default_generator.manual_seed(seed)                   # torch.manual_seed would reset GPU generators, too
+        torch.default_generator.manual_seed(seed)          # torch.manual_seed would reset GPU generators, too
         return self.dataset[index]

@@ -1,4 +1,5 @@
-"""Files of `torch.save`, read as plain data without running code from them, and which of their tensors nobody needs."""
+"""Files of `torch.save`, read as plain data without running code from them, and
+which of their tensors nobody needs."""
 import argparse
 import os
 import pickle
@@ -19,7 +20,8 @@ IGNORED = {         # why a tensor of a state dict is not needed: its name
 def load_torch(path):
     """What `torch.save` wrote, as plain data and tensors."""
     if torch.__version__ < (2, 6):
-        raise InputError(f'{path}: opening it without running what it names needs torch 2.6 or later; this is {torch.__version__}')
+        raise InputError(f'{path}: opening it without running what it names needs torch 2.6 or later; this '
+                         f'is {torch.__version__}')
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -30,8 +32,11 @@ def load_torch(path):
             return torch.load(path, map_location='cpu', weights_only=True)
     except Exception as error:      # damaged files raise almost anything
         named = re.search(r'GLOBAL (\S+)', str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        reason = f'it names {named[1]}, which is not plain data' if named else f'damaged? {type(error).__name__}: {error}'
-        raise InputError(f"{path}: not a checkpoint of plain data ({' '.join(reason.split())[:300]})") from error
+        reason = f'damaged? {type(error).__name__}: {error}'
+        if named:
+            reason = f'it names {named[1]}, which is not plain data'
+        raise InputError(f"{path}: not a checkpoint of plain data "
+                         f"({' '.join(reason.split())[:300]})") from error
 
 
 class _PickledBuffer:

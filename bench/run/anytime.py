@@ -1,8 +1,10 @@
-"""Anytime accuracy: how well a method does after n samples, on the classes that have come by then (`--eval_every`).
+"""Anytime accuracy: how well a method does after n samples, on the classes that
+have come by then (`--eval_every`).
 
-A stream without task boundaries has no other moment to look at it. After Koh et al. 2022, "Online continual learning on class
-incremental blurry task configuration with anytime inference": a(n) is the accuracy after n samples over the test samples of
-the classes seen so far, chosen among these; the area under its curve, A_AUC, is its mean over equally spaced points.
+A stream without task boundaries has no other moment to look at it. After Koh et al. 2022, "Online continual
+learning on class incremental blurry task configuration with anytime inference": a(n) is the accuracy after n
+samples over the test samples of the classes seen so far, chosen among these; the area under its curve, A_AUC,
+is its mean over equally spaced points.
 """
 import json
 
@@ -10,7 +12,7 @@ import torch
 
 from bench.results import metrics
 from scroll.errors import InputError
-from utils.evaluate import accuracy_on_classes, is_told
+from utils.evaluate import accuracy_on_classes, is_task_aware
 
 
 class Anytime:
@@ -23,8 +25,9 @@ class Anytime:
     """
 
     def __init__(self, model, dataset, every: int = None):
-        if every and is_told(model):
-            raise InputError(f'--eval_every: {model.NAME} has to be told the task of a sample, so it has no anytime accuracy')
+        if every and is_task_aware(model):
+            raise InputError(f'--eval_every: {model.NAME} needs the task of each sample, so it has no '
+                             'anytime accuracy')
         self.model, self.dataset, self.every = model, dataset, every
         self.curve, self.seen, self.samples = [], [], 0
 

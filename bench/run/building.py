@@ -4,14 +4,21 @@ from scroll.errors import InputError
 
 
 def initialize(args=None):
-    """Data set, backbone and model of a run: (model, dataset, args). Without arguments, those of the command line."""
+    """Data set, backbone and model of a run: (model, dataset, args). Without
+    arguments, those of the command line."""
     if args is None:
         from bench.cli.parsing import parse_args
         args = parse_args()
     import torch
 
     from backbone import get_backbone, weights
-    from bench.core.environment import base_path, choose_devices, get_checkpoint_path, results_folder, set_random_seed
+    from bench.core.environment import (
+        base_path,
+        choose_devices,
+        get_checkpoint_path,
+        results_folder,
+        set_random_seed,
+    )
     from bench.results.rows import check_writable
     from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
     from datasets import get_dataset
@@ -33,10 +40,10 @@ def initialize(args=None):
     net = get_backbone(args)
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)
-    psi_digest = state_digest(net)
+    digest = state_digest(net)
     optimise(net, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
-    model.psi_digest = psi_digest
+    model.psi_digest = digest
     arrange(model)
     if args.distributed == 'dp':
         split_among_gpus(model, devices)

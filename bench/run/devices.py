@@ -1,4 +1,5 @@
-"""Faster: memory that is used again, layout; and at a price: coarser products, a compiled network, several GPUs."""
+"""Faster: memory that is used again, layout; and at a price: coarser products,
+a compiled network, several GPUs."""
 import ctypes
 
 import torch
@@ -14,7 +15,8 @@ _PRECISION = ('highest', 'high', 'medium', 'medium')
 def reuse_memory() -> None:
     """Let a process keep the memory that tensors give back, where the C library is glibc.
 
-    By default large blocks go back to the kernel and come anew, page by page, at every step: 4 to 7 % of a training step.
+    By default large blocks go back to the kernel and come anew, page by page, at
+    every step: 4 to 7 % of a training step.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -25,10 +27,11 @@ def reuse_memory() -> None:
 
 
 def arrange(model) -> None:
-    """Let networks that a method trains on a CPU keep the channels of a pixel together, where they can (`StagedBackbone`).
+    """Let networks that a method trains on a CPU keep the channels of a pixel
+    together, where they can (`StagedBackbone`).
 
-    A method that trains none, as SCROLL, says itself how psi is laid out: that is part of what its digests promise. On GPUs
-    float32 gains nothing.
+    A method that trains none, as SCROLL, says itself how the backbone is laid out: that is part of what its
+    digests promise. On GPUs float32 gains nothing.
     """
     if model.opt is not None and model.device.type == 'cpu':
         for module in model.modules():
@@ -37,13 +40,15 @@ def arrange(model) -> None:
 
 
 def optimise(net, level: int) -> None:
-    """`-O`: 1 lets float32 products use TF32, 2 bfloat16; 3 also compiles the network. Results change in their last bits."""
+    """`-O`: 1 lets float32 products use TF32, 2 bfloat16; 3 also compiles the network.
+    Results change in their last bits."""
     torch.set_float32_matmul_precision(_PRECISION[level])
     if level == 3:
         try:
             torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
         except Exception as error:          # whatever the compilers of this machine say
-            raise InputError(f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: {error}); '
+            raise InputError(f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: '
+                             f'{error}); '
                             'use -O 2') from error
         net.compile()
 
@@ -55,7 +60,8 @@ def split_among_gpus(model, devices: list) -> None:
         InputError: there is one device only, or the method trains no network.
     """
     if len(devices) < 2:
-        raise InputError(f'--distributed dp: needs two CUDA devices or more, here there is {devices[0]}; leave the flag out')
+        raise InputError(f'--distributed dp: needs two CUDA devices or more, here there is {devices[0]}; '
+                         'leave the flag out')
     if model.opt is None:
         raise InputError(f'--distributed dp has no effect on --model {model.NAME}: it trains no network')
     model.net = CustomDP(model.net, [device.index for device in devices])

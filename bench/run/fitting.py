@@ -4,12 +4,13 @@ import math
 import time
 
 from scroll.errors import InputError
-from utils.evaluate import evaluate, is_told
+from utils.evaluate import evaluate, is_task_aware
 
 
 def make_fitting(args, model, dataset) -> 'Epochs':
     """The rule that `--fitting_mode` names, for one task."""
-    rule = dict(epochs=Epochs, iters=Iterations, time=Minutes, early_stopping=EarlyStopping)[args.fitting_mode]
+    rule = dict(epochs=Epochs, iters=Iterations, time=Minutes,
+                early_stopping=EarlyStopping)[args.fitting_mode]
     return rule(args, model, dataset)
 
 
@@ -50,7 +51,8 @@ class Iterations(Epochs):
 
     def end_epoch(self, epoch, batches):
         if not batches:
-            raise InputError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has not one whole batch: '
+            raise InputError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has '
+                             'not one whole batch: '
                             'use a smaller --batch_size, or --drop_last 0')
 
 
@@ -75,9 +77,10 @@ class Minutes(Iterations):
 
 
 class EarlyStopping(Epochs):
-    """Until the newest task's loss or accuracy, on its test loader, has not improved for `--early_stopping_patience` evaluations;
-    at most `--n_epochs` passes. The network of the best evaluation is kept. With `--validation` that loader holds held-out
-    training samples; without, the test set chooses, and accuracies are flattered.
+    """Until the newest task's loss or accuracy, on its test loader, has not improved for
+    `--early_stopping_patience` evaluations; at most `--n_epochs` passes. The network of the best
+    evaluation is kept. With `--validation` that loader holds held-out training samples; without, the test
+    set chooses, and accuracies are flattered.
     """
 
     def __init__(self, *given):
@@ -91,7 +94,7 @@ class EarlyStopping(Epochs):
         if (epoch + 1) % self.args.early_stopping_freq:
             return
         class_il, task_il, loss = evaluate(self.model, self.dataset, last=True, return_loss=True)
-        accuracy = task_il[-1] if is_told(self.model) else class_il[-1]
+        accuracy = task_il[-1] if is_task_aware(self.model) else class_il[-1]
         score = -loss if self.args.early_stopping_metric == 'loss' else accuracy
         if score > self.best + self.args.early_stopping_epsilon:
             self.best, self.without, self.state = score, 0, copy.deepcopy(self.model.net.state_dict())

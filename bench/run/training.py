@@ -46,7 +46,8 @@ def train(model, dataset, args) -> dict:
         tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
         if args.enable_other_metrics and start == Position():
             loaders = [(t, dataset.test_loader(t)) for t in range(tasks)]
-            record.untrained = tuple(accuracies[1:] for accuracies in evaluate(model, dataset, loaders=loaders))
+            record.untrained = tuple(accuracies[1:]
+                                     for accuracies in evaluate(model, dataset, loaders=loaders))
         if args.inference_only and start.task and not restored: # a run that is evaluated where it stood
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
@@ -58,7 +59,8 @@ def train(model, dataset, args) -> dict:
                 _begin_task(state, model, dataset, args, record)
             if task >= first and not args.inference_only:
                 _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints)
-            with Stopwatch(record.seconds, 'stream'), Progress(f'End of task {task + 1}', quiet=args.non_verbose):
+            closing = Progress(f'End of task {task + 1}', quiet=args.non_verbose)
+            with Stopwatch(record.seconds, 'stream'), closing:
                 model.meta_end_task(dataset)
             if task >= first:
                 _evaluate_task(model, dataset, record, tracker)
@@ -79,14 +81,15 @@ def train(model, dataset, args) -> dict:
         if not unwritten:
             checkpoints.finished()
     if record.unkept or unwritten:
-        advice = f'; make room or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
+        advice = f'; free some space or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
         raise InputError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
                         + '; '.join([*record.unkept, *unwritten]) + advice)
     return row
 
 
 def _unwritten(write, *given) -> list:
-    """Call what writes files that are no reason to lose a run; the line on what could not be written, if any."""
+    """Call what writes files that are no reason to lose a run; the line on
+    what could not be written, if any."""
     try:
         write(*given)
     except InputError as error:
@@ -110,7 +113,8 @@ def _begin_task(state, model, dataset, args, record) -> None:
 def _part_of_the_stream(dataset, args) -> tuple:
     """(number of tasks that are begun, first of them that is trained)."""
     first, last = args.start_from or 0, args.stop_after or dataset.N_TASKS
-    for flag, value, most in (('start_from', first, dataset.N_TASKS - 1), ('stop_after', last, dataset.N_TASKS)):
+    for flag, value, most in (('start_from', first, dataset.N_TASKS - 1),
+                              ('stop_after', last, dataset.N_TASKS)):
         if value > most:
             raise InputError(f'--{flag} {value}: this stream has {dataset.N_TASKS} tasks; use at most {most}')
     return last, first
@@ -120,9 +124,9 @@ def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoin
     loader, task = state.loader, dataset.c_task
     serve(loader, model)
     scheduler, fitting = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset)
-    few = model.get_debug_iters() if args.debug_mode else None
+    limit = model.get_debug_iters() if args.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
-    total = few or (len(loader) if hasattr(loader, '__len__') else None)
+    total = limit or (len(loader) if hasattr(loader, '__len__') else None)
     while fitting.wants_epoch(epoch):
         progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
         with Stopwatch(record.seconds, 'stream') as watch:
@@ -130,19 +134,21 @@ def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoin
                 training_mode(model.net, args.bn)
                 model.meta_begin_epoch(epoch, dataset)
             losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
-            for batch in progress.over(state.batches(few)):
+            for batch in progress.over(state.batches(limit)):
                 if not model.RAW_STREAM:
                     batch = [x.to(model.device) for x in batch]
                 inputs, labels, not_aug_inputs, *extras = batch
                 names = getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ())
                 labels = labels.long()
                 with _enough_for_batch_norms(model.net, _count(model, labels)):
-                    loss = model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch, **dict(zip(names, extras)))
+                    loss = model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch,
+                                              **dict(zip(names, extras)))
                 record.images, batches = record.images + len(labels), batches + 1
                 if losses.add(loss):
-                    told = dict(loss=losses.mean, lr=model.opt.param_groups[0]['lr']) if model.opt else dict(loss=losses.mean)
-                    progress.tell(**told)
-                    tracker.log(told, record.images)
+                    shown = dict(loss=losses.mean,
+                                 lr=model.opt.param_groups[0]['lr']) if model.opt else dict(loss=losses.mean)
+                    progress.tell(**shown)
+                    tracker.log(shown, record.images)
                 if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()
                 if anytime.add(labels):
@@ -176,7 +182,8 @@ def _count(model, labels) -> int:
 @contextmanager
 def _enough_for_batch_norms(net, count: int):
     """One sample has no batch statistics: it is learned with those the network has."""
-    spared = [module for module in batch_norms(net) if module.training] if count == 1 and net is not None else []
+    spared = [module for module in batch_norms(net)
+              if module.training] if count == 1 and net is not None else []
     for module in spared:
         module.eval()
     try:
@@ -184,7 +191,8 @@ def _enough_for_batch_norms(net, count: int):
     except ValueError as error:
         if 'more than 1 value per channel' not in str(error):
             raise
-        raise InputError('batch norms cannot train on one sample at a time: give --minibatch_size above 1, a larger --input_size, '
+        raise InputError('batch norms cannot train on one sample at a time: give --minibatch_size above 1, a '
+                         'larger --input_size, '
                         'or --bn frozen') from error
     finally:
         for module in spared:
@@ -202,7 +210,8 @@ def _evaluate_task(model, dataset, record, tracker) -> None:
 
 
 def _later_loaders(model, dataset) -> list:
-    """Test loaders of all tasks, with images as a method wants them that says something of tasks to come (`--eval_future`)."""
+    """Test loaders of all tasks, with images as a method wants them that says something of
+    tasks to come (`--eval_future`)."""
     other = copy.copy(dataset)
     other.test_loaders = []
     model.change_transform(other)
@@ -215,7 +224,8 @@ def _evaluate_later(model, dataset, loaders, record) -> None:
     """On the tasks to come, among all classes."""
     coming = list(enumerate(loaders))[dataset.c_task + 1:]
     with Stopwatch(record.seconds, 'evaluation'):
-        accuracies = evaluate(model, dataset, loaders=coming, forward=model.future_forward, seen=range(dataset.N_CLASSES))
+        accuracies = evaluate(model, dataset, loaders=coming, forward=model.future_forward,
+                              seen=range(dataset.N_CLASSES))
     record.later.append(accuracies)
     print_accuracies(*accuracies, dataset, what='Future Accuracy')
 

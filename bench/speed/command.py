@@ -1,9 +1,10 @@
 """Speed and memory as ratios, both sides of each measured in turn in one process: `make bench`.
 
-Random images of CIFAR's size stand in for data: no stage looks at what is in them. A time is the least of several rounds; with
-one thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for little. `ratio` is ours
-divided by what stands beside it, and the smaller the better; the target is the largest ratio, or number, that is wanted. The
-peak is what this process measures for a float32 matrix product, or for copying memory.
+Random images of CIFAR's size stand in for data: no stage looks at what is in them. A time is the least of
+several rounds; with one thread (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the
+machine counts for little. `ratio` is ours divided by what stands beside it, and the smaller the better; the
+target is the largest ratio, or number, that is wanted. The peak is what this process measures for a float32
+matrix product, or for copying memory.
 """
 import argparse
 import json
@@ -23,7 +24,7 @@ from bench.speed.timing import peaks
 from scroll.embedding.images import Preprocessing
 
 
-def load_psi(name: str) -> tuple:
+def load_backbone(name: str) -> tuple:
     """The network, in eval mode, and its input."""
     about = weights.load(name)
     net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
@@ -31,18 +32,19 @@ def load_psi(name: str) -> tuple:
     return net.eval(), Preprocessing(about.input_size, about.mean, about.std)
 
 
-def measure(psi, images, rounds: int, features: int, peak):
-    """Yield the lines of the table, as they are measured; `features`: length of the stream whose memory is watched."""
-    dim = psi[0].feature_dim
-    yield from library.online_stage(psi, images[:512], rounds, peak)
+def measure(backbone, images, rounds: int, features: int, peak):
+    """Yield the lines of the table, as they are measured; `features`: length of
+    the stream whose memory is watched."""
+    dim = backbone[0].feature_dim
+    yield from library.online_stage(backbone, images[:512], rounds, peak)
     yield from library.exact_statistics(dim, 3 * rounds, peak)
     yield from library.buffers(dim, rounds)
-    yield from library.adaptation(psi, images, rounds)
-    yield from training.steps(psi, images, rounds, peak)
-    yield from training.mixed_step(psi, images, 2 * rounds, peak)
+    yield from library.adaptation(backbone, images, rounds)
+    yield from training.steps(backbone, images, rounds, peak)
+    yield from training.mixed_step(backbone, images, 2 * rounds, peak)
     yield from training.narrow_step(images, 2 * rounds, peak)
-    yield from training.loading(psi, images, rounds, peak)
-    yield from training.evaluation(psi, images[:512], rounds, peak)
+    yield from training.loading(backbone, images, rounds, peak)
+    yield from training.evaluation(backbone, images[:512], rounds, peak)
     yield from training.start(images, min(rounds, 3))
     yield from library.million_features(features)
 
@@ -56,9 +58,12 @@ def amount(value, unit: str) -> str:
 
 def shown(line) -> str:
     """A line as a row of a Markdown table."""
-    target = '' if line.target is None else f'{line.target:.2f}' if line.beside is not None else amount(line.target, line.unit)
+    target = ''
+    if line.target is not None:
+        target = f'{line.target:.2f}' if line.beside is not None else amount(line.target, line.unit)
     cells = (line.stage, amount(line.ours, line.unit), line.against, amount(line.beside, line.unit),
-             '' if line.ratio is None else f'{line.ratio:.2f}', target, {None: '', True: 'yes', False: 'no'}[line.met],
+             '' if line.ratio is None else f'{line.ratio:.2f}', target,
+             {None: '', True: 'yes', False: 'no'}[line.met],
              '' if line.share is None else f'{line.share:.0%} ({line.peak})')
     return '| ' + ' | '.join(cells) + ' |'
 
@@ -68,20 +73,24 @@ def main():
     parser.add_argument('--weights', default=weights.DEFAULT)
     parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
     parser.add_argument('--images', type=whole(500), default=1000, help='of an epoch of the loader')
-    parser.add_argument('--features', type=whole(1), default=1_000_000, help='length of the stream whose memory is watched')
-    parser.add_argument('--json', action='store_true', help='one object a line in the place of the table')
+    parser.add_argument('--features', type=whole(1), default=1_000_000,
+                        help='length of the stream whose memory is watched')
+    parser.add_argument('--json', action='store_true', help='one object a line instead of the table')
     options = parser.parse_args()
     reuse_memory()
-    psi, peak = load_psi(options.weights), peaks(2 * options.rounds)
+    backbone, peak = load_backbone(options.weights), peaks(2 * options.rounds)
     images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
     machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),
-                   instructions=torch.backends.cpu.get_cpu_capability(), psi=options.weights, features=psi[0].feature_dim,
-                   pixels=psi[1].input_size, gigaflops=round(peak[0] / 1e9, 1), gigabytes_a_second=round(peak[1] / 1e9, 1))
+                   instructions=torch.backends.cpu.get_cpu_capability(), backbone=options.weights,
+                   features=backbone[0].feature_dim,
+                   pixels=backbone[1].input_size, gigaflops=round(peak[0] / 1e9, 1),
+                   gigabytes_a_second=round(peak[1] / 1e9, 1))
     if options.json:
         print(json.dumps(machine))
     else:
         print(', '.join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()) + '\n')
-        print('| stage | ours | beside | takes | ratio | target | met | share of peak |\n|---|---|---|---|---|---|---|---|')
-    for line in measure(psi, images, options.rounds, options.features, peak):
+        print('| stage | ours | beside | takes | ratio | target | met | share of peak '
+              '|\n|---|---|---|---|---|---|---|---|')
+    for line in measure(backbone, images, options.rounds, options.features, peak):
         facts = vars(line) | dict(ratio=line.ratio, met=line.met)
         print(json.dumps(facts) if options.json else shown(line), flush=True)

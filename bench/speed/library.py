@@ -20,9 +20,10 @@ from scroll.learner import Scroll
 from scroll.statistics import Statistics
 
 
-def online_stage(psi, images, rounds, peak) -> list:
-    """The online stage of a learner, on images never seen and on cached ones, beside the forward pass on ready inputs."""
-    net, preprocessing = psi
+def online_stage(backbone, images, rounds, peak) -> list:
+    """The online stage of a learner, on images never seen and on cached ones, beside
+    the forward pass on ready inputs."""
+    net, preprocessing = backbone
     embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % 100
     bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
     x = preprocessing(torch.from_numpy(images[:embedder.chunk])).contiguous(memory_format=torch.channels_last)
@@ -49,7 +50,8 @@ def online_stage(psi, images, rounds, peak) -> list:
         embedder(images)
         embedder.cache.flush()
         again, forward_again = fastest(cached, forward, rounds=rounds)
-    return [Line('online stage', ours, plain, 'bare forward pass', share=len(images) * per_image / ours / peak[0],
+    return [Line('online stage', ours, plain, 'bare forward pass',
+                 share=len(images) * per_image / ours / peak[0],
                  peak='product'),
             Line('online stage, cached features, 50 tasks', again, forward_again, 'bare forward pass')]
 
@@ -77,13 +79,15 @@ def buffers(dim, rounds, count=20_000) -> list:
 
     for strategy in ('herding', 'hash'):
         ours, plain = fastest(partial(run, 500, strategy), partial(run, 0), rounds=rounds)
-        lines.append(Line(f'statistics and {strategy} buffer, {count:,} features', ours, plain, 'statistics alone'))
+        lines.append(Line(f'statistics and {strategy} buffer, {count:,} features', ours, plain,
+                          'statistics alone'))
     return lines
 
 
-def adaptation(psi, images, rounds, updates=5) -> list:
-    """An update of the adapters beside one of the whole network: the fastest of all, augmentation included."""
-    embedder = Embedder(*psi)
+def adaptation(backbone, images, rounds, updates=5) -> list:
+    """An update of the adapters beside one of the whole network: the
+    fastest of all, augmentation included."""
+    embedder = Embedder(*backbone)
     learner = Scroll(embedder, buffer_size=500).partial_fit(images[:500], np.arange(500) % 100)
     given = embedder, learner.predictor(), learner.buffer_.content()
 
@@ -92,7 +96,8 @@ def adaptation(psi, images, rounds, updates=5) -> list:
         adapt(*given, Adaptation(mode=mode, iterations=updates), progress=lambda loss: ends.append(clock()))
         return min(np.diff(ends))
 
-    small, full = (float(min(times)) for times in zip(*((update('adapters'), update('full')) for _ in range(rounds))))
+    small, full = (float(min(times))
+                   for times in zip(*((update('adapters'), update('full')) for _ in range(rounds))))
     return [Line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)]
 
 

@@ -1,4 +1,5 @@
-"""Peak memory in MB of learning from a stream of feature vectors, 512 wide: after a tenth of it, and at its end."""
+"""Peak memory in MB of learning from a stream of feature vectors, 512 wide:
+after a tenth of it, and at its end."""
 import sys
 from pathlib import Path
 
@@ -12,7 +13,8 @@ DIM, SEGMENT, CLASSES = 512, 2000, 100
 
 def main(count: int) -> tuple:
     """Segments of the same features, each time with other labels."""
-    features, learner = quantise(np.random.default_rng(0).normal(size=(SEGMENT, DIM))), Scroll(buffer_size=500)
+    features = quantise(np.random.default_rng(0).normal(size=(SEGMENT, DIM)))
+    learner = Scroll(buffer_size=500)
     for segment in range(max(10, count // SEGMENT)):
         keys = np.arange(SEGMENT, dtype=np.uint64) + np.uint64(segment * SEGMENT)
         learner.learn(features, features, keys, (np.arange(SEGMENT) + segment) % CLASSES)

@@ -1,4 +1,5 @@
-"""Times that can be trusted on a busy machine, the lines of the table they go into, and the machine's measured peaks."""
+"""Times that can be trusted on a busy machine, the lines of the table they go into,
+and the machine's measured peaks."""
 import resource
 import subprocess
 import time
@@ -10,12 +11,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 @dataclass
 class Line:
-    """A line of the table: what a stage takes, beside what it cannot do without, or what others do in its place.
+    """A line of the table: what a stage takes, beside what it cannot do without, or what others do instead.
 
     Attributes:
-        stage: what is measured. ours, beside: seconds, or megabytes, as `unit` says; `beside` None: nothing stands beside it.
+        stage: what is measured. ours, beside: seconds, or megabytes, as `unit` says; `beside` None: nothing
+            stands beside it.
         against: what stands beside it.
-        target: largest wanted `ratio`, or, where nothing stands beside it, largest wanted `ours`; None: none was set.
+        target: largest wanted `ratio`, or, where nothing stands beside it, largest wanted `ours`; None: none
+            was set.
         share: of the machine's peak that the stage reaches; None: not asked. peak: which.
     """
     stage: str
@@ -35,16 +38,19 @@ class Line:
     @property
     def met(self):
         """Whether the target is met; None without one."""
-        return None if self.target is None else (self.ours if self.beside is None else self.ratio) <= self.target
+        return None if self.target is None else (self.ours if self.beside is None
+                                                 else self.ratio) <= self.target
 
 
 def clock() -> float:
-    """Seconds of this process: on one thread its processor time, which other processes take no part in, else by the clock."""
+    """Seconds of this process: on one thread its processor time, which other processes
+    take no part in, else by the clock."""
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def fastest(*functions, rounds: int, seconds=clock) -> list:
-    """Seconds of each function: the least of `rounds` calls, taken in turn, after one each that does not count."""
+    """Seconds of each function: the least of `rounds` calls, taken in turn,
+    after one each that does not count."""
     times = [[] for _ in functions]
     for _ in range(rounds + 1):
         for row, function in zip(times, functions):
@@ -55,11 +61,13 @@ def fastest(*functions, rounds: int, seconds=clock) -> list:
 
 
 def of_command(words: list, rounds: int, **options) -> float:
-    """Least seconds of a command: its processor time where this process measures its own so, else by the clock."""
+    """Least seconds of a command: its processor time where this process
+    measures its own so, else by the clock."""
     def spent():
         own = resource.getrusage(resource.RUSAGE_CHILDREN)
         return own.ru_utime + own.ru_stime if torch.get_num_threads() == 1 else time.perf_counter()
-    return fastest(lambda: subprocess.run(words, check=True, capture_output=True, **options), rounds=rounds, seconds=spent)[0]
+    return fastest(lambda: subprocess.run(words, check=True, capture_output=True, **options), rounds=rounds,
+                   seconds=spent)[0]
 
 
 def operations(function) -> int:

@@ -35,9 +35,12 @@ sys.exit(main() or 1)'''
 
 
 def make_method(name, net, preprocessing, images):
-    """A method on a copy of the network, and a full buffer; `step` learns from the next batch of its stream, as in a run."""
-    args = argparse.Namespace(lr=1e-4, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False, device='cpu', seed=0,
-                              buffer_size=MEMORY if name == 'gem' else 500, minibatch_size=BATCH, alpha=0.5, beta=0.5, gamma=0.5,
+    """A method on a copy of the network, and a full buffer; `step` learns from the next
+    batch of its stream, as in a run."""
+    args = argparse.Namespace(lr=1e-4, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False,
+                              device='cpu', seed=0,
+                              buffer_size=MEMORY if name == 'gem' else 500, minibatch_size=BATCH, alpha=0.5,
+                              beta=0.5, gamma=0.5,
                               subsample=CANDIDATES, task_free=True, use_custom_classifier=False)
     net, transform = copy.deepcopy(net).train(), BatchTransform(preprocessing, 4, True, 0)
     net.classifier = torch.nn.Linear(net.feature_dim, CLASSES)
@@ -50,7 +53,8 @@ def make_method(name, net, preprocessing, images):
     kept |= {'task_labels': torch.arange(size) % 2} if name in ('mir', 'gem') else {}
     method.buffer.add_data(**kept)
     stream = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, transform)
-    loader = ImageLoader(stream, BATCH, shuffle=True, drop_last=True).serve(method.RAW_STREAM, method.RAW_NOT_AUG, 'cpu')
+    loader = ImageLoader(stream, BATCH, shuffle=True, drop_last=True)
+    loader.serve(method.RAW_STREAM, method.RAW_NOT_AUG, 'cpu')
 
     def batches():
         while True:
@@ -62,7 +66,8 @@ def make_method(name, net, preprocessing, images):
 
 
 def bare_step(method, preprocessing, trained, seen):
-    """A function that passes as many ready inputs through the method's network, forward and backward, and updates it."""
+    """A function that passes as many ready inputs through the method's network,
+    forward and backward, and updates it."""
     net, size = copy.deepcopy(method.net), preprocessing.input_size
     opt, labels = torch.optim.SGD(net.parameters(), lr=1e-4), torch.arange(CLASSES)
     inputs = {count: torch.randn(count, 3, size, size) for count in {*trained, *seen}}
@@ -78,12 +83,13 @@ def bare_step(method, preprocessing, trained, seen):
     return step
 
 
-def steps(psi, images, rounds, peak) -> list:
-    """A step of each method, with loading, augmentation, replay and insertion, beside its network's own work."""
+def steps(backbone, images, rounds, peak) -> list:
+    """A step of each method, with loading, augmentation, replay and
+    insertion, beside its network's own work."""
     lines = []
     for name, passes in PASSES.items():
-        method = make_method(name, *psi, images)
-        bare = bare_step(method, psi[1], *passes)
+        method = make_method(name, *backbone, images)
+        bare = bare_step(method, backbone[1], *passes)
         ours, plain = fastest(method.step, bare, rounds=rounds)
         lines.append(Line(f'a step of `{name}`', ours, plain, 'forward, backward, update',
                           share=operations(bare) / ours / peak[0], peak='product'))
@@ -91,9 +97,11 @@ def steps(psi, images, rounds, peak) -> list:
 
 
 def narrow_step(images, rounds, peak) -> list:
-    """A step of ER with Mammoth's reduced-resnet18, beside one whose images and maps are contiguous, as torch has it."""
+    """A step of ER with Mammoth's reduced-resnet18, beside one whose images and maps
+    are contiguous, as torch has it."""
     size = images.shape[1]
-    arranged, plain = (make_method('er', get_backbone_class('reduced-resnet18')(num_classes=1), Preprocessing(size), images)
+    arranged, plain = (make_method('er', get_backbone_class('reduced-resnet18')(num_classes=1),
+                                   Preprocessing(size), images)
                        for _ in range(2))
     plain.net.channels_last = False
     plain.net.register_forward_pre_hook(lambda net, given: (given[0].contiguous(),))
@@ -102,9 +110,10 @@ def narrow_step(images, rounds, peak) -> list:
                  share=operations(arranged.step) / ours / peak[0], peak='product')]
 
 
-def mixed_step(psi, images, rounds, peak) -> list:
-    """A step of ER with psi, whose stages of few pixels have contiguous maps, beside one with the other layout throughout."""
-    mixed, plain = (make_method('er', *psi, images) for _ in range(2))
+def mixed_step(backbone, images, rounds, peak) -> list:
+    """A step of ER with the backbone, whose stages of few pixels have contiguous maps, beside one
+    with the other layout throughout."""
+    mixed, plain = (make_method('er', *backbone, images) for _ in range(2))
     plain.net.FEW_PIXELS = 0
     ours, other = fastest(mixed.step, plain.step, rounds=rounds)
     return [Line('a step of `er`, few pixels contiguous', ours, other, 'none of them contiguous',
@@ -117,7 +126,8 @@ class Pictures(torch.utils.data.Dataset):
     def __init__(self, images, preprocessing):
         size = preprocessing.input_size
         self.images, self.transform = images, transforms.Compose([
-            transforms.RandomCrop(images.shape[1], padding=4), transforms.RandomHorizontalFlip(), transforms.Resize(size),
+            transforms.RandomCrop(images.shape[1], padding=4), transforms.RandomHorizontalFlip(),
+            transforms.Resize(size),
             transforms.ToTensor(), transforms.Normalize(preprocessing.mean, preprocessing.std)])
 
     def __len__(self):
@@ -127,9 +137,10 @@ class Pictures(torch.utils.data.Dataset):
         return self.transform(Image.fromarray(self.images[index])), index
 
 
-def loading(psi, images, rounds, peak) -> list:
-    """An epoch of the loader, beside the training steps it feeds, and beside the usual pipeline with worker processes."""
-    net, preprocessing = psi
+def loading(backbone, images, rounds, peak) -> list:
+    """An epoch of the loader, beside the training steps it feeds, and beside the
+    usual pipeline with worker processes."""
+    net, preprocessing = backbone
     data = InMemoryDataset(images, torch.arange(len(images)), BatchTransform(preprocessing, 4, True, 0))
     loader = ImageLoader(data, BATCH, shuffle=True)
     step = bare_step(make_method('er', net, preprocessing, images), preprocessing, (BATCH,), ())
@@ -141,23 +152,25 @@ def loading(psi, images, rounds, peak) -> list:
     epoch, one = fastest(ours, step, rounds=rounds)
     size = sum(x.nbytes for batch in loader for x in batch)
     lines = [Line(f'loader and augmentation, an epoch of {len(images):,} images', epoch, one * len(loader),
-                  "psi's training steps", 0.1, share=size / epoch / peak[1], peak='memory')]
+                  "the backbone's training steps", 0.1, share=size / epoch / peak[1], peak='memory')]
     pictures = Pictures(images, preprocessing)
     for workers in (0, 2, 8):
         def usual(workers=workers):
             with warnings.catch_warnings():
-                warnings.filterwarnings('ignore', 'This DataLoader will create')    # more workers than cores: as is usual
+                # more workers than cores: as is usual
+                warnings.filterwarnings('ignore', 'This DataLoader will create')
                 for _ in torch.utils.data.DataLoader(pictures, BATCH, shuffle=True, num_workers=workers):
                     pass
         own, theirs = fastest(ours, usual, rounds=min(rounds, 3), seconds=time.perf_counter)
-        lines.append(Line('the same, by the clock', own, theirs, f'PIL, an image at a time, {workers} workers'))
+        lines.append(Line('the same, by the clock', own, theirs,
+                          f'PIL, an image at a time, {workers} workers'))
     return lines
 
 
-def evaluation(psi, images, rounds, peak) -> list:
+def evaluation(backbone, images, rounds, peak) -> list:
     """Evaluation of a task beside the forward pass on ready inputs."""
-    method = make_method('er', *psi, images)
-    test = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, psi[1], train=False)
+    method = make_method('er', *backbone, images)
+    test = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, backbone[1], train=False)
     loader = ImageLoader(test, 256)
     dataset = SimpleNamespace(test_loaders=[loader], c_task=0, seen_classes=lambda: np.arange(CLASSES),
                               task_classes=lambda task: np.arange(CLASSES))
@@ -175,16 +188,20 @@ def evaluation(psi, images, rounds, peak) -> list:
 
 
 def start(images, rounds) -> list:
-    """Until `--help` has answered, and until a run has its first batch: of a folder of 200 pictures, and of the digits."""
-    lines = [Line('`--help`', of_command([sys.executable, 'main.py', '--help'], rounds, cwd=ROOT), target=1.0)]
+    """Until `--help` has answered, and until a run has its first batch: of a folder of
+    200 pictures, and of the digits."""
+    lines = [Line('`--help`', of_command([sys.executable, 'main.py', '--help'], rounds, cwd=ROOT),
+                  target=1.0)]
     with tempfile.TemporaryDirectory() as folder:
         for number, image in enumerate(images[:200]):
-            place = Path(folder, 'train' if number % 2 else 'test', f'class {number // 20}')
-            place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(image).save(place / f'{number}.png')
+            path = Path(folder, 'train' if number % 2 else 'test', f'class {number // 20}')
+            path.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path / f'{number}.png')
         for dataset, more in (('seq-folder', ['--data_dir', folder]), ('seq-digits', [])):
-            words = ['--model', 'er', '--dataset', dataset, *more, '--buffer_size', '200', '--lr', '0.1', '--device', 'cpu',
+            words = ['--model', 'er', '--dataset', dataset, *more, '--buffer_size', '200', '--lr', '0.1',
+                     '--device', 'cpu',
                      '--disable_log', '1', '--non_verbose', '1']
             lines.append(Line(f'a run up to its first batch, {dataset}',
-                              of_command([sys.executable, '-c', FIRST_BATCH, *words], rounds, cwd=ROOT), target=5.0))
+                              of_command([sys.executable, '-c', FIRST_BATCH, *words], rounds, cwd=ROOT),
+                              target=5.0))
     return lines

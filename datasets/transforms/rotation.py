@@ -39,7 +39,7 @@ class IncrementalRotation:
 def turned(images: np.ndarray, degrees: np.ndarray) -> np.ndarray:
     """uint8 (N, H, W), each turned counter-clockwise by an angle of its own (N,); nearest pixels, black from outside."""
     count, height, width = images.shape
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))                           # a black frame, for places outside
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))                           # a black frame, for what lies outside
     y, x = np.mgrid[:height, :width].reshape(2, 1, -1) - np.array([[[height - 1]], [[width - 1]]]) / 2
     result = np.empty_like(images)
     for a in range(0, count, 1024):

@@ -38,12 +38,12 @@ def image_files(folder) -> tuple:
         if not isinstance(error, FileNotFoundError):            # what is not there has no files
             raise InputError(f'{error.filename} cannot be read ({error.strerror})') from error
     found, others, seen = [], Counter(), set()
-    for place, folders, names in os.walk(folder, onerror=stop, followlinks=True):
-        real = os.path.realpath(place)
+    for folder_path, folders, names in os.walk(folder, onerror=stop, followlinks=True):
+        real = os.path.realpath(folder_path)
         if real in seen:                                        # a link that leads back
             folders.clear()
         for name in names if real not in seen else ():
-            path = Path(place, name)
+            path = Path(folder_path, name)
             if any(part.startswith('.') for part in path.relative_to(folder).parts):
                 others['hidden'] += 1
             elif path.suffix.lower() in _NO_IMAGES:

@@ -15,7 +15,7 @@ from scroll.randomness import numpy_stream
 
 
 def option(args, name: str, default=None):
-    """A flag's value; arguments of foreign make may lack it."""
+    """A flag's value; third-party arguments may lack it."""
     value = getattr(args, name, None)
     return default if value is None else value
 

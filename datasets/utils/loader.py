@@ -90,7 +90,7 @@ class ImageLoader:
         seed: of the shuffle.
 
     Attributes:
-        raw: if set, batches are uint8 images (B, H, W, C), in place of both network input and un-augmented image.
+        raw: if set, batches are uint8 images (B, H, W, C), instead of both network input and un-augmented image.
         raw_not_aug: if set, un-augmented images are uint8 (B, H, W, C).
     """
 

@@ -1,4 +1,4 @@
-"""Foreign data sets under Mammoth's contract: `torch` data sets with `data` and `targets`, cut into tasks."""
+"""Third-party data sets under Mammoth's contract: `torch` data sets with `data` and `targets`, cut into tasks."""
 import copy
 
 import numpy as np
@@ -14,7 +14,7 @@ _TEST_BATCH = 256
 
 
 class MammothDatasetWrapper(torch.utils.data.Dataset):
-    """A data set of foreign make with the additional fields that methods hang on samples.
+    """A third-party data set with the additional fields that methods hang on samples.
 
     Items are (input, label, un-augmented image, *extra fields) of training data, (input, label) of test data. All attributes that
     the wrapped data set has (`data`, `targets`, `transform`, ...) are read from and written to it.

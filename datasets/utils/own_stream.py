@@ -54,8 +54,8 @@ class DomainDataset(OwnStreamDataset):
     def in_domain(self, images: np.ndarray, task: int) -> np.ndarray:
         """The task's images: uint8 (N, H, W) -> the same shape. `domain` is asked once, where each pixel comes from."""
         count, height, width = images.shape
-        places = torch.arange(1., height * width + 1).view(1, height, width)
-        source = self.domain(task)(places).flatten().long().numpy()             # 0: from nowhere, black
+        pixels = torch.arange(1., height * width + 1).view(1, height, width)
+        source = self.domain(task)(pixels).flatten().long().numpy()             # 0: from nowhere, black
         return np.pad(images.reshape(count, -1), ((0, 0), (1, 0)))[:, source].reshape(images.shape)
 
     def _make_schedule(self) -> Schedule:

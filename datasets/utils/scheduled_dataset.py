@@ -49,11 +49,11 @@ class ScheduledDataset(ContinualDataset):
         group.add_argument('--n_splits', type=whole(1), help='tasks of whole classes, short for --schedule split:<n>')
         group.add_argument('--schedule', help=GRAMMAR.replace('%', '%%'))
         group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
-                           help='pixels the network gets (default: what psi was trained at)')
+                           help='pixels the network gets (default: what the backbone was trained at)')
         return parser
 
     def get_backbone(self) -> str:
-        """psi's architecture."""
+        """The architecture of the pretrained backbone."""
         return 'resnet18-md'
 
     @classmethod
@@ -95,7 +95,7 @@ class ScheduledDataset(ContinualDataset):
         self.SIZE = self.images.train.shape[1:3]
 
     def _order_tasks(self, labels: np.ndarray) -> None:
-        """`--custom_task_order`: tasks change places, and labels (of the files) count up as classes come."""
+        """`--custom_task_order`: tasks change their order, and labels (of the files) count up as classes come."""
         order = label_changes.task_order(self.args, len(self.schedule.tasks) - 1)
         if order is None:
             return

@@ -1,7 +1,8 @@
 """The contract every method fulfils: Mammoth's `ContinualModel`.
 
-A method file defines a subclass with a `NAME` and an `observe`; the training loop (`bench.run.training`) calls, for each task,
-`begin_task`, then for each epoch `begin_epoch`, `observe` per batch, `end_epoch`, then `end_task`. The smallest method:
+A method file defines a subclass with a `NAME` and an `observe`; the training loop (`bench.run.training`)
+calls, for each task, `begin_task`, then for each epoch `begin_epoch`, `observe` per batch, `end_epoch`,
+then `end_task`. The smallest method:
 
     class Sgd(ContinualModel):
         NAME = 'sgd'
@@ -28,10 +29,12 @@ class ContinualModel(nn.Module):
     """Base class of all methods.
 
     Class attributes:
-        NAME: how `--model` calls it. COMPATIBILITY: settings it is made for. AVAIL_OPTIMS: choices of `--optimizer`.
-        RAW_STREAM: the loaders then give `observe` and `forward` un-augmented uint8 images (B, H, W, C) as inputs, and
-            spend no time on augmenting.
-        RAW_NOT_AUG: the loaders then give un-augmented images as uint8 (B, H, W, C), as a `Buffer(raw=True)` keeps them.
+        NAME: how `--model` calls it. COMPATIBILITY: settings it is made for. AVAIL_OPTIMS: choices of
+            `--optimizer`.
+        RAW_STREAM: the loaders then give `observe` and `forward` un-augmented uint8 images (B, H, W, C) as
+            inputs, and spend no time on augmenting.
+        RAW_NOT_AUG: the loaders then give un-augmented images as uint8 (B, H, W, C), as a `Buffer(raw=True)`
+            keeps them.
         ONLINE: made to see every sample once; any other `--n_epochs` is refused.
         TRANSIENT: names of attributes that a checkpoint leaves out.
         REFUSED_FLAGS: flag -> why; a run that gives one of them on the command line ends before any work.
@@ -41,7 +44,7 @@ class ContinualModel(nn.Module):
         cpt (classes_per_task): int, or list where tasks differ; current_task: 0, counted up when a task ends;
         n_seen_classes, n_past_classes, n_classes_current_task, n_remaining_classes: -1 before the first task;
         task_iteration, epoch_iteration: batches seen in this task and epoch;
-        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None where nobody said.
+        psi_digest: hex SHA-256 of the feature extractor as the run was given it, or None if not given.
     """
     NAME: str
     COMPATIBILITY: list
@@ -52,8 +55,8 @@ class ContinualModel(nn.Module):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__()
-        self.net, self.loss, self.args, self.transform, self.dataset = backbone, loss, args, transform, dataset
-        self.original_transform = transform
+        self.net, self.loss, self.args, self.dataset = backbone, loss, args, dataset
+        self.transform = self.original_transform = transform
         if dataset is not None:
             normalisation = dataset.get_normalization_transform()
             if normalisation is not None:
@@ -64,7 +67,8 @@ class ContinualModel(nn.Module):
             self.cpt = self.classes_per_task = dataset.N_CLASSES_PER_TASK
         self.device = get_device(getattr(args, 'device', None))
         self.current_task = 0
-        self.n_seen_classes = self.n_past_classes = self.n_classes_current_task = self.n_remaining_classes = -1
+        self.n_seen_classes = self.n_past_classes = -1
+        self.n_classes_current_task = self.n_remaining_classes = -1
         self.task_iteration = self.epoch_iteration = 0
         self.opt = self.get_optimizer() if backbone is not None else None
         ContinualModel.to(self, self.device)    # a subclass's own may need what is yet to come: `get_model`
@@ -82,8 +86,8 @@ class ContinualModel(nn.Module):
         return self
 
     def revisit_task(self, dataset) -> None:
-        """Called for each task that an interrupted run had begun, in the place of `begin_task`, before the state is loaded: for
-        what is not kept in a checkpoint because the data set has it (`TRANSIENT`).
+        """Called for each task that an interrupted run had begun, instead of `begin_task`, before the state
+        is loaded: for what is not kept in a checkpoint because the data set has it (`TRANSIENT`).
         """
 
     def get_parameters(self):
@@ -97,13 +101,15 @@ class ContinualModel(nn.Module):
             return None
         lr, wd = self.args.lr if lr is None else lr, self.args.optim_wd
         if self.args.optimizer not in self.AVAIL_OPTIMS:
-            raise InputError(f"--optimizer {self.args.optimizer}: {self.NAME} takes {' or '.join(self.AVAIL_OPTIMS)}")
+            raise InputError(f"--optimizer {self.args.optimizer}: {self.NAME} takes "
+                             f"{' or '.join(self.AVAIL_OPTIMS)}")
         if self.args.optim_nesterov and not self.args.optim_mom:
             raise InputError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
         if self.args.optimizer == 'sgd':
             return torch.optim.SGD(params, lr=lr, weight_decay=wd, momentum=self.args.optim_mom,
                                    nesterov=self.args.optim_nesterov)
-        return dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[self.args.optimizer](params, lr=lr, weight_decay=wd)
+        kind = dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[self.args.optimizer]
+        return kind(params, lr=lr, weight_decay=wd)
 
     def get_offsets(self, task: int):
         """First and last + 1 class of a task."""
@@ -114,10 +120,12 @@ class ContinualModel(nn.Module):
         return self.net(x)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        """Learn from one batch; returns the loss (a number or a tensor: no need to wait for it), or a dict with 'loss'.
+        """Learn from one batch; returns the loss (a number or a tensor: no need to
+        wait for it), or a dict with 'loss'.
 
         Args:
-            inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in [0, 1].
+            inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in
+                [0, 1].
         """
         raise NotImplementedError(f'{type(self).__name__} has no observe')
 
@@ -138,7 +146,8 @@ class ContinualModel(nn.Module):
 
     @contextmanager
     def mid_stream(self):
-        """Around an evaluation within a task (`--eval_every`): make ready to predict, and take it back afterwards."""
+        """Around an evaluation within a task (`--eval_every`): make ready to
+        predict, and take it back afterwards."""
         yield
 
     def results(self) -> dict:
@@ -170,15 +179,18 @@ class ContinualModel(nn.Module):
         if isinstance(buffer, dict):
             self.buffer.load(buffer)
         elif buffer.buffer_size != self.buffer.buffer_size:
-            raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size {self.buffer.buffer_size}')
+            raise InputError(f'a buffer of {buffer.buffer_size} samples does not fit --buffer_size '
+                             f'{self.buffer.buffer_size}')
         else:
             self.buffer = buffer.to(self.device)
 
     @property
     def drops_unlabelled(self) -> bool:
-        """Whether samples without a label (-1) come and are left out: the method is not made for such (`cssl`)."""
+        """Whether samples without a label (-1) come and are left out: the
+        method is not made for such (`cssl`)."""
         shares = (getattr(self.args, name, None) for name in ('label_perc', 'label_perc_by_class'))
-        return 'cssl' not in getattr(self, 'COMPATIBILITY', ()) and any(share is not None and share < 1 for share in shares)
+        return 'cssl' not in getattr(self, 'COMPATIBILITY',
+                                     ()) and any(share is not None and share < 1 for share in shares)
 
     def meta_begin_task(self, dataset):
         """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
@@ -210,9 +222,11 @@ class ContinualModel(nn.Module):
         self.end_eval(dataset, accs)
 
     def meta_observe(self, inputs, labels, not_aug_inputs, **extra):
-        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names; all, if it has `**kwargs`.
+        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its
+        signature names; all, if it has `**kwargs`.
 
-        Samples without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of these alone is skipped.
+        Samples without a label (-1) are left out, unless the method is made for such
+        (`cssl`); a batch of these alone is skipped.
 
         Raises:
             InputError: it needs a field that the batches do not have.
@@ -221,14 +235,16 @@ class ContinualModel(nn.Module):
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             if parameter.default is parameter.empty and not catches_all and name not in extra:
-                raise InputError(f'--model {self.NAME} needs {name} with each batch, which this stream does not give'
+                raise InputError(f'--model {self.NAME} needs {name} with each batch, which this stream does '
+                                 'not give'
                                 + (': it comes with --noise_rate' if name == 'true_labels' else ''))
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
             extra = {name: value for name, value in extra.items() if name in parameters}
         if self.drops_unlabelled:
             known = labels != -1
             inputs, labels, not_aug_inputs = inputs[known], labels[known], not_aug_inputs[known]
-            extra = {name: value[known] if isinstance(value, torch.Tensor) else value for name, value in extra.items()}
+            extra = {name: value[known] if isinstance(value, torch.Tensor) else value for name,
+                     value in extra.items()}
             if not len(labels):
                 return 0.0
         loss = self.observe(inputs, labels, not_aug_inputs, **extra)

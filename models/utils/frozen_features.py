@@ -1,4 +1,4 @@
-"""What methods on top of a frozen psi share: their flags, and features that are computed once."""
+"""What methods on top of a frozen backbone share: their flags, and features that are computed once."""
 from pathlib import Path
 
 import numpy as np
@@ -13,31 +13,35 @@ from scroll.grid import quantise
 
 
 def add_embedding_args(parser) -> None:
-    """How psi runs."""
-    flag = parser.add_argument_group('frozen psi').add_argument
+    """How the backbone runs."""
+    flag = parser.add_argument_group('frozen backbone').add_argument
     flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=DTYPES, default='float32',
-         help='arithmetic of psi; integer: the same features on every machine')
-    flag('--embed_chunk', type=whole(1, 4096), default=64, help='images psi sees at once; part of what a feature is')
+         help='arithmetic of the backbone; integer: the same features on every machine')
+    flag('--embed_chunk', type=whole(1, 4096), default=64, help='images it sees at once; part of what a '
+                                                                'feature is')
     flag('--channels_last', type=binary_to_boolean_type, default=True,
-         help='memory layout of psi; contiguous all the same where a convolution has fewer than 8 channels')
-    flag('--feature_cache', type=binary_to_boolean_type, default=True, help='keep features below <base_path>/cache')
+         help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
+    flag('--feature_cache', type=binary_to_boolean_type, default=True,
+         help='keep features below <base_path>/cache')
 
 
 def make_embedder(net, args, dataset, device) -> Embedder:
-    """psi as the flags say, with the data set's preprocessing."""
+    """The backbone as the flags say, with the data set's preprocessing."""
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
-    integers = weights.integers_of(args.weights, net, preprocessing) if args.embed_dtype == 'integer' else None
+    integers = weights.integers_of(args.weights, net,
+                                   preprocessing) if args.embed_dtype == 'integer' else None
     return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, args.channels_last,
                     Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None, integers)
 
 
 def _preprocessing(dataset, args) -> Preprocessing:
-    """That of a data set of foreign make: what the weights say, or without any its SIZE, MEAN and STD."""
+    """That of a third-party data set: what the weights say, or without any its SIZE, MEAN and STD."""
     if args.weights not in (None, 'none'):
         about = weights.load(args.weights, tensors=False)
         return Preprocessing(about.input_size, about.mean, about.std)
     if getattr(dataset, 'SIZE', None) is None:
-        raise InputError(f'--model {args.model} needs to know how large images are: give the class of {args.dataset} a SIZE, or '
+        raise InputError(f'--model {args.model} needs to know how large images are: give the class of '
+                         f'{args.dataset} a SIZE, or '
                         'use --weights')
     size = dataset.SIZE if isinstance(dataset.SIZE, int) else max(dataset.SIZE)
     known = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]
@@ -45,7 +49,8 @@ def _preprocessing(dataset, args) -> Preprocessing:
 
 
 class TestFeatures:
-    """Features of what is evaluated; those of test images are computed once (a loader hands out the same memory each time)."""
+    """Features of what is evaluated; those of test images are computed once (a loader
+    hands out the same memory each time)."""
     __test__ = False                    # no test case, whatever pytest thinks of the name
 
     def __init__(self, embedder: Embedder):
@@ -55,10 +60,10 @@ class TestFeatures:
         """Quantised features int32 (B, d) of uint8 images (B, H, W, C), or of network inputs (B, 3, S, S)."""
         if x.is_floating_point():
             return quantise(self.embedder.features(x))
-        place = x.data_ptr(), len(x)
-        if place not in self._known:
-            self._known[place] = x, self.embedder(x)[0]             # x is kept, so its memory stays its own
-        return self._known[place][1]
+        key = x.data_ptr(), len(x)
+        if key not in self._known:
+            self._known[key] = x, self.embedder(x)[0]             # x is kept, so its memory stays its own
+        return self._known[key][1]
 
 
 def as_images(batch: torch.Tensor) -> np.ndarray:

@@ -10,4 +10,5 @@ class FutureModel(ContinualModel):
         raise NotImplementedError(f'{type(self).__name__} has no future_forward')
 
     def change_transform(self, dataset) -> None:
-        """Called before tasks to come are evaluated, for methods that prepare images in a way of their own."""
+        """Called before tasks to come are evaluated, for methods that
+        prepare images in a way of their own."""

@@ -4,7 +4,8 @@ import torch
 
 def read_gradients(net: torch.nn.Module) -> torch.Tensor:
     """(P,): gradients of all parameters in a row, zeros for those that have none."""
-    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in net.parameters()])
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
+                      for p in net.parameters()])
 
 
 def write_gradients(net: torch.nn.Module, values: torch.Tensor) -> None:

@@ -26,21 +26,25 @@ def shard(text: str) -> str:
     """Command-line type: 'i/n', the i-th of n shares, counted from 1."""
     found = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or 4/4')
+        raise argparse.ArgumentTypeError(f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or '
+                                         '4/4')
     return text
 
 
 def add_file_args(parser) -> None:
     """Shares of a data set, statistics and states."""
     flag = parser.add_argument_group('SCROLL, files').add_argument
-    flag('--shard', type=shard, help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the '
+    flag('--shard', type=shard, help='i/n: learn only the i-th of n shares of the samples, cut by their '
+                                     'pixels, so that the '
                                      'shares of n runs are the whole whatever their schedules and seeds')
     flag('--save_statistics', metavar='FILE', help='write the statistics after the last task (python -m scroll)')
     flag('--by_class', type=binary_to_boolean_type, default=False,
          help='--save_statistics is a folder, and gets a file a class (8 (d + 1)^2 bytes each)')
-    flag('--save_state', metavar='FILE', help='write statistics and buffer after the last task (scroll.Scroll.load)')
+    flag('--save_state', metavar='FILE', help='write statistics and buffer after the last task '
+                                              '(scroll.Scroll.load)')
     flag('--keep_keys', type=binary_to_boolean_type, default=False,
-         help='--save_state keeps the key of every sample (8 bytes each), so that unlearning knows what was learned')
+         help='--save_state keeps the key of every sample (8 bytes each), so that unlearning knows what was '
+              'learned')
     flag('--load_state', '--load_statistics', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
@@ -52,7 +56,8 @@ def check_file_args(args) -> None:
     if args.keep_keys and not args.save_state:
         raise InputError('--keep_keys has no effect in this run: it needs --save_state')
     if args.load_state and not args.inference_only:
-        raise InputError(f'--load_state {args.load_state}: evaluates what was learned and learns nothing: give --inference_only 1')
+        raise InputError(f'--load_state {args.load_state}: evaluates what was learned and learns nothing: '
+                         'give --inference_only 1')
     if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):
         raise InputError('--inference_only 1: scroll knows nothing before it has learned; give --load_state')
     for flag in ('shard', 'save_statistics', 'save_state'):
@@ -67,8 +72,8 @@ def check_file_args(args) -> None:
 def _written(args) -> list:
     """(flag, its path, the folder that takes files) of each flag that writes."""
     statistics, state = (path and Path(path) for path in (args.save_statistics, args.save_state))
-    place = statistics if args.by_class or not statistics else statistics.parent
-    return ([('save_statistics', statistics, place)] if statistics else []) + \
+    folder = statistics if args.by_class or not statistics else statistics.parent
+    return ([('save_statistics', statistics, folder)] if statistics else []) + \
         ([('save_state', state, state.parent)] if state else [])
 
 
@@ -119,12 +124,12 @@ def check_learned(learner: Scroll, args) -> None:
 
 def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be."""
-    psi = learner.embedder.digest
+    digest = learner.embedder.digest
     if args.save_statistics and args.by_class:
         for label, part in by_class.parts.items():
-            part.save(Path(args.save_statistics) / f'class-{label}.npz', psi)
+            part.save(Path(args.save_statistics) / f'class-{label}.npz', digest)
     elif args.save_statistics:
-        learner.statistics_.save(args.save_statistics, psi)
+        learner.statistics_.save(args.save_statistics, digest)
     if args.save_state:
         learner.save(args.save_state)
 
@@ -133,16 +138,19 @@ def load(learner: Scroll, path, n_classes: int) -> None:
     """Give the learner what a file of statistics, or of statistics and buffer, holds.
 
     Raises:
-        InputError: it is neither, or damaged, or of another psi, or has classes that the data set lacks.
+        InputError: it is neither, or damaged, or of another backbone, or has classes that the data set lacks.
     """
     if files.kind_of(path) == KIND:
         state = State.read(path)
     else:
-        statistics, psi, _ = Statistics.load_with_facts(path)
-        state = State({}, psi, statistics, ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
+        statistics, digest, _ = Statistics.load_with_facts(path)
+        state = State({}, digest, statistics,
+                      ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
     if state.psi != learner.embedder.digest:
-        raise InputError(f'{path}: made with another psi ({state.psi[:16] or "features of its own"}) than this run has '
-                         f'({learner.embedder.digest[:16]}): weights, input, kind of machine and version of torch must be equal')
+        raise InputError(f'{path}: made with another backbone ({state.psi[:16] or "features of its own"}) '
+                         'than this run has '
+                         f'({learner.embedder.digest[:16]}): weights, input, kind of machine and version of '
+                         'torch must be equal')
     classes = state.statistics.classes
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
         shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)

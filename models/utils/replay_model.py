@@ -25,16 +25,20 @@ class ReplayModel(ContinualModel):
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        self.buffer = Buffer(args.buffer_size, self.device, self.SELECTION, raw=True, seed=stream_seed(args.seed, 'buffer'))
+        self.buffer = Buffer(args.buffer_size, self.device, self.SELECTION, raw=True,
+                             seed=stream_seed(args.seed, 'buffer'))
 
     @property
     def task_free(self) -> bool:
-        """Whether replay heeds no tasks: `--task_free 1`, for methods with that flag, or a stream that has none."""
+        """Whether replay heeds no tasks: `--task_free 1`, for methods with that
+        flag, or a stream that has none."""
         return getattr(self.args, 'task_free', False) or getattr(self, 'SETTING', None) == 'general-continual'
 
     def replay(self, size=None, **options) -> tuple:
-        """Up to `size` (default: `--minibatch_size`) random samples of the buffer, freshly augmented: (inputs, labels, ...)."""
-        return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform, device=self.device, **options)
+        """Up to `size` (default: `--minibatch_size`) random samples of the buffer, freshly
+        augmented: (inputs, labels, ...)."""
+        return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform,
+                                    device=self.device, **options)
 
     def augment(self, images):
         """Network input of stored images, freshly augmented."""

@@ -1,10 +1,12 @@
-"""psi and adaptation in a run of several processes (`bench.core.distributed`): shared out, with the same bits as in one.
+"""Backbone and adaptation in a run of several processes (`bench.core.distributed`):
+shared out, with the same bits as in one.
 
-An image's feature depends on its pixels and psi alone, so it does not matter which process computes it. Each embeds its share
-of what is waiting and gets all features: 4 d + 8 bytes travel for an image (1 kB for d = 256, a thousandth of what psi computes
-on), and every process then counts and keeps the same integers, from which the same digests follow. (Sums alone would travel
-as far: 0.7 MB for every thousand images, and the buffer needs features.) Every process holds the whole data set. f* is made
-by the first; the others wait, and are sent its network and classifier.
+An image's feature depends on its pixels and the backbone alone, so it does not matter which process computes
+it. Each embeds its share of what is waiting and gets all features: 4 d + 8 bytes travel for an image (1 kB
+for d = 256, a thousandth of what the backbone computes on), and every process then counts and keeps the same
+integers, from which the same digests follow. (Sums alone would travel as far: 0.7 MB for every thousand
+images, and the buffer needs features.) Every process holds the whole data set. f* is made by the first; the
+others wait, and are sent its network and classifier.
 """
 import copy
 import io
@@ -19,7 +21,8 @@ from scroll.learner import Scroll
 
 
 class SharedEmbedder:
-    """An `Embedder` that all processes call with the same images, at the same time; its other attributes are the embedder's."""
+    """An `Embedder` that all processes call with the same images, at the same time; its
+    other attributes are the embedder's."""
 
     def __init__(self, embedder: Embedder, world: World):
         self.embedder, self.world = embedder, world
@@ -41,7 +44,8 @@ def shared(embedder: Embedder, world: World):
     """The embedder of this run; InputError if processes have different ones."""
     if world.size == 1:
         return embedder
-    world.agree(embedder.digest, 'the processes run different psi, or on different kinds of machines or versions of torch: their '
+    world.agree(embedder.digest, 'the processes run different backbones, or on different kinds of machines '
+                                 'or versions of torch: their '
                                  'features would differ in the last bits')
     return SharedEmbedder(embedder, world)
 
@@ -59,9 +63,10 @@ def adapt(learner: Scroll, world: World, progress) -> None:
 
 def _pack(f_star: AdaptedPredictor) -> bytes:
     file = io.BytesIO()
-    torch.save(dict(net=f_star.embedder.pristine.state_dict(), weight=torch.from_numpy(f_star.weight), mode=f_star.mode,
-                    bias=torch.from_numpy(f_star.bias), losses=torch.from_numpy(f_star.losses), scale=f_star.scale,
-                    initial_scale=f_star.initial_scale), file)
+    torch.save(dict(net=f_star.embedder.pristine.state_dict(), weight=torch.from_numpy(f_star.weight),
+                    mode=f_star.mode,
+                    bias=torch.from_numpy(f_star.bias), losses=torch.from_numpy(f_star.losses),
+                    scale=f_star.scale, initial_scale=f_star.initial_scale), file)
     return file.getvalue()
 
 
@@ -70,5 +75,5 @@ def _unpack(content: bytes, learner: Scroll) -> AdaptedPredictor:
     net = copy.deepcopy(learner.embedder.folded if sent['mode'] == 'adapters' else learner.embedder.pristine)
     net.load_state_dict(sent['net'])
     weight, bias, losses = (sent[name].cpu().numpy() for name in ('weight', 'bias', 'losses'))
-    return AdaptedPredictor(learner.classes_, weight, bias, sent['scale'], learner.embedder.with_net(net), sent['initial_scale'],
-                            losses, sent['mode'])
+    return AdaptedPredictor(learner.classes_, weight, bias, sent['scale'], learner.embedder.with_net(net),
+                            sent['initial_scale'], losses, sent['mode'])

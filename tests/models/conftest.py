@@ -1,8 +1,23 @@
-"""What tests of several methods share: a data set that takes no time."""
+"""What tests of several methods share: a data set that takes no time, runs on
+it, and arithmetic to compare with."""
+import functools
+import sys
+
 import numpy as np
 import pytest
+import torch
 
+import backbone
+import datasets
+import models
+from bench.cli.parsing import base_parser
+from bench.core import environment as conf
+from bench.core import plugins
+from bench.core.plugins import PluginFolder
+from bench.run.building import initialize
+from bench.run.training import train, training_mode
 from datasets.utils import readers, scheduled_dataset
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -10,12 +25,174 @@ def few_digits(monkeypatch):
     """The first 8 training and 4 test images of each digit: enough for what holds of any data."""
     whole = readers.digits()
 
-    def some(labels, count):
+    def first(labels, count):
         return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
-    train_ids, test_ids = some(whole.train_labels, 8), some(whole.test_labels, 4)
-    few = readers.Images(whole.train[train_ids], whole.train_labels[train_ids], whole.test[test_ids], whole.test_labels[test_ids],
-                         whole.class_names)
-    monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*(np.copy(a) for a in few[:4]), few.class_names))
+    train_ids, test_ids = first(whole.train_labels, 8), first(whole.test_labels, 4)
+    arrays = (whole.train[train_ids], whole.train_labels[train_ids],
+              whole.test[test_ids], whole.test_labels[test_ids])
+    monkeypatch.setattr(readers, 'digits',
+                        lambda: readers.Images(*(np.copy(a) for a in arrays), whole.class_names))
     scheduled_dataset._read_once.cache_clear()
     yield
     scheduled_dataset._read_once.cache_clear()
+
+
+@pytest.fixture
+def third_party(tmp_path, monkeypatch):
+    """third_party(models=dict(name=text), datasets=..., backbone=...): as if
+    such files lay in these folders."""
+    conf.warn_once.cache_clear()
+    packages = dict(models=models, datasets=datasets, backbone=backbone)
+
+    def add(**folders):
+        for name, files in folders.items():
+            package, folder = packages[name], tmp_path / name
+            folder.mkdir(exist_ok=True)
+            for path in (ROOT / name).glob('*.py'):
+                (folder / path.name).write_text(path.read_text())
+            for stem, text in files.items():
+                (folder / f'{stem}.py').write_text(text)
+            with monkeypatch.context() as patch:
+                patch.setattr(plugins, 'ROOT', tmp_path)
+                fresh = PluginFolder(name, package.PLUGINS.kind)
+                fresh.files()
+            fresh.registered = dict(package.PLUGINS.registered)
+            for part, value in vars(fresh).items():
+                monkeypatch.setattr(package.PLUGINS, part, value)
+            monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
+    before = set(sys.modules)
+    yield add
+    for name in set(sys.modules) - before:
+        path = str(getattr(sys.modules[name], '__file__', ''))
+        if name.partition('.')[0] in packages and str(tmp_path) in path:
+            del sys.modules[name]
+
+
+@functools.cache
+def known_flags(method) -> set:
+    parser = base_parser()
+    models.get_model_class(method).get_parser(parser)
+    return set(parser.format_help().replace(',', ' ').split())
+
+
+@pytest.fixture
+def start(parse, few_digits):
+    """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3
+    and 3 renamed classes in any order.
+
+    Methods with a buffer keep 40 of the 80 samples; one pass over each task, in batches of 12.
+    """
+    def build(method, *flags):
+        usual = {'--schedule': 'split:3,order=random', '--permute_classes': '1', '--batch_size': '12'}
+        if '--buffer_size' in known_flags(method):
+            usual['--buffer_size'] = '40'
+        if not models.get_model_class(method).ONLINE:
+            usual['--n_epochs'] = '1'
+        if '--n_splits' in flags:
+            usual.pop('--schedule')
+        words = [word for flag, value in usual.items() if flag not in flags for word in (flag, value)]
+        return initialize(parse(method, *words, *map(str, flags)))
+    return build
+
+
+@pytest.fixture
+def trained(start):
+    """trained(method, *flags): (model, dataset) after a run."""
+    def run(method, *flags):
+        model, dataset, args = start(method, *flags)
+        train(model, dataset, args)
+        return model, dataset
+    return run
+
+
+def batches(model, dataset, count=9, bn='train') -> list:
+    """(inputs, labels, images, ...) of the next task, which has begun."""
+    loader = dataset.get_data_loaders()[0].serve(False, True, 'cpu')
+    model.meta_begin_task(dataset)
+    training_mode(model.net, bn)
+    return list(loader)[:count]
+
+
+def next_task(model, dataset, tasks=1, learn=True) -> list:
+    """Batches of the next task but `tasks`; those before it are over, and learned if `learn`."""
+    for _ in range(tasks):
+        for batch in batches(model, dataset)[:9 if learn else 0]:
+            model.meta_observe(*batch[:3])
+        model.meta_end_task(dataset)
+    return batches(model, dataset)
+
+
+def still(model):
+    """Nothing random any more: replay is not augmented, batch norms are as
+    in evaluation. Returns the model."""
+    model.transform = model.normalization_transform
+    model.net.eval()
+    return model
+
+
+def step_of(model, batch) -> tuple:
+    """(loss, -step / rate (P,)) of a method at a batch."""
+    before = model.net.get_params().detach().clone()
+    loss = model.meta_observe(*batch[:3]).item()
+    return loss, (before - model.net.get_params().detach()) / model.args.lr
+
+
+def close(step, expected) -> bool:
+    """Whether two vectors are equal up to the rounding of float32 parameters."""
+    return torch.allclose(step, expected, atol=1e-3 * float(expected.abs().max()))
+
+
+def stored(model, tasks=None) -> tuple:
+    """(inputs, labels) of what the buffer holds, un-augmented; only of these tasks."""
+    count, buffer = len(model.buffer), model.buffer
+    rows = torch.arange(count) if tasks is None else torch.isin(buffer.task_labels[:count],
+                                                                ids(*tasks)).nonzero()[:, 0]
+    return model.plain(buffer.examples[rows]), buffer.labels[rows]
+
+
+def opposed(model, batch) -> tuple:
+    """The batch's first class alone, of which the buffer then holds the same
+    images under another label, as of task 0.
+
+    The head hesitates between these two: the gradients on batch and memory disagree.
+    """
+    own = batch[1] == batch[1][0]
+    inputs, labels, images = (part[own] for part in batch[:3])
+    wrong = (labels + 1) % 10
+    model.net.classifier.bias.data[[int(labels[0]), int(wrong[0])]] += 5
+    model.buffer.empty()
+    model.buffer.add_data(examples=images, labels=wrong, task_labels=torch.zeros_like(labels))
+    return inputs, labels, images
+
+
+def classes(dataset, *tasks) -> np.ndarray:
+    """The classes of these tasks, ascending."""
+    return np.sort(np.concatenate([dataset.task_classes(t) for t in tasks]))
+
+
+def gradient(loss, net) -> torch.Tensor:
+    """(P,)"""
+    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, net.parameters())])
+
+
+def softmax(z) -> np.ndarray:
+    z = np.asarray(z.detach() if isinstance(z, torch.Tensor) else z, np.float64)
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def cross_entropy(z, y, among=None) -> float:
+    """Mean over samples, of a softmax over the classes `among` (ascending; default: all)."""
+    y = y.numpy() if isinstance(y, torch.Tensor) else y
+    among = np.arange(z.shape[1]) if among is None else np.asarray(among)
+    p = softmax(z)[:, among]
+    return float(-np.log((p / p.sum(axis=1, keepdims=True))[np.arange(len(p)),
+                                                            np.searchsorted(among, y)]).mean())
+
+
+def ids(*values) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64)
+
+
+def seeded(seed=0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

@@ -3,26 +3,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench.run.building import initialize
 from bench.run.training import train
 from models.ens import shares
+from scroll.statistics import GRID
 from tests.conftest import refused
-from tests.datasets.conftest import arguments, foreign, run  # noqa: F401
-
-pytestmark = pytest.mark.usefixtures('few_digits')
+from tests.models.conftest import seeded
 
 
 @pytest.fixture
-def ens(parse, tmp_path):
+def ens(start):
     def build(*flags):
         fixed = {'--n_classifiers': '6', '--top_k': '3', '--lr': '0.01'}
-        fixed = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
-        return initialize(parse('ens', *fixed, *flags, base_path=tmp_path))[0]
+        return start('ens',
+                     *(word for flag, value in fixed.items() if flag not in flags for word in (flag, value)),
+                     *flags)[0]
     return build
 
 
 def unit(count, dim, seed=0):
-    return F.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)))
+    return F.normalize(torch.randn(count, dim, generator=seeded(seed)))
 
 
 def test_a_step_moves_the_true_column_of_the_nearest_classifiers_by_the_rate(ens):
@@ -39,12 +38,11 @@ def test_a_step_moves_the_true_column_of_the_nearest_classifiers_by_the_rate(ens
 
 
 def test_a_step_is_the_sign_of_autograds_gradient(ens):
-    model = ens()
-    model.weight.normal_(0, 30, generator=torch.Generator().manual_seed(1))             # so that tanh bends
-    model.args.tau = 20.0
+    model = ens('--tau', '20')
+    model.weight.normal_(0, 30, generator=seeded(1))                                    # so that tanh bends
     z, labels = unit(7, model.embedder.dim, 2), torch.tensor([0, 3, 3, 9, 1, 0, 3])
     weight, bias = model.weight.clone().requires_grad_(), model.bias.clone().requires_grad_()
-    cosine, chosen = model.select(z)
+    cosine, chosen = (z @ model.keys.T).topk(3)
     v = 20 * torch.tanh((torch.einsum('bkcd,bd->bkc', weight[chosen], z) + bias[chosen]) / 20)
     out = (cosine[..., None] * v).sum(1) / cosine.sum(1, keepdim=True)
     loss = -out[torch.arange(7), labels].mean()
@@ -65,12 +63,20 @@ def test_with_equal_keys_and_all_classifiers_the_output_is_their_mean(ens):
 
 
 def test_keys_from_data_have_its_mean_and_deviation(ens):
-    model = ens('--keys', 'data', '--n_classifiers', '3000')
-    z = unit(50, model.embedder.dim) * 0.1 + 0.3
-    model._fit_keys(z)
-    expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=torch.Generator().manual_seed(0)) * z.std(0, correction=0))
+    """Of the first batch, which has to be more than one sample."""
+    model, images = ens('--keys', 'data', '--n_classifiers',
+                        '3000'), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
+    images.random_(256, generator=seeded())
+    z = F.normalize(torch.from_numpy(model.embedder(images.numpy())[0]).float() / GRID)
+    expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=seeded())
+                           * z.std(0, correction=0))
+    with refused('--keys data', '--batch_size'):
+        model.observe(images[:1], torch.zeros(1).long(), images[:1])
+    model.observe(images, torch.zeros(9).long(), images)
     torch.testing.assert_close(model.keys.mean(0), expected.mean(0), atol=0.01, rtol=0.05)
-    assert model.fitted_keys
+    keys = model.keys.clone()
+    model.observe(images[:2], torch.zeros(2).long(), images[:2])
+    assert torch.equal(model.keys, keys)
 
 
 def test_more_answers_than_classifiers_are_refused(ens):
@@ -78,9 +84,9 @@ def test_more_answers_than_classifiers_are_refused(ens):
         ens('--top_k', '9')
 
 
-def test_features_come_from_the_cache_the_second_time(parse, tmp_path):
+def test_features_come_from_the_cache_the_second_time(start, tmp_path):
     for _ in range(2):
-        model, dataset, args = initialize(parse('ens', '--n_classifiers', '6', '--top_k', '2', base_path=tmp_path))
+        model, dataset, args = start('ens', '--n_classifiers', '6', '--top_k', '2', '--base_path', tmp_path)
         calls, features = [], model.embedder.features
         model.embedder.features = lambda x, f=features, c=calls: (c.append(len(x)), f(x))[1]
         row = train(model, dataset, args)
@@ -88,28 +94,15 @@ def test_features_come_from_the_cache_the_second_time(parse, tmp_path):
 
 
 def test_shares_add_up_to_one_whatever_the_cosines():
-    cosine = torch.tensor([[0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0], [1e-30, 0.0, 0.0]])
+    cosine = torch.tensor([[0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0],
+                           [1e-30, 0.0, 0.0]])
     expected = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.4, 0.4], *[[1 / 3] * 3] * 3])
     torch.testing.assert_close(shares(cosine), expected)
 
 
 def test_a_feature_of_zero_does_no_harm(ens):
-    """An image that psi maps to zero has no direction, and so no cosine to any key."""
+    """An image that the backbone maps to zero has no direction, and so no cosine to any key."""
     model = ens()
     z = torch.stack([torch.zeros(model.embedder.dim), unit(1, model.embedder.dim)[0]])
     assert model.learn(z, torch.tensor([0, 1])).isfinite()
     assert model.weight.isfinite().all() and model.bias.isfinite().all() and model.outputs(z).isfinite().all()
-
-
-def test_keys_from_data_need_more_than_one_sample(ens):
-    """The deviation of one is zero: all keys would be the same."""
-    model = ens('--keys', 'data')
-    with refused('--keys data', '--batch_size'):
-        model._fit_keys(unit(1, model.embedder.dim))
-
-
-def test_data_sets_of_foreign_make(arguments, tmp_path):  # noqa: F811
-    flags = ['--n_classifiers', '6', '--top_k', '2', '--base_path', tmp_path]
-    assert 0 <= run(arguments('picture-digits', *flags, model='ens'))['final_accuracy'] <= 100
-    with refused('SIZE', 'shuffled-digits'):
-        run(arguments('shuffled-digits', *flags, model='ens'))

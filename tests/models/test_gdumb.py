@@ -2,33 +2,27 @@
 import pytest
 import torch
 
-from bench.run.building import initialize
 from bench.run.training import train
 from models.gdumb import learning_rates
 from tests.conftest import refused
-from tests.datasets.conftest import foreign  # noqa: F401
+from tests.models.conftest import next_task, seeded
 from utils.augmentations import cutmix_data
 
-pytestmark = pytest.mark.usefixtures('few_digits')
-FLAGS = ['--buffer_size', '30', '--fitting_epochs', '2', '--n_splits', '3']
+FLAGS = ['--buffer_size', '30', '--fitting_epochs', '2']
 
 
-def test_rates_of_warm_restarts_by_hand():
+def test_rates_by_hand():
     rates = learning_rates('restarts', 9, 0.05, 5e-4)
     assert rates == pytest.approx([.005, .05, .05, .02525, .05, .0427513, .02525, .0077487, .05], abs=1e-6)
-
-
-def test_rates_of_one_cosine():
     rates = learning_rates('cosine', 5, 0.05, 5e-4)
-    assert (rates[0], rates[2], rates[-1]) == pytest.approx((0.05, 0.02525, 5e-4)) and rates == sorted(rates, reverse=True)
+    assert (rates[0], rates[2], rates[-1]) == pytest.approx((0.05, 0.02525, 5e-4))
+    assert rates == sorted(rates, reverse=True)
     assert learning_rates('cosine', 1, 0.05, 5e-4) == [0.05] and learning_rates('cosine', 0, 1, 0) == []
 
 
-def test_the_same_content_in_other_rows_gives_the_same_network(parse):
-    model, dataset, args = initialize(parse('gdumb', *FLAGS))
-    train(model, dataset, args)
-    before = model.net.get_params().clone()
-    rows = torch.randperm(30)
+def test_the_same_content_in_other_rows_gives_the_same_network(trained):
+    model, _ = trained('gdumb', *FLAGS)
+    before, rows = model.net.get_params().clone(), torch.randperm(30)
     model.buffer.examples, model.buffer.labels = model.buffer.examples[rows], model.buffer.labels[rows]
     model.net.set_params(torch.rand_like(before))
     model.fit()
@@ -38,23 +32,16 @@ def test_the_same_content_in_other_rows_gives_the_same_network(parse):
     assert not torch.equal(model.net.get_params(), before)
 
 
-def test_nothing_is_learned_before_the_last_task_unless_asked_for(parse):
-    for every, fits in ((0, 1), (1, 3)):
-        model, dataset, args = initialize(parse('gdumb', *FLAGS, '--fit_every_task', every))
-        start, count, fit = model.net.get_params().clone(), [], model.fit
-        model.fit = lambda fit=fit, count=count: (count.append(1), fit())
-        for _ in range(2):
-            train_loader, _ = dataset.get_data_loaders()
-            model.meta_begin_task(dataset)
-            for inputs, labels, plain in train_loader.serve(False, True, 'cpu'):
-                model.meta_observe(inputs, labels, plain, epoch=0)
-            model.meta_end_task(dataset)
-        assert torch.equal(model.net.get_params(), start) == (not every) and len(count) == 2 * every
-        assert fits == 1 + len(count)
+@pytest.mark.parametrize('every', [0, 1])
+def test_nothing_is_learned_before_the_last_task_unless_asked_for(start, every):
+    model, dataset, _ = start('gdumb', *FLAGS, '--fit_every_task', every)
+    begin = model.net.get_params().clone()
+    next_task(model, dataset)
+    assert torch.equal(model.net.get_params(), begin) == (not every)
 
 
-def test_the_pretrained_network_comes_back_with_a_new_head(parse):
-    model, dataset, args = initialize(parse('gdumb', '--buffer_size', '30', '--fitting_epochs', '0'))
+def test_the_pretrained_network_comes_back_with_a_new_head(start):
+    model, dataset, args = start('gdumb', '--fitting_epochs', '0')
     pristine = {k: v.clone() for k, v in model.net.state_dict().items()}
     train(model, dataset, args)
     for name, value in model.net.state_dict().items():
@@ -70,7 +57,7 @@ def test_flags_without_effect_are_refused(parse, flag):
 def test_cutmix_replaces_a_box_and_its_share_is_the_area_left():
     x, y = torch.arange(6.0)[:, None, None, None].expand(6, 3, 10, 12).clone(), torch.arange(6)
     for seed in range(30):
-        mixed, y_a, y_b, share = cutmix_data(x, y, 1.0, force=True, generator=torch.Generator().manual_seed(seed))
+        mixed, y_a, y_b, share = cutmix_data(x, y, 1.0, force=True, generator=seeded(seed))
         assert torch.equal(y_a, y) and sorted(y_b.tolist()) == list(range(6))
         for i in range(6):
             own, other = (mixed[i] == i), (mixed[i] == y_b[i])
@@ -79,45 +66,40 @@ def test_cutmix_replaces_a_box_and_its_share_is_the_area_left():
                 assert own[0].float().mean() == pytest.approx(share, abs=1e-6)
                 rows, columns = other[0].any(1).nonzero(), other[0].any(0).nonzero()
                 if len(rows):                                   # a full rectangle
-                    assert other[0].sum() == (rows.max() - rows.min() + 1) * (columns.max() - columns.min() + 1)
+                    assert other[0].sum() == (rows.max() - rows.min()
+                                              + 1) * (columns.max() - columns.min() + 1)
 
 
 def test_cutmix_happens_as_often_as_its_coin_says():
-    x, y, generator = torch.rand(2, 3, 8, 8), torch.arange(2), torch.Generator().manual_seed(0)
+    x, y, generator = torch.rand(2, 3, 8, 8), torch.arange(2), seeded()
     mixed = sum(cutmix_data(x, y, 1.0, 0.3, generator=generator)[0] is not x for _ in range(400))
     assert 85 < mixed < 160 and cutmix_data(x, y, 0.0)[3] == 1.0
 
 
-@pytest.mark.parametrize('size, flags', [(1, []), (5, ['--fitting_batch_size', '4']), (5, ['--fitting_batch_size', '4', '--bn', 'frozen'])])
-def test_one_sample_left_over_is_learned_too(parse, size, flags):
-    """With the statistics that the network has: one sample has none of its own, and none at all at one pixel."""
-    model, dataset, args = initialize(parse('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1', *flags))
+@pytest.mark.parametrize('size, flags', [(1, []), (5, ['--fitting_batch_size', '4']),
+                                         (5, ['--fitting_batch_size', '4', '--bn', 'frozen'])])
+def test_one_sample_left_over_is_learned_too(start, size, flags):
+    """With the statistics that the network has: one sample has none of its
+    own, and none at all at one pixel."""
+    model, dataset, args = start('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1',
+                                 *flags)
     seen, loss = [], model.loss
     model.loss = lambda logits, labels: (seen.append(len(labels)), loss(logits, labels))[1]
     train(model, dataset, args)
     assert seen == ([1] if size == 1 else [4, 1])
 
 
-@pytest.mark.parametrize('dataset', ['picture-digits', 'unequal-digits', 'flowing-digits'])
-def test_data_sets_of_foreign_make(parse, foreign, dataset):  # noqa: F811
-    """Their transforms take one image, or are None."""
-    flags = ['--weights', 'none', '--backbone', 'resnet18-md', '--width', '2', '--buffer_size', '21', '--fitting_epochs', '1']
-    row = train(*initialize(parse('gdumb', *flags, dataset=dataset)))
-    assert 0 <= row['final_accuracy'] <= 100
+@pytest.mark.parametrize('flags, words', [(['--minlr', '0.1'], ['--minlr 0.1', '--maxlr 0.05']),
+                                          (['--maxlr', '1e30'], ['finite', 'the buffer'])])
+def test_what_cannot_be_learned_is_refused(trained, flags, words):
+    with refused(*words):
+        trained('gdumb', *FLAGS, *flags)
 
 
-def test_what_cannot_be_learned_is_told(parse):
-    with refused('--minlr 0.1', '--maxlr 0.05'):
-        initialize(parse('gdumb', *FLAGS, '--minlr', '0.1'))
-    with refused('finite', 'the buffer'):
-        train(*initialize(parse('gdumb', *FLAGS, '--maxlr', '1e30')))
-
-
-def test_nothing_is_trained_with_inference_only(parse):
-    model, dataset, args = initialize(parse('gdumb', *FLAGS, '--inference_only', '1'))
-    dataset.get_data_loaders()
-    model.buffer.add_data(torch.zeros(9, 8, 8, 1, dtype=torch.uint8), labels=torch.arange(9))         # of a checkpoint, say
+def test_nothing_is_trained_with_inference_only(start):
+    """Nor on what a checkpoint had in its buffer, say."""
+    model, dataset, args = start('gdumb', *FLAGS, '--inference_only', '1')
+    model.buffer.add_data(torch.zeros(9, 8, 8, 1, dtype=torch.uint8), labels=torch.arange(9))
     before = model.net.get_params().clone()
-    dataset = initialize(parse('gdumb', *FLAGS))[1]
     train(model, dataset, args)
     assert torch.equal(model.net.get_params(), before)

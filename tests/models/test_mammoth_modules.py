@@ -1,4 +1,5 @@
-"""Method and data-set files that use Mammoth's framework modules, as its users write them: unchanged, they run a stream."""
+"""Method and data-set files that use Mammoth's framework modules, as its users write
+them: unchanged, they run a stream."""
 import sys
 
 import numpy as np
@@ -6,9 +7,6 @@ import pytest
 import torch
 
 import datasets
-import models
-from bench.core import plugins
-from bench.core.plugins import PluginFolder
 from bench.run.building import initialize
 from bench.run.training import train
 from datasets.utils.continual_dataset import ContinualDataset
@@ -46,7 +44,8 @@ class SmoothReplay(LiderOptimizer):
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         if not self.buffer.is_empty():
-            images, y = self.buffer.get_data(self.args.minibatch_size, transform=self.transform, device=self.device)
+            images, y = self.buffer.get_data(self.args.minibatch_size, transform=self.transform,
+                                             device=self.device)
             out, features = self.net(images, returnt='full')
             loss = loss + self.loss(out, y)
             lip_inputs = [images] + features
@@ -94,11 +93,13 @@ class KeepsMaps(ContinualModel):
         self.twin = make_dp(deepcopy(self.net))
         for net in (self.net, self.twin):
             net.set_return_prerelu(True)
-        self.both = DoubleCompose([DoubleTransform(transforms.ToPILImage()), CustomRandomCrop(8, 1, resize=True, min_resize_index=1),
+        self.both = DoubleCompose([DoubleTransform(transforms.ToPILImage()),
+                                   CustomRandomCrop(8, 1, resize=True, min_resize_index=1),
                                    CustomRandomHorizontalFlip(0.5), DoubleTransform(transforms.ToTensor())])
         self.views = KorniaMultiAug([transforms.RandomHorizontalFlip(), transforms.RandomCrop(8, 1)])
         channels = self.net.nf
-        self.adapter, self.norm = conv3x3(channels, channels), ConditionalBatchNorm2d(channels, dataset.N_TASKS)
+        self.adapter = conv3x3(channels, channels)
+        self.norm = ConditionalBatchNorm2d(channels, dataset.N_TASKS)
         self.opt = self.get_optimizer()
 
     def get_parameters(self):
@@ -124,52 +125,8 @@ class KeepsMaps(ContinualModel):
         loss.backward()
         self.opt.step()
         count = len(not_aug_inputs)
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels[:count], attention_maps=theirs[0][:count].detach())
-        return loss.item()
-'''
-
-MIXED = '''
-import torch
-import torch.nn.functional as F
-
-from utils.args import *
-from utils.autoaugment import CIFAR10Policy
-from utils.augmentations import apply_transform
-from utils.mixup import mixup
-from utils.triplet import batch_hard_triplet_loss, negative_only_triplet_loss
-
-
-class Mixed(ContinualModel):
-    NAME = 'mixed'
-    COMPATIBILITY = ['class-il', 'cssl']
-
-    @staticmethod
-    def get_parser(parser: ArgumentParser) -> ArgumentParser:
-        parser.add_argument('--alpha', type=float, default=0.75)
-        parser.add_argument('--k', type=int, default=2)
-        parser.add_argument('--twice', type=binary_to_boolean_type, default=0)
-        return parser
-
-    def begin_task(self, dataset: ContinualDataset) -> None:
-        self.names = dataset.get_class_names()
-        self.sentences = [t.format(self.names[c]) for c in range(*dataset.get_offsets()) for t in dataset.get_prompt_templates()]
-        assert self.args.dataset in get_dataset_names() and 'mixed' in get_model_names()
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
-        assert apply_transform(not_aug_inputs, CIFAR10Policy()).shape == not_aug_inputs.shape
-        known = labels != -1
-        if not known.any():
-            return 0.
-        targets = F.one_hot(labels[known], self.num_classes).float()
-        order = torch.randperm(int(known.sum()))
-        x, y = mixup([(inputs[known], inputs[known][order]), (targets, targets[order])], self.args.alpha)
-        loss = -(self.net(x).log_softmax(1) * y).sum(1).mean()
-        features = F.normalize(self.net(inputs, returnt='features'))
-        loss = loss + batch_hard_triplet_loss(labels, features, self.args.k, margin=0.2, margin_type='hard')
-        loss = loss + negative_only_triplet_loss(labels, features, self.args.k, margin=0, margin_type='soft')
-        loss.backward()
-        self.opt.step()
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels[:count],
+                             attention_maps=theirs[0][:count].detach())
         return loss.item()
 '''
 
@@ -256,7 +213,8 @@ class Hub(torch.utils.data.Dataset):
     def __getitem__(self, index):
         image = Image.fromarray(self.data[index])
         out = self.transform(image.copy())
-        return (out, self.targets[index], self.not_aug_transform(image)) if self.train else (out, self.targets[index])
+        target = self.targets[index]
+        return (out, target, self.not_aug_transform(image)) if self.train else (out, target)
 
 
 class SequentialHub(ContinualDataset):
@@ -298,37 +256,21 @@ class SequentialHub(ContinualDataset):
 '''
 
 
-def _known(kind, files, tmp_path, monkeypatch):
-    """Let the files be found as if they lay in the folder of that kind of plug-in."""
-    package = dict(model=models, dataset=datasets)[kind]
-    folder = tmp_path / package.__name__
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / f'foreign_{name}.py').write_text(text)
-    known = dict(package.PLUGINS.files())
-    with monkeypatch.context() as patch:
-        patch.setattr(plugins, 'ROOT', tmp_path)
-        known |= PluginFolder(package.__name__, kind).files()
-    monkeypatch.setattr(package.PLUGINS, '_files', known)
-    monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
-
-
 @pytest.fixture(autouse=True)
-def foreign(tmp_path, monkeypatch, few_digits):
-    _known('model', dict(lider=LIDER, maps=MAPS, mixed=MIXED, columns=COLUMNS), tmp_path, monkeypatch)
-    _known('dataset', dict(hub=HUB), tmp_path, monkeypatch)
-    yield
-    for name in [name for name in sys.modules if '.foreign_' in name]:
-        del sys.modules[name]
+def files(third_party, few_digits):
+    third_party(models=dict(lider=LIDER, maps=MAPS, columns=COLUMNS), datasets=dict(hub=HUB))
 
 
 @pytest.fixture
 def run(parse):
-    """run(name, *flags): (model, data set, results row) of a run on the digits, on a small ResNet from scratch."""
-    def start(name, *flags, dataset='seq-digits', backbone=('--backbone', 'reduced-resnet18', '--num_filters', '4')):
+    """run(name, *flags): (model, data set, results row) of a run on the
+    digits, on a small ResNet from scratch."""
+    def start(name, *flags, dataset='seq-digits',
+              backbone=('--backbone', 'reduced-resnet18', '--num_filters', '4')):
         fixed = {'--n_splits': '2', '--n_epochs': '1'} if dataset == 'seq-digits' else {}
         words = [word for flag, value in fixed.items() if flag not in flags for word in (flag, value)]
-        model, stream, args = initialize(parse(name, '--weights', 'none', '--lr', '0.05', '--batch_size', '16', *words, *backbone,
+        model, stream, args = initialize(parse(name, '--weights', 'none', '--lr', '0.05', '--batch_size',
+                                               '16', *words, *backbone,
                                                     *flags, dataset=dataset))
         return model, stream, train(model, stream, args)
     return start
@@ -336,18 +278,20 @@ def run(parse):
 
 def test_lipschitz_driven_rehearsal(run, parse):
     flags = '--buffer_size', '20', '--minibatch_size', '8', '--n_epochs', '3'
-    model, _, _ = run('smooth_replay', *flags, '--buffer_lip_lambda', '0.001', '--budget_lip_lambda', '0.1', '--grad_iter_step', '-3')
+    model, _, _ = run('smooth_replay', *flags, '--buffer_lip_lambda', '0.001', '--budget_lip_lambda', '0.1',
+                      '--grad_iter_step', '-3')
     assert model.first.shape == (5,) and (model.first > 0).all()                # the stem and four stages
     assert model.lip_coeffs.requires_grad and not torch.equal(model.lip_coeffs, model.first)
     assert any(p is model.lip_coeffs for group in model.opt.param_groups for p in group['params'])
     strong, _, _ = run('smooth_replay', *flags, '--buffer_lip_lambda', '30')
-    assert sum(strong.penalties[-3:]) < 0.5 * sum(model.penalties[-3:])         # what is penalised becomes smaller
+    assert sum(strong.penalties[-3:]) < 0.5 * sum(model.penalties[-3:])    # what is penalised becomes smaller
     with refused('--headless_init_act', 'gelu', 'lrelu'):
         parse('smooth_replay', '--buffer_size', '20', '--lr', '1', '--headless_init_act', 'gelu')
 
 
 def test_a_budget_is_in_checkpoints(run, tmp_path, capsys):
-    run('smooth_replay', '--buffer_size', '20', '--budget_lip_lambda', '0.1', '--disable_log', '0', '--checkpoint_every', '1e-6',
+    run('smooth_replay', '--buffer_size', '20', '--budget_lip_lambda', '0.1', '--disable_log', '0',
+        '--checkpoint_every', '1e-6',
         '--base_path', str(tmp_path / 'base'))
     assert 'no more checkpoints' not in ''.join(capsys.readouterr())
 
@@ -375,16 +319,12 @@ def test_the_coefficient_is_the_squared_spectral_norm_of_the_cross_moments(run):
 def test_images_replayed_with_their_maps(run):
     model, _, _ = run('keeps-maps', '--buffer_size', '30')
     assert model.buffer.attention_maps.shape[1:] == (4, 8, 8) and len(model.buffer) == 30
-    assert (model.norm.weight != 1).any(1).all()                                # both tasks trained their rows
-
-
-def test_mixed_samples_and_triplets(run):
-    model, stream, _ = run('mixed', '--label_perc', '0.5', '--twice', '1')
-    assert model.names == [str(c) for c in range(10)] and 'a photo of a 7.' in model.sentences
+    assert (model.norm.weight != 1).any(1).all()                               # both tasks trained their rows
 
 
 @pytest.mark.parametrize('backbone', [('--backbone', 'reduced-resnet18', '--num_filters', '3'),
-                                      ('--backbone', 'mnistmlp', '--mlp_input_size', '192')], ids=lambda words: words[1])
+                                      ('--backbone', 'mnistmlp', '--mlp_input_size', '192')],
+                         ids=lambda words: words[1])
 def test_progressive_columns(run, backbone):
     model, _, row = run('columns', backbone=backbone)
     assert len(model.nets) == 2 and list(model.nets[1].old_cols) == [model.nets[0]]
@@ -398,17 +338,24 @@ def test_a_data_set_from_the_hub(run, tmp_path, monkeypatch):
     def fetch(repo_id, filename, repo_type, local_dir):
         np.savez(f'{local_dir}/{filename}', x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
         return f'{local_dir}/{filename}'
-    monkeypatch.setitem(sys.modules, 'huggingface_hub', type('hub', (), dict(hf_hub_download=staticmethod(fetch))))
-    model, stream, row = run('mixed', '--mlp_input_size', '192', '--base_path', str(tmp_path / 'base'),
+    monkeypatch.setitem(sys.modules, 'huggingface_hub',
+                        type('hub', (), dict(hf_hub_download=staticmethod(fetch))))
+    model, stream, row = run('sgd', '--mlp_input_size', '192', '--base_path', str(tmp_path / 'base'),
                              '--permute_classes', '1', dataset='seq-hub', backbone=())
-    assert (tmp_path / 'base' / 'HUB' / 'dots.npz').is_file() and model.args.backbone == 'mnistmlp' and 'task2' in row
-    assert sorted(model.names) == ['kite', 'rook', 'swan', 'wren']
-    assert f'a photo of a {model.names[3]}, a kind of bird.' in model.sentences
+    assert (tmp_path / 'base' / 'HUB' / 'dots.npz').is_file() and model.args.backbone == 'mnistmlp'
+    assert 'task2' in row
+    names = stream.get_class_names()
+    sentences = [template.format(names[3]) for template in stream.get_prompt_templates()]
+    assert sorted(names) == ['kite', 'rook', 'swan', 'wren']
+    assert f'a photo of a {names[3]}, a kind of bird.' in sentences
 
 
 def test_class_names_of_our_data_sets_and_of_one_that_has_none(parse):
     stream = datasets.get_dataset(parse('sgd', '--lr', '1', '--custom_class_order', '9-8-7-6-5-4-3-2-1-0'))
     assert stream.get_class_names() == list('9876543210')
-    bare = type('Bare', (ContinualDataset,), dict(NAME='bare', SETTING='class-il', N_TASKS=2, N_CLASSES_PER_TASK=1))(parse('sgd', '--lr', '1'))
+    assert 'a photo of a {}.' in stream.get_prompt_templates()
+    bare = type('Bare', (ContinualDataset,),
+                dict(NAME='bare', SETTING='class-il', N_TASKS=2,
+                     N_CLASSES_PER_TASK=1))(parse('sgd', '--lr', '1'))
     with refused('bare', 'get_class_names'):
         bare.get_class_names()

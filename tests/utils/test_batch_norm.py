@@ -8,7 +8,8 @@ from utils.batch_norm import bn_track_stats
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)))
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4),
+                         nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5)))
 
 
 def statistics(net):
@@ -22,23 +23,18 @@ def equal(a, b):
 X = torch.randn(7, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-def test_without_the_condition_statistics_stay_and_the_output_is_that_of_training():
+@pytest.mark.parametrize('options, tracked',
+                         [(dict(condition=False), False), ({}, True), (dict(condition=True), True)])
+def test_without_the_condition_statistics_stay_and_the_output_is_that_of_training(options, tracked):
     net, twin = network(), network()
     before = statistics(net)
-    with bn_track_stats(net, False):
-        out = net(X)
-    assert equal(before, statistics(net)) and torch.equal(out, twin(X)) and not equal(before, statistics(twin))
-    net(X)
-    assert equal(statistics(net), statistics(twin))             # they follow again afterwards
-
-
-@pytest.mark.parametrize('options', [{}, dict(condition=True)])
-def test_with_the_condition_nothing_changes(options):
-    net, twin = network(), network()
     with bn_track_stats(net, **options):
+        out = net(X)
+    assert torch.equal(out, twin(X)) and not equal(before, statistics(twin))
+    assert equal(statistics(twin) if tracked else before, statistics(net))
+    if not tracked:
         net(X)
-    twin(X)
-    assert equal(statistics(net), statistics(twin))
+        assert equal(statistics(net), statistics(twin))         # they follow again afterwards
 
 
 def test_eval_mode_still_uses_the_running_statistics():

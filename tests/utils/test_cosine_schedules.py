@@ -9,7 +9,8 @@ from utils.schedulers import CosineSchedule, CosineSchedulerWithLinearWarmup
 
 def rates(make, steps, lrs=(0.5,)):
     """(steps, groups): what each step is taken with."""
-    optimiser = torch.optim.SGD([dict(params=[torch.nn.Parameter(torch.zeros(1))], lr=lr) for lr in lrs], lr=1)
+    optimiser = torch.optim.SGD([dict(params=[torch.nn.Parameter(torch.zeros(1))], lr=lr) for lr in lrs],
+                                lr=1)
     schedule, out = make(optimiser), []
     for _ in range(steps):
         out.append([group['lr'] for group in optimiser.param_groups])

@@ -1,4 +1,5 @@
-"""GSS-Greedy: scores against gradients by hand, replacement against its probabilities, passes without repetition."""
+"""GSS-Greedy: scores against gradients by hand, replacement against its
+probabilities, passes without repetition."""
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +22,8 @@ def method(**more):
 
 def samples(count, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return torch.rand(count, 1, 2, 2, generator=generator), torch.randint(0, CLASSES, (count,), generator=generator)
+    return torch.rand(count, 1, 2, 2,
+                      generator=generator), torch.randint(0, CLASSES, (count,), generator=generator)
 
 
 def gradient(model, x, y):
@@ -64,36 +66,34 @@ def test_gradients_are_of_normalised_images_in_eval_mode_and_leave_no_trace():
 
 
 def test_gradients_of_stored_samples_are_kept_until_they_are_dropped():
-    model = method()
+    """And of as many stored samples as asked for."""
+    model, new = method(), samples(3, 1)
     buffer = Buffer(4, 'cpu', 4, model, seed=0)
     buffer.add_data(*samples(4))
-    new = samples(3, 1)
     first = buffer.gradient_scores(*new)
-    stored = buffer.stored_gradients
-    assert torch.equal(buffer.gradient_scores(*new), first) and buffer.stored_gradients is stored
     with torch.no_grad():
         model.net[1].weight.mul_(-3)
+    stale = buffer.gradient_scores(*new)
     buffer.drop_cache()
-    x, y = samples(4)
-    expected = [1 + max(cosine(gradient(model, *sample), gradient(model, a, b)) for a, b in zip(x, y)) for sample in zip(*new)]
+    expected = [1 + max(cosine(gradient(model, *sample), gradient(model, a, b)) for a, b in zip(*samples(4)))
+                for sample in zip(*new)]
     np.testing.assert_allclose(buffer.gradient_scores(*new).numpy(), expected, rtol=1e-5)
-
-
-def test_only_as_many_stored_samples_as_asked_for_are_compared():
-    buffer = Buffer(20, 'cpu', 3, method(), seed=0)
-    buffer.add_data(*samples(20))
-    buffer.gradient_scores(*samples(1, 1))
-    assert buffer.stored_gradients.shape == (3, 4 * CLASSES)
+    assert not torch.allclose(stale, buffer.gradient_scores(*new)) and not torch.allclose(first, stale)
+    some = Buffer(20, 'cpu', 3, model, seed=0)
+    some.add_data(*samples(20))
+    some.gradient_scores(*new)
+    assert some.stored_gradients.shape == (3, 4 * CLASSES)
 
 
 def scored(size, scores, seed):
     """A buffer filled by samples 0, 1, ... with these scores."""
     buffer = Buffer(size, seed=seed)
-    buffer.add_data(torch.arange(size).float().view(-1, 1), torch.zeros(size), sample_selection_scores=torch.tensor(scores))
+    buffer.add_data(torch.arange(size).float().view(-1, 1), torch.zeros(size),
+                    sample_selection_scores=torch.tensor(scores))
     return buffer
 
 
-def test_while_there_is_room_everything_is_kept_in_order():
+def test_while_it_is_not_full_everything_is_kept_in_order():
     buffer = Buffer(5, 'cpu', 2, method(), seed=0)
     x, y = samples(5)
     for part in (slice(0, 3), slice(3, 5)):
@@ -101,10 +101,12 @@ def test_while_there_is_room_everything_is_kept_in_order():
     assert torch.equal(buffer.examples, x) and torch.equal(buffer.labels, y) and buffer.num_seen_examples == 5
 
 
-@pytest.mark.parametrize('score', [1.0, 1.7, 2.0])
-def test_a_sample_like_a_stored_one_is_not_taken(score):
-    buffer = scored(4, [1.0, 2.0, 1.0, 1.5], 0)
-    buffer.add_data(torch.full((50, 1), 9.0), torch.zeros(50), sample_selection_scores=torch.full((50,), score))
+@pytest.mark.parametrize('scores, score',
+                         [([1.0, 2.0, 1.0, 1.5], 1.0), ([1.0, 2.0, 1.0, 1.5], 2.0), ([0.0] * 4, 0.5)])
+def test_a_sample_like_a_stored_one_is_not_taken_and_rows_with_a_score_of_zero_stay(scores, score):
+    buffer = scored(4, scores, 0)
+    buffer.add_data(torch.full((50, 1), 9.0), torch.zeros(50),
+                    sample_selection_scores=torch.full((50,), score))
     assert buffer.examples.flatten().tolist() == [0, 1, 2, 3]
 
 
@@ -120,12 +122,6 @@ def test_rows_are_challenged_and_lost_with_the_probabilities_of_the_algorithm():
     expected = C / C.sum() * C / (C + new)
     deviations = np.sqrt(expected * (1 - expected) / trials)
     assert (np.abs(lost[:4] / trials - expected) < 4 * deviations).all()
-
-
-def test_rows_with_a_score_of_zero_stay():
-    buffer = scored(3, [0.0, 0.0, 0.0], 0)
-    buffer.add_data(torch.full((9, 1), 9.0), torch.zeros(9), sample_selection_scores=torch.full((9,), 0.5))
-    assert buffer.examples.flatten().tolist() == [0, 1, 2]
 
 
 def test_draws_do_not_repeat_a_sample_before_all_have_come():
@@ -156,15 +152,17 @@ def test_state_comes_back():
     a, b = scored(4, [1.0, 2.0, 1.0, 1.5], 0), Buffer(4, seed=9)
     b.load_state_dict(a.state_dict())
     for buffer in (a, b):
-        buffer.add_data(torch.full((50, 1), 9.0), torch.zeros(50), sample_selection_scores=torch.linspace(0.1, 1, 50))
+        buffer.add_data(torch.full((50, 1), 9.0), torch.zeros(50),
+                        sample_selection_scores=torch.linspace(0.1, 1, 50))
     assert torch.equal(a.examples, b.examples) and (a.examples == 9).any()
 
 
 def test_batches_on_the_contrary_side_are_sought():
-    """Gradients of class 0 are stored; the opposite ones of the other class must get in, more of the same must not."""
+    """Gradients of class 0 are stored; the opposite ones of the other class must
+    get in, more of the same must not."""
     model = method()
     model.net[1] = nn.Linear(4, 2, bias=False)
-    nn.init.zeros_(model.net[1].weight)                     # p = (1/2, 1/2): gradients of the two classes are opposite
+    nn.init.zeros_(model.net[1].weight)            # p = (1/2, 1/2): gradients of the two classes are opposite
     x = torch.ones(8, 1, 2, 2)
     buffer = Buffer(8, 'cpu', 4, model, seed=1)
     buffer.add_data(x, torch.zeros(8, dtype=torch.long))

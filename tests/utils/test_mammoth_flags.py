@@ -1,4 +1,5 @@
-"""docs/mammoth-flags.md: each flag of Mammoth is there, and what the page says of it is what the command line does."""
+"""docs/mammoth-flags.md: each flag of Mammoth is there, and what the page says of
+it is what the command line does."""
 import re
 import shlex
 
@@ -10,8 +11,23 @@ from bench.core.plugins import normalise
 from scroll.errors import InputError
 from tests.conftest import ROOT
 
-REGISTERED = ['model', 'dataset', 'backbone', 'load_best_args', 'loadcheck', 'dataset_config', 'model_config', 'lr', 'batch_size', 'label_perc', 'label_perc_by_task', 'lpt', 'label_perc_by_class', 'lpc', 'joint', 'eval_future', 'custom_task_order', 'custom_class_order', 'validation', 'validation_mode', 'fitting_mode', 'n_epochs', 'n_iters', 'early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq', 'early_stopping_epsilon', 'optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov', 'drop_last', 'lr_scheduler', 'scheduler_mode', 'lr_milestones', 'sched_multistep_lr_gamma', 'noise_type', 'noise_rate', 'disable_noisy_labels_cache', 'cache_path_noisy_labels', 'seed', 'permute_classes', 'base_path', 'results_path', 'checkpoint_path', 'device', 'notes', 'eval_epochs', 'non_verbose', 'disable_log', 'num_workers', 'enable_other_metrics', 'debug_mode', 'inference_only', 'code_optimization', 'distributed', 'savecheck', 'save_checkpoint_mode', 'ckpt_name', 'start_from', 'stop_after', 'save_after_interrupt', 'wandb_name', 'wandb_entity', 'wandb_project', 'buffer_size', 'minibatch_size', 'num_classes', 'num_filters', 'mlp_hidden_size', 'transform_type', 'csv_log', 'tensorboard', 'nowand', 'ignore_other_metrics', 'force_compat', 'alpha', 'beta', 'task_free', 'use_custom_classifier', 'maxlr', 'minlr', 'fitting_epochs', 'cutmix_alpha', 'bic_epochs', 'temp', 'valset_split', 'wd_reg', 'distill_after_bic', 'compute_theoretical_best', 'use_original_icarl_transform', 'opt_wd', 'gamma', 'softmax_temp', 'e_lambda']
-ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$', (ROOT / 'docs' / 'mammoth-flags.md').read_text(), re.M)
+REGISTERED = '''
+    model dataset backbone load_best_args loadcheck dataset_config model_config lr batch_size label_perc
+    label_perc_by_task lpt label_perc_by_class lpc joint eval_future custom_task_order custom_class_order
+    validation validation_mode fitting_mode n_epochs n_iters early_stopping_patience early_stopping_metric
+    early_stopping_freq early_stopping_epsilon optimizer optim_wd optim_mom optim_nesterov drop_last
+    lr_scheduler scheduler_mode lr_milestones sched_multistep_lr_gamma noise_type noise_rate
+    disable_noisy_labels_cache cache_path_noisy_labels seed permute_classes base_path results_path
+    checkpoint_path device notes eval_epochs non_verbose disable_log num_workers enable_other_metrics
+    debug_mode inference_only code_optimization distributed savecheck save_checkpoint_mode ckpt_name
+    start_from stop_after save_after_interrupt wandb_name wandb_entity wandb_project buffer_size
+    minibatch_size num_classes num_filters mlp_hidden_size transform_type csv_log tensorboard nowand
+    ignore_other_metrics force_compat alpha beta task_free use_custom_classifier maxlr minlr
+    fitting_epochs cutmix_alpha bic_epochs temp valset_split wd_reg distill_after_bic
+    compute_theoretical_best use_original_icarl_transform opt_wd gamma softmax_temp e_lambda
+'''
+ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$',
+                  (ROOT / 'docs' / 'mammoth-flags.md').read_text(), re.M)
 NO_BUFFER = ('lwf', 'ewc_on')
 
 
@@ -29,14 +45,16 @@ def parser_and_arguments(words: list):
 
 def test_the_page_has_every_flag_once():
     flags = [flag for flag, *_ in ROWS]
-    assert sorted(flags) == sorted([f'--{name}' for name in REGISTERED] + ['-O'])
+    assert sorted(flags) == sorted([f'--{name}' for name in REGISTERED.split()] + ['-O'])
     assert {state for *_, state, _ in ROWS} == {'works', 'differs', 'refused'}
-    assert not [flag for flag, words, state, here in ROWS if flag not in words or state == 'differs' and not here]
+    assert not [flag for flag, words, state,
+                here in ROWS if flag not in words or state == 'differs' and not here]
 
 
 @pytest.mark.parametrize('flag, words, state', [row[:3] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_a_flag_is_what_the_page_says(flag, words, state, monkeypatch):
-    """It has the value that it was given, or one line that names it; packages for trackers need not be there."""
+    """It has the value that it was given, or one line that names it;
+    packages for trackers need not be there."""
     monkeypatch.setattr(parsing, 'check_tracking', lambda args: None)
     words = shlex.split(words)
     if state == 'refused':
@@ -46,7 +64,8 @@ def test_a_flag_is_what_the_page_says(flag, words, state, monkeypatch):
         return
     parser, args = parser_and_arguments(words)
     action, after = parser._option_string_actions[flag], words[words.index(flag) + 1:]
-    values = [word for word in after[:next((i for i, word in enumerate(after) if word.startswith('--')), None)]]
+    values = [word
+              for word in after[:next((i for i, word in enumerate(after) if word.startswith('--')), None)]]
     expected = [action.type(value) if action.type else value for value in values] or [action.const]
     if action.dest in ('model', 'dataset', 'backbone'):
         expected = [normalise(expected[0])]

@@ -1,6 +1,10 @@
-"""What a user of Mammoth types and writes means here what it means there: names of backbones, config files, own files."""
+"""What a user of Mammoth types and writes means here what it means there: names of
+backbones, config files, own files."""
 import importlib
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,10 +16,9 @@ import models
 from backbone import get_backbone, weights
 from bench.cli.parsing import parse_args
 from bench.core import environment as conf
-from bench.core import plugins
-from bench.core.plugins import PluginFolder, backbone_name
-from tests.conftest import ROOT, python, refused, save_tiny
-from tests.models.conftest import few_digits  # noqa: F401
+from bench.core.plugins import SHIPPED, backbone_name
+from bench.results.rows import read_rows
+from tests.conftest import ROOT, refused, save_tiny
 from tests.scroll.conftest import tiny_net
 
 DERPP = '''
@@ -83,32 +86,6 @@ ER = METHOD.replace("'their'", "'er'").replace('Their', 'TheirEr')
 
 
 @pytest.fixture
-def plugged(tmp_path, monkeypatch):
-    """plugged(models=text, ...): as if such a file were in that folder."""
-    conf.warn_once.cache_clear()
-    packages = dict(models=models, datasets=datasets, backbone=backbone)
-
-    def plug(**texts):
-        for name, text in texts.items():
-            package, folder = packages[name], tmp_path / name
-            folder.mkdir(exist_ok=True)
-            for path in (ROOT / name).glob('*.py'):
-                (folder / path.name).write_text(path.read_text())
-            (folder / 'their_file.py').write_text(text)
-            with monkeypatch.context() as patch:
-                patch.setattr(plugins, 'ROOT', tmp_path)
-                fresh = PluginFolder(name, package.PLUGINS.kind)
-                fresh.files()
-            monkeypatch.setattr(package.PLUGINS, 'registered', dict(package.PLUGINS.registered))
-            for part in ('_files', '_twice', '_replaced'):
-                monkeypatch.setattr(package.PLUGINS, part, getattr(fresh, part))
-            monkeypatch.setattr(package, '__path__', [*package.__path__, str(folder)])
-    yield plug
-    for name in packages:
-        sys.modules.pop(f'{name}.their_file', None)
-
-
-@pytest.fixture
 def config(tmp_path, monkeypatch):
     """config(path, text): a file below models/config or datasets/configs."""
     conf.warn_once.cache_clear()
@@ -128,9 +105,12 @@ def derpp(*flags, dataset='seq-cifar100'):
     return arguments('--beta', '0.5', '--alpha', '0.5', *flags, model='derpp', dataset=dataset)
 
 
-# -- names of backbones ------------------------------------------------------------------------------------------------
+# -- names of backbones
+# ------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('name, width', [('resnet18', 64), ('reduced-resnet18', 20), ('Reduced_ResNet18', 20), ('resnet34', 64)])
+@pytest.mark.parametrize('name, width',
+                         [('resnet18', 64), ('reduced-resnet18', 20), ('Reduced_ResNet18', 20),
+                          ('resnet34', 64)])
 def test_a_backbone_that_is_asked_for_is_mammoths_and_starts_from_scratch(name, width):
     args = arguments('--lr', '0.1', '--backbone', name)
     assert (args.weights, args.num_filters) == ('none', width)
@@ -138,7 +118,7 @@ def test_a_backbone_that_is_asked_for_is_mammoths_and_starts_from_scratch(name, 
     assert tuple(get_backbone(args).conv1.weight.shape) == (4, 3, 3, 3)
 
 
-def test_psi_is_the_default_where_no_backbone_is_asked_for(tiny_weights):
+def test_the_pretrained_backbone_is_the_default_where_no_backbone_is_asked_for(tiny_weights):
     args = arguments('--lr', '0.1')
     assert (args.backbone, args.weights) == ('resnet18-md', 'compact')
     args = arguments('--lr', '0.1', '--weights', 'none')
@@ -151,23 +131,21 @@ def test_psi_is_the_default_where_no_backbone_is_asked_for(tiny_weights):
 
 @pytest.mark.usefixtures('few_digits')
 def test_summary_and_row_say_which_it_was(command_line, tiny_weights, tmp_path):
-    fixed = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--base_path', tmp_path]
+    fixed = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--base_path',
+             tmp_path]
     for flags, line in ((['--weights', tiny_weights], f'backbone: resnet18-md, weights: {tiny_weights}'),
                         (['--backbone', 'resnet18', '--num_filters', '2'],
                          'backbone: resnet18, weights: none (as the backbone begins)')):
         code, out, _ = command_line(*fixed, *flags)
         assert code == 0 and f'  {line}\n' in out
-    [row] = [row for row in utils_rows(tmp_path) if row['backbone'] == 'resnet18']
-    assert (row['weights'], row['num_filters']) == ('none', '2')
-
-
-def utils_rows(base) -> list:
-    from bench.results.rows import read_rows
-    return read_rows(base / 'results' / 'class-il' / 'seq-digits' / 'sgd' / 'mean_accs.csv')
+    rows = read_rows(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'sgd' / 'mean_accs.csv')
+    assert [(row['weights'], row['num_filters']) for row in rows
+            if row['backbone'] == 'resnet18'] == [('none', '2')]
 
 
 @pytest.mark.parametrize('name, options, today', [
-    ('resnet18', ['width'], 'resnet18-md'), ('resnet18', ['stem_padding'], 'resnet18-md'), ('resnet18', [], 'resnet18'),
+    ('resnet18', ['width'], 'resnet18-md'), ('resnet18', ['stem_padding'], 'resnet18-md'),
+    ('resnet18', [], 'resnet18'),
     ('resnet18', ['num_filters', 'width'], 'resnet18'), ('resnet18-cifar', ['num_filters'], 'resnet18'),
     ('resnet12', ['width'], 'resnet12'), ('ResNet18_MD', [], 'resnet18-md')])
 def test_names_of_before_are_read(name, options, today):
@@ -183,12 +161,14 @@ def test_files_of_before_are_read(tmp_path):
     loaded = weights.load(path)
     assert (loaded.backbone, loaded.options) == ('resnet18-md', dict(width=4)) and loaded.digest != digest
     assert arguments('--lr', '0.1', '--weights', path).backbone == 'resnet18-md'
-    net = get_backbone(arguments('--lr', '0.1', '--backbone', 'resnet18_cifar', '--num_filters', '3', '--num_classes', '7'))
+    net = get_backbone(arguments('--lr', '0.1', '--backbone', 'resnet18_cifar', '--num_filters', '3',
+                                 '--num_classes', '7'))
     weights.save(path, net, 'resnet18-cifar', dict(num_filters=3), 16, about.mean, about.std, about.info)
     assert (weights.load(path).backbone, weights.load(path).options) == ('resnet18', dict(num_filters=3))
 
 
-# -- config files ------------------------------------------------------------------------------------------------------
+# -- config files
+# ------------------------------------------------------------------------------------------------------
 
 def test_the_best_values_of_a_config_file_in_mammoths_form(config, capsys):
     config('models/config/derpp.yaml', DERPP.replace('seq-cifar100:', 'seq_cifar100:', 1))
@@ -199,8 +179,10 @@ def test_the_best_values_of_a_config_file_in_mammoths_form(config, capsys):
 
 
 @pytest.mark.parametrize('flags, dataset, line, lr', [
-    (['--buffer_size', '200', '--model_config', 'best'], 'seq-cifar100', ['buffer_size 200', '500, 2000'], None),
-    (['--buffer_size', '200', '--model_config', 'best'], 'seq-digits', ['no section for seq-digits', 'seq-cifar100'], None),
+    (['--buffer_size', '200', '--model_config', 'best'], 'seq-cifar100', ['buffer_size 200', '500, 2000'],
+     None),
+    (['--buffer_size', '200', '--model_config', 'best'], 'seq-digits',
+     ['no section for seq-digits', 'seq-cifar100'], None),
     (['--buffer_size', '500'], 'seq-cifar100', ['seq-cifar100', '--model_config best'], None),
     (['--buffer_size', '500', '--model_config', 'mine'], 'seq-digits', ['no section for seq-digits'], 1)])
 def test_what_of_a_config_file_cannot_be_used_is_said(config, capsys, flags, dataset, line, lr):
@@ -240,21 +222,25 @@ def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, 
     args = derpp('--buffer_size', '200', '--model_config', 'best', dataset='seq-cifar10')
     assert (args.backbone, args.weights, args.num_filters, args.lr) == ('reduced-resnet18', 'none', 6, 0.0625)
     config('models/config/derpp.yaml', DERPP.replace('    num_filters: 6\n', ''))
-    args = derpp('--buffer_size', '200', '--model_config', 'best', '--weights', tiny_weights, dataset='seq-cifar10')
+    args = derpp('--buffer_size', '200', '--model_config', 'best', '--weights', tiny_weights,
+                 dataset='seq-cifar10')
     assert (args.backbone, args.weights) == ('resnet18-md', tiny_weights)
     assert 'goes before backbone reduced-resnet18' in capsys.readouterr().err
-    args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet32', dataset='seq-cifar10')
+    args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet32',
+                 dataset='seq-cifar10')
     assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 16)
 
 
 def test_data_set_configs_are_found_however_their_folder_is_spelled(config, capsys):
     config('datasets/configs/seq_digits/icarl.yaml', 'n_epochs: 3\nN_TASKS: 2\nlr_scheduler: None')
-    config('datasets/configs/seq-digits/plain.yaml', yaml.safe_dump(dict(SIZE=[8, 8], N_CLASSES=10, SETTING='class-il')))
+    config('datasets/configs/seq-digits/plain.yaml',
+           yaml.safe_dump(dict(SIZE=[8, 8], N_CLASSES=10, SETTING='class-il')))
     assert datasets.get_dataset_config_names('seq-digits') == ['icarl', 'plain']
     assert datasets.get_dataset_config_names('seq-cifar10') == []
     args = arguments('--lr', '0.1', '--dataset_config', 'icarl')
     assert (args.n_epochs, args.lr_scheduler) == (3, None) and datasets.get_dataset(args).N_TASKS == 2
-    assert datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'plain')).SIZE == (8, 8)     # what it is anyway
+    # what it is anyway
+    assert datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'plain')).SIZE == (8, 8)
     config('datasets/configs/seq-digits/plain.yaml', 'N_CLASSES: 11')
     with refused('N_CLASSES', 'seq-digits'):
         datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'plain'))
@@ -262,7 +248,8 @@ def test_data_set_configs_are_found_however_their_folder_is_spelled(config, caps
         arguments('--lr', '0.1', '--dataset_config', 'best')
 
 
-@pytest.mark.parametrize('text, words', [('weights: [1]', ['--weights', '[1]']), ('backbone: {a: 1}', ['--backbone']),
+@pytest.mark.parametrize('text, words',
+                         [('weights: [1]', ['--weights', '[1]']), ('backbone: {a: 1}', ['--backbone']),
                                          ('dataset_config: [1]', ['dataset_config'])])
 def test_a_config_file_with_values_of_another_kind_is_refused(config, text, words):
     config('models/config/sgd.yaml', f'default: {{lr: 1, {text}}}')
@@ -270,9 +257,10 @@ def test_a_config_file_with_values_of_another_kind_is_refused(config, text, word
         arguments()
 
 
-def test_a_normalisation_that_psi_does_not_take_is_said(config, capsys, tiny_weights):
+def test_a_normalisation_that_the_backbone_does_not_take_is_said(config, capsys, tiny_weights):
     config('datasets/configs/seq-digits/icarl.yaml', 'STD: 1')
-    dataset = datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'icarl', '--weights', tiny_weights))
+    dataset = datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'icarl', '--weights',
+                                             tiny_weights))
     assert dataset.preprocessing.std == (0.5,) * 3 and 'STD' in capsys.readouterr().err
 
 
@@ -284,75 +272,83 @@ def test_the_data_set_config_of_a_model_config_goes_first_and_says_so(config, ca
     assert 'large is not taken' in capsys.readouterr().err
 
 
-# -- files of the user's -----------------------------------------------------------------------------------------------
+# -- files of the user's
+# -----------------------------------------------------------------------------------------------
 
-def test_a_file_of_the_users_goes_before_one_of_ours(plugged, capsys):
-    plugged(backbone=NETS, models=ER)
+def test_a_file_of_the_users_goes_before_one_of_ours(third_party, capsys):
+    third_party(backbone=dict(their_file=NETS), models=dict(their_file=ER))
     net = get_backbone(arguments('--lr', '0.1', '--backbone', 'resnet34', '--num_classes', '10'))
     assert net.feature_dim == 18                                        # of two stages, and 9 filters
-    assert 'backbone/their_file.py' in (said := capsys.readouterr().err) and 'backbone/resnet_cifar.py' in said
+    assert 'backbone/their_file.py' in (said := capsys.readouterr().err)
+    assert 'backbone/resnet_cifar.py' in said
     assert said.count('\n') == 1
     assert models.get_model_class('er').__name__ == 'TheirEr' and 'models/er.py' in capsys.readouterr().err
-    assert arguments('--lr', '0.1', '--backbone', 'resnet18').num_filters == 64 and not capsys.readouterr().err
+    assert arguments('--lr', '0.1', '--backbone', 'resnet18').num_filters == 64
+    assert not capsys.readouterr().err
 
 
-def test_ours_that_is_imported_later_does_not_take_the_name_back(plugged, monkeypatch):
-    plugged(backbone=NETS)
+def test_ours_that_is_imported_later_does_not_take_the_name_back(third_party, monkeypatch):
+    third_party(backbone=dict(their_file=NETS))
     theirs = backbone.get_backbone_class('resnet34')
     monkeypatch.delitem(sys.modules, 'backbone.resnet_cifar')
     importlib.import_module('backbone.resnet_cifar')                    # registers its own
     assert backbone.get_backbone_class('resnet34') is theirs
 
 
-def test_two_files_of_the_users_that_declare_one_name_are_refused(plugged, tmp_path):
-    (tmp_path / 'models').mkdir()
-    (tmp_path / 'models' / 'another.py').write_text(ER)
-    plugged(models=ER)
+def test_two_files_of_the_users_that_declare_one_name_are_refused(third_party):
+    third_party(models=dict(their_file=ER, another=ER))
     with refused('--model er', 'models/another.py and models/their_file.py'):
         models.get_model_class('er')
 
 
-def test_a_class_of_a_notebook_goes_before_a_file_of_ours(plugged, monkeypatch, capsys):
-    plugged(models='')
+def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party, monkeypatch, capsys):
+    third_party(models={})
     other = type('Er', (), dict(__module__='__main__'))
     assert models.register_model('er')(other) is models.get_model_class('er') is other
     assert 'models/er.py' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('package', plugins.SHIPPED)
+@pytest.mark.parametrize('package', SHIPPED)
 def test_every_file_of_ours_that_declares_a_name_is_known_as_ours(package):
-    listed = python('-c', 'import subprocess; print(subprocess.run(["git", "ls-files", '
-                    f'"{package}/*.py"], capture_output=True, text=True).stdout)', cwd=ROOT).stdout.split()
+    """Else a name of ours would go before it. In git, not in the folder, where
+    there may be files of the user's."""
+    listed = subprocess.run(['git', 'ls-files', f'{package}/*.py'], cwd=ROOT, capture_output=True,
+                            text=True).stdout.split()
     if not listed:
         pytest.skip('not a git checkout')
-    kind = dict(models='model', datasets='dataset').get(package, package)
-    declaring = {path.removesuffix('.py').partition('/')[2] for path in listed if path.count('/') == 1
-                 and '/_' not in path and list(plugins._offers(ROOT / path, f'register_{kind}'))}
-    assert declaring == plugins.SHIPPED[package]
+    declares = re.compile(r"^    NAME = |^@register_", re.M)
+    own = {Path(path).stem for path in listed
+           if path.count('/') == 1 and declares.search((ROOT / path).read_text())}
+    assert own - {'__init__'} == SHIPPED[package]
 
 
-def test_help_of_a_foreign_method_data_set_and_backbone_in_one_run(plugged, capsys):
-    plugged(models=METHOD, datasets=DATA, backbone=NETS)
+def test_help_of_a_third_party_method_data_set_and_backbone_in_one_run(third_party, capsys):
+    third_party(models=dict(their_file=METHOD), datasets=dict(their_file=DATA),
+                backbone=dict(their_file=NETS))
     with pytest.raises(SystemExit) as end:
         arguments('--backbone', 'their_net', '--help', model='their', dataset='their_data')
     out = capsys.readouterr().out
-    assert not end.value.code and not [f for f in ('--strength', '--shade', '--depth', '--buffer_size') if f not in out]
-    with pytest.raises(SystemExit):                                     # and on a data set of ours, which has psi
+    assert not end.value.code
+    assert not [f for f in ('--strength', '--shade', '--depth', '--buffer_size') if f not in out]
+    with pytest.raises(SystemExit):                    # and on a data set of ours, which has a pretrained one
         arguments('--backbone', 'their_net', '--help', model='their')
     out = capsys.readouterr().out
     assert '--depth' in out and '--n_splits' in out and 'default: 5' in out
-    args = arguments('--backbone', 'their-net', '--strength', '1', '--buffer_size', '3', '--lr', '1', model='their')
+    args = arguments('--backbone', 'their-net', '--strength', '1', '--buffer_size', '3', '--lr', '1',
+                     model='their')
     assert (args.num_filters, args.depth, args.optim_mom, args.weights) == (5, 1, 0.5, 'none')
 
 
-def test_the_classes_of_a_runs_arguments_and_all_by_name(plugged):
-    plugged(models=METHOD.replace('from utils.args', 'import not_there\nfrom utils.args'))
+def test_the_classes_of_a_runs_arguments_and_all_by_name(third_party):
+    third_party(models=dict(their_file=METHOD.replace('from utils.args',
+                                                      'import not_there\nfrom utils.args')))
     args = arguments('--lr', '1')
     assert models.get_model_class(args) is models.get_model_class('sgd') is models.get_model_names()['sgd']
     assert datasets.get_dataset_class(args) is datasets.get_dataset_names()['Seq_Digits']
     names = models.get_model_names()
     assert sorted(names) == list(names) and {'er', 'their'} < set(names) and 'no-such' not in names
-    assert 'not_there' in str(names['their']) and len(names) == len(dict(names))        # an error, where it is looked for
+    assert 'not_there' in str(names['their'])
+    assert len(names) == len(dict(names))        # an error, where it is looked for
     with pytest.raises(KeyError):
         names['no-such']
     assert issubclass(datasets.get_dataset_class(args), datasets.ContinualDataset)

@@ -20,10 +20,10 @@ def fill(buffer, values):
 def test_each_task_keeps_its_newest_samples(size, tasks):
     n_tasks = min(3, size)
     buffer, queues, number = RingBuffer(size, 'cpu', n_tasks=n_tasks, seed=0), [], 0
-    for t, batches in enumerate(tasks[:n_tasks]):
+    for t, counts in enumerate(tasks[:n_tasks]):
         buffer.task_number = t
         queues.append(deque(maxlen=size // n_tasks))
-        for count in batches:
+        for count in counts:
             values = list(range(number, number + count))
             number += count
             queues[-1].extend(values)
@@ -34,9 +34,10 @@ def test_each_task_keeps_its_newest_samples(size, tasks):
     if kept:
         assert sorted(buffer.labels[:len(buffer)].tolist()) == kept
         assert torch.equal(buffer.examples[:len(buffer), 0].long(), buffer.labels[:len(buffer)])
+        assert sorted(buffer.get_data(size)[1].tolist()) == kept                   # draws come from all tasks
 
 
-def test_counting_tasks_up_and_naming_the_same_one_again():
+def test_counting_tasks_up_naming_the_same_one_again_and_emptying():
     buffer = RingBuffer(4, n_tasks=2, seed=0)
     assert buffer.task_number == 0
     fill(buffer, [1, 2, 3])
@@ -46,35 +47,14 @@ def test_counting_tasks_up_and_naming_the_same_one_again():
     buffer.task_number += 1
     fill(buffer, [5, 6, 7])
     assert buffer.labels.tolist() == [3, 4, 7, 6] and buffer.task_number == 1
-
-
-def test_it_starts_again_once_emptied():
-    buffer = RingBuffer(4, n_tasks=2, seed=0)
-    fill(buffer, [1, 2, 3])
-    buffer.task_number = 1
-    fill(buffer, [4])
+    again = RingBuffer(4, n_tasks=2, seed=0)
+    again.load_state_dict(buffer.state_dict())
+    for each in (buffer, again):
+        fill(each, [8])
+    assert buffer.labels.tolist() == again.labels.tolist() == [3, 4, 7, 8]
     buffer.empty()
-    fill(buffer, [5])
-    assert len(buffer) == 1 and buffer.labels[0] == 5
-
-
-def test_draws_come_from_all_tasks():
-    buffer = RingBuffer(6, n_tasks=3, seed=0)
-    for t in range(3):
-        buffer.task_number = t
-        fill(buffer, [10 * t, 10 * t + 1])
-    assert sorted(buffer.get_data(6)[1].tolist()) == [0, 1, 10, 11, 20, 21]
-
-
-def test_state_comes_back():
-    a, b = (RingBuffer(6, n_tasks=2, seed=0) for _ in range(2))
-    fill(a, [1, 2, 3])
-    a.task_number = 1
-    fill(a, [4, 5, 6, 7])
-    b.load_state_dict(a.state_dict())
-    for buffer in (a, b):
-        fill(buffer, [8])
-    assert a.labels.tolist() == b.labels.tolist() == [1, 2, 3, 7, 8, 6]
+    fill(buffer, [9])
+    assert len(buffer) == 1 and buffer.labels[0] == 9
 
 
 @pytest.mark.parametrize('size, n_tasks', [(3, 4), (0, 1), (5, 0)])
@@ -84,7 +64,7 @@ def test_a_share_without_a_row_is_refused(size, n_tasks):
 
 
 @pytest.mark.parametrize('task', [2, -1])
-def test_a_task_it_has_no_room_for_is_refused(task):
+def test_a_task_beyond_its_number_is_refused(task):
     buffer = RingBuffer(4, n_tasks=2)
     with refused(f'task_number {task}', '2 tasks'):
         buffer.task_number = task

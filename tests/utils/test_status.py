@@ -1,11 +1,9 @@
 """The line that tells how far an epoch has come."""
 import io
-from types import SimpleNamespace
+import sys
 
-import pytest
 import torch
 
-from utils import status
 from utils.status import progress_bar
 
 
@@ -18,34 +16,30 @@ class Loss:
         return 0.5
 
 
-@pytest.fixture
-def screen(monkeypatch):
-    """A terminal, or with isatty False a file."""
-    stream = io.StringIO()
-    stream.isatty = lambda: stream.terminal
-    stream.terminal = True
-    monkeypatch.setattr(status, 'sys', SimpleNamespace(stderr=stream))
-    return stream
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
-def test_each_line_takes_the_place_of_the_one_before(screen, capsys):
+def test_each_line_takes_the_place_of_the_one_before(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'stderr', Terminal())
     for i in range(4):
         progress_bar(i, 4, 1, 2, torch.tensor(0.25 * i))
-    lines = screen.getvalue().split('\r')
-    assert lines[0] == '' and lines[1] == 'Task 3 - Epoch 2 [#####...............] 1/4 loss 0.0000'
+    lines = sys.stderr.getvalue().split('\r')
+    assert lines[0] == capsys.readouterr().out == ''
+    assert lines[1] == 'Task 3 - Epoch 2 [#####...............] 1/4 loss 0.0000'
     assert lines[-1] == 'Task 3 - Epoch 2 [####################] 4/4 loss 0.7500\n' and len(lines) == 5
-    assert capsys.readouterr().out == ''
 
 
-def test_a_name_stands_for_the_task_and_losses_are_looked_at_a_hundred_times(screen):
+def test_a_name_stands_for_the_task_and_losses_are_looked_at_a_hundred_times(monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', Terminal())
     loss = Loss()
     for i in range(5000):
         progress_bar(i, 5000, 0, 'J', loss)
-    assert 100 <= loss.looks <= 102 and 'Task J - Epoch 1' in screen.getvalue()
+    assert 100 <= loss.looks <= 102 and 'Task J - Epoch 1' in sys.stderr.getvalue()
 
 
-def test_a_file_gets_one_line_an_epoch(screen):
-    screen.terminal = False
+def test_a_file_gets_one_line_an_epoch(capsys):
     for i in range(20):
         progress_bar(i, 20, 0, 0, 1)
-    assert screen.getvalue() == f'Task 1 - Epoch 1 [{"#" * 20}] 20/20 loss 1.0000\n'
+    assert capsys.readouterr().err == f'Task 1 - Epoch 1 [{"#" * 20}] 20/20 loss 1.0000\n'

@@ -1,13 +1,9 @@
-"""Method files as users of Mammoth write them, unchanged: what they import, what they do to data, nets and buffers."""
-import sys
-
+"""Method files as users of Mammoth write them, unchanged: what they import, what
+they do to data, nets and buffers."""
 import numpy as np
 import pytest
 import torch
 
-import models
-from bench.core import plugins
-from bench.core.plugins import PluginFolder
 from bench.results.rows import read_rows
 from bench.run.building import initialize
 from bench.run.training import train
@@ -82,7 +78,7 @@ class Early(ContinualModel):
 LEGACY_METHOD = HEAD + '''
 
 class Fresh(ContinualModel):
-    """`get_parser()` gives a parser of its own; only told the task."""
+    """`get_parser()` gives a parser of its own; only task-aware."""
     NAME = 'fresh'
     COMPATIBILITY = ['task-il']
 
@@ -95,7 +91,8 @@ class Fresh(ContinualModel):
 
     def forward(self, x, task_label):
         assert 0 <= task_label <= self.current_task
-        return F.one_hot(torch.full((len(x),), self.dataset.get_offsets(task_label)[0]), self.num_classes).float()
+        first = self.dataset.get_offsets(task_label)[0]
+        return F.one_hot(torch.full((len(x),), first), self.num_classes).float()
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         return 0
@@ -104,7 +101,7 @@ class Fresh(ContinualModel):
 REPLACED = HEAD + '''
 
 class Replaced(ContinualModel):
-    """Puts other data in the place of a task's, copies data sets, distils logits, as iCaRL, BiC and LwF do."""
+    """Replaces the data of a task, copies data sets, distils logits, as iCaRL, BiC and LwF do."""
     NAME = 'replaced'
     COMPATIBILITY = ['class-il']
 
@@ -115,11 +112,11 @@ class Replaced(ContinualModel):
     def begin_task(self, dataset):
         train = dataset.train_loader.dataset
         assert hasattr(train, 'not_aug_transform') and train.data[0].dtype == np.uint8
-        few = np.arange(len(train.targets)) % 4 == 0
+        some = np.arange(len(train.targets)) % 4 == 0
         val = deepcopy(train)
-        val.data, val.targets = train.data[~few][:12], train.targets[~few][:12]
+        val.data, val.targets = train.data[~some][:12], train.targets[~some][:12]
         self.validation = sum(len(batch[1]) for batch in torch.utils.data.DataLoader(val, batch_size=5))
-        data, targets = train.data[few], train.targets[few]
+        data, targets = train.data[some], train.targets[some]
         if self.kept is not None:
             data, targets = np.concatenate([data, self.kept[0]]), torch.cat([targets, self.kept[1]])
         train.data, train.targets = data, targets
@@ -187,7 +184,8 @@ class Nets(ContinualModel):
 
     def end_task(self, dataset):
         self.net.eval()
-        self.last.append((len(dataset.test_loaders) == dataset.N_TASKS, self.current_task == dataset.N_TASKS - 1))
+        last = self.current_task == dataset.N_TASKS - 1
+        self.last.append((len(dataset.test_loaders) == dataset.N_TASKS, last))
 '''
 
 BUFFERS = HEAD + '''
@@ -210,8 +208,8 @@ class Buffers(ContinualModel):
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         if not self.buffer.is_empty():
-            idx, images, y, logits, tasks = self.buffer.get_data(self.args.minibatch_size, transform=self.transform,
-                                                                 device=self.device, return_index=True)
+            idx, images, y, logits, tasks = self.buffer.get_data(
+                self.args.minibatch_size, transform=self.transform, device=self.device, return_index=True)
             assert images.shape[1:] == inputs.shape[1:] and len(y) <= self.args.minibatch_size
             with torch.no_grad():
                 self.buffer.logits[idx] = self.net(images)
@@ -232,9 +230,9 @@ class Buffers(ContinualModel):
 '''
 
 FIELDS = HEAD + '''
-ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov optimizer debug_mode dataset model '
-          'backbone seed num_workers nowand label_perc device start_from eval_future n_iters fitting_mode non_verbose joint '
-          'permute_classes noise_rate validation').split()
+ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov optimizer '
+          'debug_mode dataset model backbone seed num_workers nowand label_perc device start_from '
+          'eval_future n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
 
 
 class Fields(ContinualModel):
@@ -270,26 +268,13 @@ class Moved(ContinualModel):
 '''
 
 BROKEN = 'import a_package_that_is_not_there\n\n\nclass Broken:\n    NAME = "broken"\n'
-FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS, fields=FIELDS,
-             moved=MOVED, broken=BROKEN)
+FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS,
+             fields=FIELDS, moved=MOVED, broken=BROKEN)
 
 
 @pytest.fixture(autouse=True)
-def foreign(tmp_path, monkeypatch, few_digits):
-    """Adds the files above to the folder of methods."""
-    folder = tmp_path / 'models'
-    folder.mkdir()
-    for name, text in FILES.items():
-        (folder / f'foreign_{name}.py').write_text(text)
-    known = dict(models.PLUGINS.files())
-    with monkeypatch.context() as patch:
-        patch.setattr(plugins, 'ROOT', tmp_path)
-        known |= PluginFolder('models', 'model').files()
-    monkeypatch.setattr(models.PLUGINS, '_files', known)
-    monkeypatch.setattr(models, '__path__', [*models.__path__, str(folder)])
-    yield
-    for name in [name for name in sys.modules if name.startswith('models.foreign_')]:
-        del sys.modules[name]
+def files(third_party, few_digits):
+    third_party(models=FILES)
 
 
 @pytest.fixture
@@ -305,7 +290,8 @@ def run(parse):
 
 def test_a_parser_with_groups_and_defaults_of_flags_to_come(parse):
     args = parse('groups_and_defaults', '--buffer_size', '3')
-    assert (args.lr, args.strength, args.optim_mom, args.switch, args.not_a_flag) == (0, 0.75, 0.5, False, 'kept')
+    assert (args.lr, args.strength, args.optim_mom, args.switch,
+            args.not_a_flag) == (0, 0.75, 0.5, False, 'kept')
     args = parse('groups-and-defaults', '--buffer_size', '3', '--lr', '0.5', '--strength', '2', '--switch')
     assert (args.lr, args.strength, args.switch) == (0.5, 2, True)
     with refused('--buffer_size', 'required'):
@@ -320,24 +306,28 @@ def test_a_file_of_2020_with_a_star_import_and_a_function_for_its_parser(run, pa
     assert len(model.buffer) == 20 and model.current_task == 2
 
 
-def test_a_parser_of_its_own_is_merged_and_a_task_il_method_is_told_the_task(run, tmp_path):
+def test_a_parser_of_its_own_is_merged_and_a_task_il_method_gets_the_task(run, tmp_path):
     model, dataset, row = run('fresh', '--disable_log', '0', '--base_path', str(tmp_path), lr=None)
     assert (model.args.depth, model.args.lr, model.args.batch_size, model.current_task) == (3, 0.5, 16, 2)
-    told = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'fresh' / 'mean_accs.csv')[0]
-    assert float(told['task2']) == 20 and row['task2'] == 0         # always the first class of five; no class-il accuracy
+    row_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'fresh' / 'mean_accs.csv')[0]
+    assert float(row_il['task2']) == 20
+    assert row['task2'] == 0         # always the first class of five; no class-il accuracy
 
 
 def test_replaced_data_are_what_comes_with_their_logits(run):
     model, dataset, _ = run('replaced', '--batch_size', '4')
     sizes = [-(-int((np.isin(dataset.train_labels, range(5 * t, 5 * t + 5))).sum()) // 4) for t in (0, 1)]
-    assert model.lengths == [sizes[0], sizes[1] + 7] and sum(model.seen) == sum(model.lengths) and max(model.seen) == 4
+    assert model.lengths == [sizes[0], sizes[1] + 7] and sum(model.seen) == sum(model.lengths)
+    assert max(model.seen) == 4
     assert model.validation == 12 and len(dataset.train_loader.dataset) == model.lengths[1]
 
 
 def test_new_networks_data_sets_and_optimisers_in_the_middle_of_a_run(run):
-    model, _, _ = run('nets', '--permute_classes', '1', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
+    model, _, _ = run('nets', '--permute_classes', '1', '--lr_scheduler', 'multisteplr', '--lr_milestones',
+                      '1')
     assert len(model.own) == 2 and model.last == [(False, False), (True, True)] and model.args.mine == 'added'
-    assert model.opt.param_groups[0]['lr'] == pytest.approx(0.0125)     # the scheduler works on the optimiser that the method made
+    # the scheduler works on the optimiser that the method made
+    assert model.opt.param_groups[0]['lr'] == pytest.approx(0.0125)
     assert (model.dataset.class_order == model.args.class_order).all()
 
 
@@ -349,10 +339,12 @@ def test_buffers_are_read_and_written_directly(run):
 
 
 def test_arguments_that_are_always_there(run):
-    model, dataset, _ = run('fields', '--noise_rate', '0.25', '--disable_noisy_labels_cache', '1', '--n_splits', '1')
+    model, dataset, _ = run('fields', '--noise_rate', '0.25', '--disable_noisy_labels_cache', '1',
+                            '--n_splits', '1')
     assert len(model.values) == 27 and model.wrong == len(dataset.train_labels) / 4
     args = model.args
-    assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from, args.num_workers) == (0, 16, 1, None, 0)
+    assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from,
+            args.num_workers) == (0, 16, 1, None, 0)
 
 
 def test_a_method_with_a_move_of_its_own_is_moved_once_it_is_whole(run):
@@ -360,7 +352,7 @@ def test_a_method_with_a_move_of_its_own_is_moved_once_it_is_whole(run):
     assert model.moves == 1 and model.prototypes.device == model.device == next(model.net.parameters()).device
 
 
-def test_a_field_that_the_stream_does_not_give_is_told(run):
+def test_a_field_that_the_stream_does_not_give_is_named(run):
     with refused('--model fields', 'true_labels', '--noise_rate'):
         run('fields')
 

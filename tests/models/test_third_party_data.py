@@ -1,0 +1,47 @@
+"""Methods that read a data set themselves, on data sets as users of Mammoth write them:
+transforms of one image, or None."""
+import pytest
+import torch
+
+from bench.run.building import initialize
+from bench.run.training import train
+from tests.conftest import refused
+from tests.datasets.conftest import arguments, foreign, run  # noqa: F401
+
+ENS = ['--n_classifiers', '6', '--top_k', '2']
+
+
+@pytest.mark.parametrize('method, dataset, flags', [
+    ('ens', 'picture-digits', ENS),
+    ('joint', 'picture-digits', []), ('joint', 'picture-digits', ['--noise_rate', '0.3']),
+    ('joint', 'unequal-digits', ['--label_perc', '0.5']), ('joint', 'flowing-digits', []),
+    ('joint', 'shuffled-digits', [])])
+def test_a_run(arguments, tmp_path, method, dataset, flags):  # noqa: F811
+    assert 0 <= run(arguments(dataset, *flags, '--base_path', tmp_path,
+                              model=method))['final_accuracy'] <= 100
+
+
+@pytest.mark.parametrize('dataset', ['picture-digits', 'unequal-digits', 'flowing-digits'])
+def test_a_run_of_gdumb(parse, foreign, dataset):  # noqa: F811
+    flags = ['--weights', 'none', '--backbone', 'resnet18-md', '--width', '2', '--buffer_size', '21',
+             '--fitting_epochs', '1']
+    assert 0 <= train(*initialize(parse('gdumb', *flags, dataset=dataset)))['final_accuracy'] <= 100
+
+
+def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):  # noqa: F811
+    with refused('SIZE', 'shuffled-digits'):
+        run(arguments('shuffled-digits', *ENS, '--base_path', tmp_path, model='ens'))
+
+
+def test_each_domain_keeps_its_own_transform(arguments):  # noqa: F811
+    """Here each task has a permutation of the pixels; with that of the last for
+    all, there would be one domain only."""
+    model, dataset, args = initialize(arguments('shuffled-digits', '--batch_size', '400', model='joint'))
+    images, forward = [], model.net.forward
+    model.net.forward = lambda x, *more: (images.append(x.clone()) if model.net.training else None,
+                                          forward(x, *more))[1]
+    train(model, dataset, args)
+    (batch,) = images
+    expected = torch.stack([task[i][0] for task in model.collected for i in range(len(task))])
+    found, wanted = (sorted(map(tuple, rows.flatten(1).tolist())) for rows in (batch, expected))
+    assert len(model.collected) == 3 and found == wanted
