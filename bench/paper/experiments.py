@@ -23,8 +23,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.core.arguments import KEY, bears
 from bench.core.configs import read_yaml
-from bench.core.plugins import ROOT, backbone_name
+from bench.core.plugins import ROOT, backbone_name, normalise
+from bench.results.keys import read_key, text_of
 from bench.results.rows import FILE, read_rows
 from scroll.errors import InputError
 
@@ -34,13 +36,8 @@ METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy')
 SETTINGS = ('class-il', 'general-continual')        # of tasks that bring classes, and of streams without tasks
 _KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims', 'commands', 'values', 'x'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
-# What changes where, how fast or how wordily a run goes, but not its result; and where its values come from.
-FREE = {'seed', 'base_path', 'results_path', 'device', 'notes', 'non_verbose', 'raw_accuracies', 'disable_log', 'num_threads',
-        'num_workers', 'eval_epochs', 'enable_other_metrics', 'eval_future', 'wandb_entity', 'wandb_project', 'wandb_name',
-        'tensorboard', 'nowand', 'feature_cache', 'embed_chunk', 'channels_last', 'code_optimization', 'distributed',
-        'cache_path_noisy_labels', 'disable_noisy_labels_cache', 'adapt_every_task', 'fit_every_task', 'force_compat',
-        'data_dir', 'model_config', 'n_splits', 'schedule', 'eval_every', 'checkpoint_every', 'resume', 'save_after_interrupt',
-        'savecheck', 'save_checkpoint_mode', 'ckpt_name', 'checkpoint_path'}
+_STREAM = ('n_splits', 'schedule')
+_APART = ('seed', 'model_config', *_STREAM)            # looked at by themselves
 
 
 @dataclass(frozen=True)
@@ -221,56 +218,92 @@ def results_rows(base_path, results_path='results/') -> list:
     return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
 
 
-def matching_rows(cell: Cell, rows: list) -> list:
+def matching_rows(cell: Cell, rows: list, earlier: bool = False) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest.
 
-    A row is a run of a cell if its arguments are those that the cell's command has today, flags and defaults alike, but for what
-    does not bear on results. Where the command cannot be understood here (its weights are not on this machine), flags decide.
+    A row is a run of a cell if its key (`bench.results.keys`) has the values that the cell's command has today, flags
+    and defaults alike. A flag that the key lacks, since there was none, had the default that it is declared with.
+
+    Args:
+        earlier: without any, take those that the same command made when defaults were others: rows of runs that were
+            asked for what the cell asks for, and for nothing else. Of these the newest, and those with the same key.
     """
-    found = [row for row in rows if all(_agrees(name, value, row) for name, value in cell.flags.items() if name not in FREE)
-             and _same_stream(cell, row)]
-    if found:
-        arguments = _arguments(tuple(cell.command(0)[1:]))
-        if arguments is None:
-            found = [row for row in found if _agrees('model_config', cell.flags.get('model_config'), row)]
-        else:
-            found = [row for row in found                       # a row of before there was some flag says nothing of it
-                     if all((said := _was(name, row)) == '' or same_value(value, said)
-                            for name, value in arguments.items())]
-    newest = {row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))}
+    rows = [row for row in rows if _same_stream(cell, row)
+            and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
+    today = arguments(cell) if rows else None
+    found = [row for row in rows if today is not None and _is_of_today(row, today)]
+    if not found and (earlier or today is None):
+        found = _of_earlier_defaults(cell, today, rows)
+    newest = {row.get('seed'): row for row in sorted(found, key=_finished)}
     return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
 
 
+def arguments(cell: Cell):
+    """What `main.py` makes of a cell's command, `Arguments`; None if it refuses the command."""
+    return _parsed(tuple(cell.command(0)[1:]))
+
+
 @functools.cache
-def _arguments(words: tuple):
-    """What `main.py` makes of a command, without what does not bear on results; None if it refuses the command."""
+def _parsed(words: tuple):
     from bench.cli.parsing import parse_args
     try:
-        arguments = vars(parse_args(list(words)))
+        return parse_args(list(words))
     except InputError:
         return None
-    return {name: value for name, value in arguments.items() if name not in FREE}
+
+
+def flags_of_a_cell(cell: Cell) -> dict:
+    """flag -> what it bears on; where the cell's command is refused, of the flags that every run has."""
+    from bench.cli.parsing import base_parser
+    today = arguments(cell)
+    return base_parser().bears() if today is None else today.bears
+
+
+def _is_of_today(row: dict, today) -> bool:
+    values, missing = _values(row), today.declared if row.get('run_key') else {}
+    return all(same_value(value, values.get(name, text_of(missing.get(name, value)))) for name, value in vars(today).items()
+               if bears(today, name) in KEY and name not in _APART)
+
+
+def _of_earlier_defaults(cell: Cell, today, rows: list) -> list:
+    """See `matching_rows`; where the command cannot be understood (its weights are not on this machine), flags decide."""
+    said, config = cell.flags, cell.flags.get('model_config')
+    if today is not None:
+        said, config = {name: getattr(today, name) for name in today.given}, today.model_config
+    declared, found = flags_of_a_cell(cell), []
+    said = {name: value for name, value in said.items() if declared.get(name, 'result') in KEY and name not in _APART}
+    for row in rows:
+        key, values = read_key(row['run_key']) if row.get('run_key') else None, _values(row)
+        nothing_else = today is None if key is None else set(key['given']) - set(_APART) <= set(said)
+        if nothing_else and all(same_value(value, values.get(name, ''))
+                                for name, value in {**said, 'model_config': config}.items()):
+            found.append((row, key and values))
+    like = max(found, key=lambda pair: _finished(pair[0]))[1] if found else None
+    return [row for row, values in found if values == like]
+
+
+def _finished(row: dict) -> str:
+    return row.get('finished', '')
+
+
+def _values(row: dict) -> dict:
+    """flag -> text, of the row's key, or of its columns where it is of before there were keys; today's name of the backbone."""
+    key = read_key(row['run_key']) if row.get('run_key') else dict(given={}, default=row)
+    values = {name: text for name, text in (key['given'] | key['default']).items() if text != '' or row.get('run_key')}
+    if 'backbone' in values:
+        values['backbone'] = backbone_name(values['backbone'], [name for name, text in values.items() if text != ''])
+    return values
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any split into whole classes."""
-    named = [name for name in ('n_splits', 'schedule') if name in cell.flags]
-    return all(_agrees(name, cell.flags[name], row) for name in named) if named else \
-        bool(re.fullmatch(r'split:\d+', row.get('schedule', '')))
+    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any split into whole classes.
 
-
-def _was(name: str, row: dict) -> str:
-    """What a row says of a flag; a backbone under its name of today."""
-    said = row.get(name, '')
-    if name != 'backbone' or not said:
-        return said
-    return backbone_name(said, [option for option, value in row.items() if value != ''])
-
-
-def _agrees(name: str, value, row: dict) -> bool:
-    if name == 'n_splits':                          # a run that does not say it has the data set's own number
-        name, value = 'schedule', f'split:{value}'
-    return same_value(value, _was(name, row))
+    A run that does not say its number of splits has the data set's own, which its schedule says.
+    """
+    schedule = row.get('schedule', '')
+    named = {name: cell.flags[name] for name in _STREAM if name in cell.flags}
+    return all(same_value(f'split:{value}' if name == 'n_splits' else value, schedule) for name, value in named.items()) \
+        if named else bool(re.fullmatch(r'split:\d+', schedule))
 
 
 def same_value(value, text: str) -> bool:

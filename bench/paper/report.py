@@ -26,17 +26,16 @@ from bench.paper import (
     claims,
     tables,
 )
-from bench.paper.experiments import FREE, experiment_files, load, matching_rows, results_rows
+from bench.paper.experiments import experiment_files, flags_of_a_cell, load, matching_rows, results_rows
+from bench.results.keys import with_values
 from bench.results.rows import read_rows
 from scroll.errors import InputError
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
-# Of this machine or of this one run; the rest is kept.
-_LEFT_OUT = FREE - {'seed', 'device', 'num_threads', 'schedule', 'n_splits', 'model_config', 'code_optimization', 'distributed'}
 _COPY = re.compile(r'(?<=<!-- copy of )(\S+)( -->\n\n).*?(?=\n\n<!-- end of copy -->)', re.S)
 _INDEXED = re.compile(r'\| \[(\S+)\]\(tables/.*')
 _NOTHING = re.compile(r'\|.*\| ours \|[ |]*')
-_LEFT_OUT_TOO = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
+_LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
 
 def collect(experiment, pool: list, weights: str = None) -> list:
@@ -45,13 +44,20 @@ def collect(experiment, pool: list, weights: str = None) -> list:
     for cell in experiment.cells:
         if weights is not None:
             cell = dataclasses.replace(cell, flags={'weights': weights, **cell.flags})
-        for row in (row for row in matching_rows(cell, pool) if row.get(cell.metric)):
-            kept = {name: value for name, value in row.items()
-                    if value not in ('', None) and name not in _LEFT_OUT and not _LEFT_OUT_TOO.fullmatch(name)}
-            if 'weights' in kept:
-                kept['weights'] = Path(kept['weights']).stem if os.sep in kept['weights'] else kept['weights']
+        declared = flags_of_a_cell(cell)
+        for row in (row for row in matching_rows(cell, pool, earlier=True) if row.get(cell.metric)):
+            kept = {name: value for name, value in row.items() if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
+                    and declared.get(name) not in ('place', 'display')}
+            kept = _renamed(kept, lambda name, value, of=declared: Path(value).stem
+                            if of.get(name) == 'content' and os.sep in value else value)
             found.append({**kept, 'row': cell.row, 'column': cell.column})
     return found
+
+
+def _renamed(row: dict, change) -> dict:
+    """The row, and its key, with `change(flag, value)` in the place of each value."""
+    row = {name: change(name, value) for name, value in row.items()}
+    return row | (dict(run_key=with_values(row['run_key'], change)) if row.get('run_key') else {})
 
 
 def write_rows(path: Path, rows: list) -> None:
@@ -101,8 +107,8 @@ class Report:
         """Add to committed rows those of results files."""
         label = name if weights is None else f'{name}.{Path(weights).stem}'
         full = {Path(w).stem: w for w in (weights, *(cell.flags.get('weights') for cell in self.get(name).cells)) if w}
-        committed = [{**row, 'weights': full.get(row['weights'], row['weights'])}       # they have no paths
-                     for cell in self._rows(label).values() for row in cell]
+        committed = [_renamed(row, lambda name, value: full.get(value, value) if name == 'weights' else value)
+                     for cell in self._rows(label).values() for row in cell]                    # they have no paths
         found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
         kept = {_identity(row) for row in found}
         gone = sum(_identity(row) not in kept for row in committed)
