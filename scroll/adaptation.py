@@ -15,6 +15,7 @@ the schedule was.
 import copy
 import hashlib
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -50,7 +51,7 @@ class Adaptation:
         augmentation: what is done to the images.
         adapter_scale: adapters start as this times the identity.
     """
-    mode: str = 'auto'
+    mode: Literal[MODES] = 'auto'
     threshold: int = 500
     iterations: int = 300
     lr: float = 0.02

@@ -11,6 +11,7 @@
 """
 import inspect
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -18,10 +19,20 @@ from scroll.adaptation import Adaptation, adapt
 from scroll.arguments import shown
 from scroll.embedding.embedder import Embedder, check_quantised, quantise, sample_keys
 from scroll.errors import InputError
-from scroll.exemplars import ExemplarBuffer, Exemplars
-from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, ncc_left_out, random, ridge, ridge_left_out
+from scroll.exemplars import STRATEGIES, ExemplarBuffer, Exemplars
+from scroll.heads.predictors import (
+    NCC_BIASES,
+    TARGETS,
+    LinearPredictor,
+    exact_lambda,
+    ncc,
+    ncc_left_out,
+    random,
+    ridge,
+    ridge_left_out,
+)
 from scroll.heads.ridge_lambda import AUTO, choose_lambda
-from scroll.io.states import PARAMS, State, check_params, check_samples
+from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples
 from scroll.learned_keys import LearnedKeys
 from scroll.statistics import Statistics, check_labels
 
@@ -52,8 +63,9 @@ class Scroll:
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
     """
 
-    def __init__(self, embedder: Embedder = None, classifier: str = 'ridge', ridge_lambda: float | str = 0.1,
-                 targets: str = 'pm1', ncc_bias: str = 'exact', buffer_size: int = 500, strategy: str = 'herding',
+    def __init__(self, embedder: Embedder = None, classifier: Literal[CLASSIFIERS] = 'ridge',
+                 ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1', ncc_bias: Literal[NCC_BIASES] = 'exact',
+                 buffer_size: int = 500, strategy: Literal[STRATEGIES] = 'herding',
                  adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False):
         self.embedder = embedder
         self.classifier = classifier
