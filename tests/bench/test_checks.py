@@ -111,14 +111,6 @@ def test_force_compat_lets_a_method_run_that_wants_to_be_told_of_tasks(parse):
         parse('gem', *flags, '--force_compat', '0')
 
 
-@pytest.mark.parametrize('flag', ['--fitting_mode=iters', '--n_iters=3', '--scheduler_mode=iter', '--lr_milestones=1', '-O1',
-                                  '--code_optimization=0', '--distributed=dp', '--inference_only=1', '--sched_multistep_lr_gamma=1',
-                                  '--early_stopping_freq=2', '--eval_future=1'])
-def test_scroll_refuses_what_it_has_no_use_for(parse, flag):
-    with refused({'-O1': 'code_optimization'}.get(flag, flag.split('=')[0].strip('-'))):
-        parse('scroll', flag)
-
-
 def test_weights_and_biases_by_environment(sgd, monkeypatch):
     """The environment asks only where the package is there to be asked for."""
     monkeypatch.setenv('WANDB_ENTITY', 'me')

@@ -80,10 +80,11 @@ def test_what_scroll_is_told(launched, parse):
     check_processes(SimpleNamespace(SHARED=True), SimpleNamespace(distributed='no', model='x'), set())
 
 
-@pytest.mark.parametrize('words, same', [('--device b --base_path y --notes z', True), ('--seed 1', False), ('--schedule iid', False),
-                                         ('--eval_every 9', False)])
+@pytest.mark.parametrize('words, same', [
+    ('--device b --base_path y --notes z', True), ('--seed 1', False), ('--schedule iid', False), ('--eval_epochs 9', False)])
 def test_processes_must_run_the_same(parse, monkeypatch, words, same):
-    said, ours, theirs = [], parse('er', '--lr', '1', '--buffer_size', '5'), parse('er', '--lr', '1', '--buffer_size', '5', *words.split())
+    flags = '--lr', '1', '--buffer_size', '5'
+    said, ours, theirs = [], parse('er', *flags), parse('er', *flags, *words.split())
 
     class Two(World):
         def exchange(self, content):
@@ -97,7 +98,7 @@ def test_processes_must_run_the_same(parse, monkeypatch, words, same):
         with refused('different arguments'):
             distributed.agree_on_arguments(ours, None)
     with refused('different data'):
-        distributed.agree_on_arguments(SimpleNamespace(**theirs), SimpleNamespace(digest=lambda: 'other'))
+        distributed.agree_on_arguments(theirs, SimpleNamespace(digest=lambda: 'other'))
 
 
 _CHILD = '''
