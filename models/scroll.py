@@ -40,7 +40,8 @@ def _ridge_lambda(text):
 
 _ONLINE = {         # flag: parameter of `Scroll`, which has its default and its choices; help
     'predictor': ('classifier', 'classifier of f_T'),
-    'ridge_lambda': ('ridge_lambda', "ridge: added to the Gram matrix (sum, not mean); 'auto': chosen from the statistics (GCV)"),
+    'ridge_lambda': ('ridge_lambda', "ridge: added to the Gram matrix (sum, not mean); 'auto': "
+                                     'chosen from the statistics (GCV)'),
     'ridge_targets': ('targets', 'ridge: +-1 or one-hot'),
     'ncc_bias': ('ncc_bias', "ncc: -|c|^2/2, the paper's -|c|^2, or none"),
     'buffer_strategy': ('strategy', 'which samples of a class are kept'),
@@ -63,7 +64,8 @@ def _add_flags(group, build, table: dict) -> None:
     parameters = inspect.signature(build).parameters
     for flag, (name, text) in table.items():
         options = of_signature(parameters[name], {int: whole(0), float: real(0)})
-        group.add_argument(f'--{flag}', help=text, **options | (dict(type=_TYPES[flag]) if flag in _TYPES else {}))
+        options['type'] = _TYPES.get(flag, options['type'])
+        group.add_argument(f'--{flag}', help=text, **options)
 
 
 def _given(args, table: dict) -> dict:
@@ -95,8 +97,8 @@ class ScrollModel(ContinualModel):
         add_embedding_args(parser)
         group = parser.add_argument_group('SCROLL, adaptation')
         _add_flags(group, Adaptation, _ADAPTATION)
-        group.add_argument('--learn_scale', choices=tuple(_LEARN), help='auto: with adapters only',
-                           default=next(word for word, value in _LEARN.items() if value is Adaptation.learn_scale))
+        learn = next(word for word, value in _LEARN.items() if value is Adaptation.learn_scale)
+        group.add_argument('--learn_scale', choices=tuple(_LEARN), default=learn, help='auto: with adapters only')
         group.add_argument('--adapt_every_task', bears='record', type=binary_to_boolean_type, default=False,
                            help='make and evaluate f* after each task')
         group.add_argument('--adapt_padding', type=real(0),
@@ -105,8 +107,8 @@ class ScrollModel(ContinualModel):
                            help='mirror half of the images (default: the data set says)')
         group.add_argument('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
         learned_files.add_file_args(parser)
-        parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=Scroll().buffer_size, minibatch_size=Adaptation.minibatch,
-                            model_config='best')
+        parser.set_defaults(lr=0.0, n_epochs=1, model_config='best', buffer_size=Scroll().buffer_size,
+                            minibatch_size=Adaptation.minibatch)
         return parser
 
     check_args = staticmethod(learned_files.check_file_args)

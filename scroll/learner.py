@@ -64,8 +64,9 @@ class Scroll:
     """
 
     def __init__(self, embedder: Embedder = None, classifier: Literal[CLASSIFIERS] = 'ridge',
-                 ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1', ncc_bias: Literal[NCC_BIASES] = 'exact',
-                 buffer_size: int = 500, strategy: Literal[STRATEGIES] = 'herding',
+                 ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1',
+                 ncc_bias: Literal[NCC_BIASES] = 'exact', buffer_size: int = 500,
+                 strategy: Literal[STRATEGIES] = 'herding',
                  adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False):
         self.embedder = embedder
         self.classifier = classifier

@@ -42,7 +42,7 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     from datasets.utils.config import split_config
     from datasets.utils.defaults import dataset_defaults
 
-    # What decides which flags and sources there are, from the strongest that names it: data-set config, backbone, weights
+    # What decides which flags there are, from the strongest that names it: data-set config, backbone, weights
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
     from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
@@ -52,22 +52,23 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     configured = type(dataset.__name__, (dataset,), constants)
     asked = from_data | from_model
     asked |= _model_config(_known(parser, cmd, configured, own | asked))[0]
-    about, settled, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
+    about, settled, usual_weights = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
     settled |= dict(dataset_config=chosen.dataset_config)
     _flags_of(parser, get_backbone_class(settled['backbone']), f"backbone {settled['backbone']}")
 
     # Defaults of flags, the weakest source first
     flags = {action.dest for action in parser._actions}
 
-    def of_flags(values):                       # data sets and methods speak of flags that this run may not have
+    def of_flags(values):               # data sets and methods may speak of flags that this run does not have
         return {flag: value for flag, value in values.items() if flag in flags}
+    online = dict(n_epochs=1) if model.ONLINE else {}
     for values, source in (
             (of_flags(own), 'defaults of the data set'),
             (about.options if about else {}, f'--weights {chosen.weights}'),
             (from_data, data_file),
-            ((dict(n_epochs=1) if model.ONLINE else {}) | of_flags(from_model), f'defaults of {chosen.model}')):
+            (online | of_flags(from_model), f'defaults of {chosen.model}')):
         apply_defaults(parser, values | settled, source)
-    known = _known(parser, cmd, configured, {}, all_flags=True)     # the conditions of a model's config are about all this
+    known = _known(parser, cmd, configured, {}, all_flags=True)  # what a model's config has conditions on
     for values, source in (_model_config(known),
                            (of_flags(_handed_on(parser, chosen.saved)), f'--loadcheck {chosen.loadcheck}')):
         apply_defaults(parser, values | settled, source)
@@ -85,8 +86,10 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     check_flags(args, given)
     check_tracking(args)
     check_method(model, dataset, args, given)
-    usual = {flag: parser.get_default(flag) for flag in given} | dict(backbone=None, dataset_config=None, weights=usual)
-    args.given, args.key = given, run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
+    usual = {flag: parser.get_default(flag) for flag in given}
+    usual |= dict(weights=usual_weights, backbone=None, dataset_config=None)
+    args.given = given
+    args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
     return args
 
 
@@ -96,7 +99,7 @@ def _plugins(chosen) -> tuple:
     import models
     models.PLUGINS.check(chosen.model)
     datasets.PLUGINS.check(chosen.dataset)
-    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch takes seconds
+    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch: seconds
         from datasets.utils.continual_dataset import ContinualDataset
         model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
     return model, build, build if isinstance(build, type) else ContinualDataset
@@ -162,8 +165,9 @@ def _of_checkpoint(chosen) -> dict:
 
 
 def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
-    """(what the weights say about themselves or None, names of backbone and weights, weights that nobody has to name); fills
-    in `chosen.weights`.
+    """(what the weights say about themselves or None, names of backbone and weights, weights by default).
+
+    Fills in `chosen.weights`.
 
     Args:
         asked: what config files and the method say. default: the data set's own backbone.
@@ -171,7 +175,8 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     from backbone import weights
 
     def unless_given(backbone):             # one that is asked for by name is made from scratch
-        return str(asked.get('weights') or ('none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT))
+        start = 'none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT
+        return str(asked.get('weights') or start)
     wanted, usual = chosen.backbone or asked.get('backbone'), unless_given(asked.get('backbone'))
     chosen.weights = str(chosen.weights or unless_given(wanted))
     if chosen.weights == 'none':
@@ -194,8 +199,8 @@ def _flags_of(parser, build, title: str) -> None:
         warn_once(f"{title}: {', '.join(shared)} of its signature: a flag of that name serves both")
     group = parser.add_argument_group(title) if new else None
     for name, parameter in new.items():
-        group.add_argument(f'--{name}', **of_signature(parameter), required=parameter.default is parameter.empty,
-                           help=f'of the {title}')
+        required = parameter.default is parameter.empty
+        group.add_argument(f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}')
 
 
 def _names() -> str:

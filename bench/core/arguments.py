@@ -1,8 +1,8 @@
-"""argparse as this project uses it: the parser, the types of flags' values, the flags of replay methods. No torch.
+"""argparse as this project uses it: parser, types of flags' values, flags of replay methods. No torch.
 
-What a flag bears on is said once, where it is declared: `add_argument('--num_workers', ..., bears='speed')`. All else follows
-from it: which rows are of one experiment, which interrupted run a command continues, what processes must agree on, what a
-model that is loaded hands on, which columns are worth keeping.
+What a flag bears on is said once, where it is declared: `add_argument('--num_workers', ..., bears='speed')`.
+All else follows from it: which rows are of one experiment, which interrupted run a command continues, what
+processes must agree on, what a model that is loaded hands on, which columns are worth keeping.
 """
 import argparse
 import difflib
@@ -36,15 +36,16 @@ BEARS = {
     'place': 'which files are written and read, and where',
     'display': 'what is shown, and other words on the run',
 }
-KEY = frozenset(('result', 'content', 'run'))               # what tells runs apart, wherever and however fast they are made
-FREE = frozenset(('speed', 'place', 'display'))             # what may change while a run is interrupted, or between processes
+KEY = frozenset(('result', 'content', 'run'))       # what tells runs apart, wherever and however fast they go
+FREE = frozenset(('speed', 'place', 'display'))     # what may change when a run goes on, or between processes
 
 
 class Arguments(argparse.Namespace):
     """What a parser has made of a command line.
 
     Attributes (none of them among `vars`):
-        bears: flag -> what it bears on, by the words of `BEARS`. declared: flag -> the default it was declared with.
+        bears: flag -> what it bears on, by the words of `BEARS`.
+        declared: flag -> the default it was declared with.
         Of a run: given: flags of the command line. key: what tells it from others, `bench.results.keys`.
     """
     __slots__ = ('bears', 'declared', 'given', 'key')
@@ -71,7 +72,7 @@ class _Group(_Declaring, argparse._ArgumentGroup):
 
 
 def argument_group(parser, *title, **options):
-    """A group of flags that are declared with `bears`, also in a parser of argparse's own, as third-party files make it."""
+    """A group of flags declared with `bears`; also in a parser of argparse's own, as third-party files have."""
     group = _Group(parser, *title, **options)
     parser._action_groups.append(group)
     return group
@@ -91,7 +92,8 @@ class ArgumentParser(_Declaring, argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, Arguments() if namespace is None else namespace)
         if isinstance(parsed, Arguments):
             parsed.bears = self.bears()
-            parsed.declared = {action.dest: getattr(action, 'declared', action.default) for action in reversed(self._actions)}
+            parsed.declared = {action.dest: getattr(action, 'declared', action.default)
+                               for action in reversed(self._actions)}
         return parsed, unknown
 
     def bears(self) -> dict:
@@ -115,7 +117,8 @@ def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  ne
     """What `add_argument` is to know of a parameter of a signature: default, type, choices (from `Literal`).
 
     Args:
-        parameter: an `inspect.Parameter`. types: annotation -> command-line type, where it is not the annotation itself.
+        parameter: an `inspect.Parameter`.
+        types: annotation -> command-line type, where it is not the annotation itself.
     """
     known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default

@@ -1,4 +1,4 @@
-"""The tables and figures of the paper as data: what `experiments/*.yaml` say, and which rows of results belong to a cell.
+"""The tables and figures of the paper as data: what `experiments/*.yaml` say.
 
 A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a row's `paper` holds what the
 paper reports for it, percent, in the order of the columns:
@@ -16,17 +16,14 @@ paper reports for it, percent, in the order of the columns:
     claims: [...]                   # what the paper's text says, for scripts/claims.py
 
 In columns and rows `metric` is no flag, but the column of the results file to show, and `group` a heading beside rows. What
-other commands make has `commands` in the place of columns and rows. Nothing here imports torch until rows are compared.
+other commands make has `commands` in the place of columns and rows. Nothing here imports torch.
 """
-import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.core.arguments import KEY, bears
 from bench.core.configs import read_yaml
-from bench.core.plugins import ROOT, backbone_name, normalise
-from bench.results.keys import read_key, text_of
+from bench.core.plugins import ROOT
 from bench.results.rows import FILE, read_rows
 from scroll.errors import InputError
 
@@ -36,8 +33,6 @@ METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy')
 SETTINGS = ('class-il', 'general-continual')        # of tasks that bring classes, and of streams without tasks
 _KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims', 'commands', 'values', 'x'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
-_STREAM = ('n_splits', 'schedule')
-_APART = ('seed', 'model_config', *_STREAM)            # looked at by themselves
 
 
 @dataclass(frozen=True)
@@ -216,107 +211,6 @@ def results_rows(base_path, results_path='results/') -> list:
     """All rows of all results files below it that have accuracies among all classes, text values."""
     folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
     return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
-
-
-def matching_rows(cell: Cell, rows: list, earlier: bool = False) -> list:
-    """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest.
-
-    A row is a run of a cell if its key (`bench.results.keys`) has the values that the cell's command has today, flags
-    and defaults alike. A flag that the key lacks, since there was none, had the default that it is declared with.
-
-    Args:
-        earlier: without any, take those that the same command made when defaults were others: rows of runs that were
-            asked for what the cell asks for, and for nothing else. Of these the newest, and those with the same key.
-    """
-    rows = [row for row in rows if _same_stream(cell, row)
-            and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
-    today = arguments(cell) if rows else None
-    found = [row for row in rows if today is not None and _is_of_today(row, today)]
-    if not found and (earlier or today is None):
-        found = _of_earlier_defaults(cell, today, rows)
-    newest = {row.get('seed'): row for row in sorted(found, key=_finished)}
-    return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
-
-
-def arguments(cell: Cell):
-    """What `main.py` makes of a cell's command, `Arguments`; None if it refuses the command."""
-    return _parsed(tuple(cell.command(0)[1:]))
-
-
-@functools.cache
-def _parsed(words: tuple):
-    from bench.cli.parsing import parse_args
-    try:
-        return parse_args(list(words))
-    except InputError:
-        return None
-
-
-def flags_of_a_cell(cell: Cell) -> dict:
-    """flag -> what it bears on; where the cell's command is refused, of the flags that every run has."""
-    from bench.cli.parsing import base_parser
-    today = arguments(cell)
-    return base_parser().bears() if today is None else today.bears
-
-
-def _is_of_today(row: dict, today) -> bool:
-    values, missing = _values(row), today.declared if row.get('run_key') else {}
-    return all(same_value(value, values.get(name, text_of(missing.get(name, value)))) for name, value in vars(today).items()
-               if bears(today, name) in KEY and name not in _APART)
-
-
-def _of_earlier_defaults(cell: Cell, today, rows: list) -> list:
-    """See `matching_rows`; where the command cannot be understood (its weights are not on this machine), flags decide."""
-    said, config = cell.flags, cell.flags.get('model_config')
-    if today is not None:
-        said, config = {name: getattr(today, name) for name in today.given}, today.model_config
-    declared, found = flags_of_a_cell(cell), []
-    said = {name: value for name, value in said.items() if declared.get(name, 'result') in KEY and name not in _APART}
-    for row in rows:
-        key, values = read_key(row['run_key']) if row.get('run_key') else None, _values(row)
-        nothing_else = today is None if key is None else set(key['given']) - set(_APART) <= set(said)
-        if nothing_else and all(same_value(value, values.get(name, ''))
-                                for name, value in {**said, 'model_config': config}.items()):
-            found.append((row, key and values))
-    like = max(found, key=lambda pair: _finished(pair[0]))[1] if found else None
-    return [row for row, values in found if values == like]
-
-
-def _finished(row: dict) -> str:
-    return row.get('finished', '')
-
-
-def _values(row: dict) -> dict:
-    """flag -> text, of the row's key, or of its columns where it is of before there were keys; today's name of the backbone."""
-    key = read_key(row['run_key']) if row.get('run_key') else dict(given={}, default=row)
-    values = {name: text for name, text in (key['given'] | key['default']).items() if text != '' or row.get('run_key')}
-    if 'backbone' in values:
-        values['backbone'] = backbone_name(values['backbone'], [name for name, text in values.items() if text != ''])
-    return values
-
-
-def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any split into whole classes.
-
-    A run that does not say its number of splits has the data set's own, which its schedule says.
-    """
-    schedule = row.get('schedule', '')
-    named = {name: cell.flags[name] for name in _STREAM if name in cell.flags}
-    return all(same_value(f'split:{value}' if name == 'n_splits' else value, schedule) for name, value in named.items()) \
-        if named else bool(re.fullmatch(r'split:\d+', schedule))
-
-
-def same_value(value, text: str) -> bool:
-    """Whether a flag's value is what a results file says: numbers as numbers, booleans as 0, 1, True or False, nothing as ''."""
-    return _plain(_text(value)) == _plain(text)
-
-
-def _plain(text: str):
-    text = {'True': '1', 'False': '0', 'None': ''}.get(text, text)
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _text(value) -> str:

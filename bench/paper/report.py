@@ -22,11 +22,9 @@ import re
 import sys
 from pathlib import Path
 
-from bench.paper import (
-    claims,
-    tables,
-)
-from bench.paper.experiments import experiment_files, flags_of_a_cell, load, matching_rows, results_rows
+from bench.paper import claims, tables
+from bench.paper.experiments import experiment_files, load, results_rows
+from bench.paper.matching import bears_of, matching_rows
 from bench.results.keys import with_values
 from bench.results.rows import read_rows
 from scroll.errors import InputError
@@ -44,14 +42,19 @@ def collect(experiment, pool: list, weights: str = None) -> list:
     for cell in experiment.cells:
         if weights is not None:
             cell = dataclasses.replace(cell, flags={'weights': weights, **cell.flags})
-        declared = flags_of_a_cell(cell)
-        for row in (row for row in matching_rows(cell, pool, earlier=True) if row.get(cell.metric)):
-            kept = {name: value for name, value in row.items() if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
-                    and declared.get(name) not in ('place', 'display')}
-            kept = _renamed(kept, lambda name, value, of=declared: Path(value).stem
-                            if of.get(name) == 'content' and os.sep in value else value)
-            found.append({**kept, 'row': cell.row, 'column': cell.column})
+        rows = [row for row in matching_rows(cell, pool, earlier=True) if row.get(cell.metric)]
+        of_flag = bears_of(cell) if rows else {}
+        found += [{**_committed(row, of_flag), 'row': cell.row, 'column': cell.column} for row in rows]
     return found
+
+
+def _committed(row: dict, of_flag: dict) -> dict:
+    """A row without what is of this machine or of this one run. of_flag: flag -> what it bears on."""
+    def without_path(name, value):
+        return Path(value).stem if of_flag.get(name) == 'content' and os.sep in value else value
+    return _renamed({name: value for name, value in row.items()
+                     if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
+                     and of_flag.get(name) not in ('place', 'display')}, without_path)
 
 
 def _renamed(row: dict, change) -> dict:
@@ -108,7 +111,7 @@ class Report:
         label = name if weights is None else f'{name}.{Path(weights).stem}'
         full = {Path(w).stem: w for w in (weights, *(cell.flags.get('weights') for cell in self.get(name).cells)) if w}
         committed = [_renamed(row, lambda name, value: full.get(value, value) if name == 'weights' else value)
-                     for cell in self._rows(label).values() for row in cell]                    # they have no paths
+                     for cell in self._rows(label).values() for row in cell]            # they have no paths
         found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
         kept = {_identity(row) for row in found}
         gone = sum(_identity(row) not in kept for row in committed)

@@ -57,7 +57,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     """The command line, with the recipe's values for flags not given and None for those of the other recipe."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument('--out', bears='place', required=True, help='weights file to write (.safetensors)')
-    parser.add_argument('--base_path', bears='place', default='./data/', help='folder that holds MINIIMAGENET')
+    parser.add_argument('--base_path', bears='place', default='./data/',
+                        help='folder that holds MINIIMAGENET')
     parser.add_argument('--recipe', choices=tuple(RECIPES), default='compact',
                         help='compact: crops of any size, warm-up and cosine, Nesterov; rfs: shifts, steps')
     parser.add_argument('--backbone', default='resnet18-md', type=backbone_name, help='registered backbone')
@@ -69,7 +70,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument('--grow_from', metavar='WEIGHTS', help='start as this narrower network, which has learned already')
     parser.add_argument('--small_size', type=whole(1), default=32, help='pixels in the first --small_epochs epochs')
     parser.add_argument('--small_epochs', type=whole(0), default=0, help='epochs at --small_size, which are the cheaper ones')
-    parser.add_argument('--device', bears='speed', help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
+    parser.add_argument('--device', bears='speed',
+                        help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
     parser.add_argument('--dtype', choices=('float32', 'bfloat16'),
                         help='of convolutions and products (default: bfloat16 on a GPU, float32 on a CPU)')
     parser.add_argument('--compile', bears='speed', action='store_true', help='compile the network')

@@ -1,9 +1,9 @@
-"""What a run is: all that bears on its result, as it was when the run was made. It stands in the row, `run_key`, so that rows are
-known whatever the defaults of flags become.
+"""What a run is: all that bears on its result, as it was when the run was made. It stands in the row as `run_key`,
+so that rows are known whatever the defaults of flags become.
 
-A key has the values of flags by their names, those that were asked for (`given`: on the command line, and unlike the default
-of then) apart from those that were not (`default`), with `seed`, `schedule` and `psi_digest`. As text it is JSON, names in
-order: equal runs have equal keys.
+A key has the values of flags by their names, those that were asked for (`given`: on the command line, and unlike
+the default of then) apart from those that were not (`default`), with `seed`, `schedule` and `psi_digest`. As text
+it is JSON, names in order.
 """
 import json
 
@@ -14,7 +14,7 @@ _APART = ('seed', 'n_splits', 'schedule')
 
 
 def run_key(args, given: set) -> dict:
-    """The key of a run with these `Arguments`, but for its seed and its stream. given: flags that were asked for."""
+    """The key of a run with these `Arguments`, but for seed and stream. given: flags that were asked for."""
     values = {name: text_of(value) for name, value in sorted(vars(args).items())
               if bears(args, name) in KEY and name not in _APART}
     return dict(given={name: value for name, value in values.items() if name in given},
@@ -41,7 +41,8 @@ def read_key(text: str) -> dict:
 def with_values(text: str, change) -> str:
     """The key with `change(flag, value)` in the place of each value."""
     key = read_key(text)
-    return _json(key | {part: {flag: change(flag, value) for flag, value in key[part].items()} for part in ('given', 'default')})
+    return _json(key | {part: {flag: change(flag, value) for flag, value in key[part].items()}
+                        for part in ('given', 'default')})
 
 
 def _json(key: dict) -> str:

@@ -47,7 +47,8 @@ class Checkpoints:
     def __init__(self, state: RunState, args, arguments: dict):
         self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
         self.active = self.every > 0 and not args.disable_log
-        self.path = Path(args.base_path) / 'unfinished' / f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
+        name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
+        self.path = Path(args.base_path) / 'unfinished' / name
         self.before, self.lock = self.path.with_suffix('.before'), filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
         self.about = _about(state) if self.active else None
         self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
@@ -237,9 +238,10 @@ def _digest(args, arguments: dict) -> str:
 
     Another number of threads may change the last bits of training: it is said, and no reason to lose a run.
     """
-    plain = to_parsable_obj({name: value for name, value in arguments.items() if bears(args, name) not in FREE})
-    plain |= dict(device=str(arguments.get('device')).split(':')[0], distributed=arguments.get('distributed'))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    fixed = {name: value for name, value in arguments.items() if bears(args, name) not in FREE}
+    fixed |= dict(device=str(arguments.get('device')).split(':')[0], distributed=arguments.get('distributed'))
+    text = json.dumps(to_parsable_obj(fixed), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _about(state: RunState) -> dict:

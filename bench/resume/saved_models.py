@@ -115,7 +115,8 @@ def _fetched(url: str, folder: Path):
 
 def saved_args(path, folder='./checkpoints/') -> dict:
     """The arguments of the run that wrote the file (`read`), as far as they were given a value."""
-    return {name: value for name, value in (read(path, folder).get('args') or {}).items() if value is not None}
+    args = read(path, folder).get('args') or {}
+    return {name: value for name, value in args.items() if value is not None}
 
 
 def load(state, args) -> Position:

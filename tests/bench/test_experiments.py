@@ -9,7 +9,8 @@ import pytest
 
 from bench.cli.parsing import parse_args
 from bench.paper import claims
-from bench.paper.experiments import Cell, experiment_files, load, lower, matching_rows, results_rows, same_value, upper
+from bench.paper.experiments import Cell, experiment_files, load, lower, results_rows, upper
+from bench.paper.matching import matching_rows, same_value
 from bench.results.keys import key_text
 from bench.results.rows import append_row, read_rows
 from tests.conftest import ROOT, refused
