@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import bench.core.configs
 import datasets
 import models
-import utils.args
 from bench.cli.flags import add_management_args
 from bench.cli.parsing import parse_args
 from bench.core.arguments import BEARS, ArgumentParser, add_rehearsal_args, real, whole
@@ -184,15 +183,16 @@ def test_a_model_config_of_another_shape_is_refused(probe, text, words):
         probe('--model_config=best', config=text)
 
 
-@pytest.mark.parametrize('text', ['lr_scheduler: None', 'lr_scheduler: null', 'lr_scheduler: ~', 'lr_scheduler:'])
-def test_none_in_a_config_is_none_and_not_a_word(probe, text):
-    assert probe(data_config=text).lr_scheduler is None
-    assert probe(data_config='lr_scheduler: cosine').lr_scheduler == 'cosine'
-
-
-def test_booleans_and_lists_in_a_config(probe):
-    args = probe(data_config='optim_nesterov: true\ndrop_last: no\nlr_milestones: [35, 45]')
-    assert (args.optim_nesterov, args.drop_last, args.lr_milestones) == (True, False, [35, 45])
+@pytest.mark.parametrize('text, name, value', [
+    *((text, 'lr_scheduler', None) for text in ('lr_scheduler: None', 'lr_scheduler: null', 'lr_scheduler: ~')),
+    ('lr_scheduler: cosine', 'lr_scheduler', 'cosine'), ('optim_nesterov: true', 'optim_nesterov', True),
+    ('drop_last: no', 'drop_last', False), ('lr_milestones: [35, 45]', 'lr_milestones', [35, 45]),
+    ('validation: 20', 'validation', 20), ('non_verbose: true', 'non_verbose', True), ('joint: 1', 'joint', 1),
+    ('disable_log: 1', 'disable_log', True), ('enable_other_metrics: 1', 'enable_other_metrics', True)], ids=str)
+def test_values_in_a_config_have_the_types_of_their_flags(probe, text, name, value):
+    """Also those of flags that may stand bare or have other names on the command line."""
+    assert getattr(probe(data_config=text), name) == value
+    assert getattr(probe(config=f'default: {{{text}}}'), name) == value
 
 
 def test_help_shows_what_configs_leave_as_defaults(probe, capsys):
@@ -329,24 +329,6 @@ def test_a_stream_that_does_not_split_classes_has_no_number_of_splits():
     assert {setting: kind.get_n_splits(args) for setting, kind in kinds.items()} == {'class-il': 20, 'domain-il': None}
 
 
-@pytest.mark.parametrize('text, name, value', [('validation: 20', 'validation', 20), ('non_verbose: true', 'non_verbose', True),
-                                               ('joint: 1', 'joint', 1), ('disable_log: 1', 'disable_log', True),
-                                               ('enable_other_metrics: 1', 'enable_other_metrics', True)])
-def test_flags_that_may_stand_bare_or_have_other_names_in_a_config(probe, text, name, value):
-    assert getattr(probe(data_config=text), name) == value
-    assert getattr(probe(config=f'default: {{{text}}}'), name) == value
-
-
-def test_names_for_files_of_mammoth():
-    names = {}
-    exec('from utils.args import *', names)
-    from models.utils.continual_model import ContinualModel
-    assert names['ContinualModel'] is ContinualModel and names['binary_to_boolean_type'] is binary_to_boolean_type
-    assert {'ArgumentParser', 'Namespace', 'add_rehearsal_args', 'add_experiment_args', 'add_management_args'} <= set(names)
-    with pytest.raises(AttributeError, match='no_such_name'):
-        utils.args.no_such_name                                 # noqa: B018
-
-
 class Clash(Sgd):
     """Wants a flag that is there, for something else."""
     NAME = 'clash'
@@ -360,12 +342,6 @@ def test_a_flag_that_clashes_is_told(parse, monkeypatch):
     monkeypatch.setitem(models.PLUGINS.registered, 'clash', Clash)
     with refused('--model clash', '--seed'):
         parse('clash', '--lr', '1')
-
-
-def test_the_parser_alone(parse):
-    parser = parse_args(['--model', 'er', '--dataset', 'seq-digits', '--weights', 'none'], return_parser_only=True)
-    required = {action.dest for action in parser._actions if action.required}
-    assert isinstance(parser, ArgumentParser) and 'buffer_size' in required and 'seed' not in required
 
 
 def test_small_helpers_for_files_of_mammoth(tmp_path, monkeypatch):
