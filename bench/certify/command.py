@@ -251,8 +251,8 @@ def certify(options, words) -> int:
         from scroll.certify.robustness import judge
         from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
-        identity = dict(arguments={k: v for k, v in vars(args).items() if bears(args, k) not in ('place', 'display')
-                                   and k not in ('schedule', 'n_splits')})
+        identity = dict(arguments={k: v for k, v in vars(args).items() if k not in ('schedule', 'n_splits')
+                                   and bears(args, k) not in ('place', 'display')})
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
             raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be certified')

@@ -1,4 +1,4 @@
-"""Which rows of results are runs of a cell of an experiment: those with the key (`bench.results.keys`) of its command."""
+"""Which rows of results are runs of a cell of an experiment: those with the key of its command (`bench.results.keys`)."""
 import functools
 import re
 
@@ -16,7 +16,8 @@ def matching_rows(cell: Cell, rows: list, earlier: bool = False) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest.
 
     A row is a run of a cell if its key has the values that the cell's command has today, flags and defaults alike. A
-    flag that the key lacks, since there was none, had the default that it is declared with.
+    flag that the key lacks, since there was none, had the default that it is declared with; of flags that are gone none
+    may have been asked for.
 
     Args:
         earlier: where there are none, take those that the same command made when defaults were others: rows of runs
@@ -55,14 +56,15 @@ def _parsed(words: tuple):
 
 def _has_arguments(row: dict, today) -> bool:
     values, given = _said(row)
-    # a row of before there were keys may lack what is no flag that somebody asks for
+    # a row of before there were keys says nothing of flags that came later; what is asked for it must say
     absent = today.declared if given is not None else dict.fromkeys(today.given)
     wanted = {name: value for name, value in vars(today).items() if bears(today, name) in KEY and name not in _APART}
-    return all(same_value(value, values.get(name, text_of(absent.get(name, value)))) for name, value in wanted.items())
+    return (given or set()) <= {*vars(today)} and all(
+        same_value(value, values.get(name, text_of(absent.get(name, value)))) for name, value in wanted.items())
 
 
 def _of_the_same_command(cell: Cell, today, rows: list) -> list:
-    """See `earlier`. Where the command cannot be understood (its weights are not on this machine), its flags decide."""
+    """See `earlier`. Where the command cannot be understood (its weights are not here), its flags decide."""
     asked = cell.flags if today is None else {name: getattr(today, name) for name in today.given}
     of_flag, found = bears_of(cell), []
     asked = {name: value for name, value in asked.items() if of_flag.get(name, 'result') in KEY and name not in _APART}
@@ -78,8 +80,10 @@ def _of_the_same_command(cell: Cell, today, rows: list) -> list:
 
 
 def _said(row: dict) -> tuple:
-    """(flag -> text, flags that were asked for), of a row's key; of a row of before there were keys what its columns say,
-    and None. The backbone has its name of today."""
+    """(flag -> text, flags that were asked for) of a row's key; of a row of before there were keys (columns, None).
+
+    The backbone has its name of today.
+    """
     key = read_key(row['run_key']) if row.get('run_key') else None
     values = {name: text for name, text in row.items() if text != ''} if key is None else key['given'] | key['default']
     if 'backbone' in values:

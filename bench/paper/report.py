@@ -5,10 +5,11 @@
     python scripts/report.py ~/mine.yaml --collect --out mine               # an experiment of one's own
 
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments, seconds, commit and
-versions; `--collect` adds those that fit a cell, the newest for each seed, and lets go of those that fit none any more. From
-these come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`; the table that the README above
-them repeats is brought up to date. Pages of an experiment that is not in experiments/ are made when its file
-is given, and stay as they are when not. With `--weights` the runs with another psi are collected, into
+versions; `--collect` adds those that fit a cell, the newest for each seed, and leaves out those that fit none any
+more. Rows that a cell's command made when its defaults were others stay until there are some of today's. From these
+come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`; the table that the
+README above them repeats is brought up to date. Pages of an experiment that is not in experiments/ are made when
+its file is given, and stay as they are when not. With `--weights` the runs with another backbone are collected, into
 `<experiment>.<weights>.csv`, tables of their own.
 """
 import argparse
@@ -109,9 +110,11 @@ class Report:
     def collect(self, name: str, rows: list, weights: str = None) -> None:
         """Add to committed rows those of results files."""
         label = name if weights is None else f'{name}.{Path(weights).stem}'
-        full = {Path(w).stem: w for w in (weights, *(cell.flags.get('weights') for cell in self.get(name).cells)) if w}
-        committed = [_renamed(row, lambda name, value: full.get(value, value) if name == 'weights' else value)
-                     for cell in self._rows(label).values() for row in cell]            # they have no paths
+        paths = {(flag, Path(path).stem): path for cell in self.get(name).cells
+                 for flag, path in {**cell.flags, 'weights': cell.flags.get('weights', weights)}.items()
+                 if os.sep in str(path)}
+        committed = [_renamed(row, lambda flag, value: paths.get((flag, value), value))         # they have no paths
+                     for cell in self._rows(label).values() for row in cell]
         found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
         kept = {_identity(row) for row in found}
         gone = sum(_identity(row) not in kept for row in committed)

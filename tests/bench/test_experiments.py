@@ -285,6 +285,8 @@ def test_a_key_without_a_flag_has_its_default(tiny_weights):
     row = {**row, 'run_key': json.dumps(key)}
     assert matching_rows(cell, [row]) == matching_rows(replace(cell, flags=cell.flags | dict(bn='train')), [row]) == [row]
     assert matching_rows(replace(cell, flags=cell.flags | dict(bn='frozen')), [row], earlier=True) == []
+    key['given']['of_old'] = key['default'].pop('of_old')
+    assert matching_rows(cell, [{**row, 'run_key': json.dumps(key)}], earlier=True) == []
 
 
 def test_rows_of_earlier_defaults_stay_until_there_are_some_of_today(tiny_weights):
