@@ -15,7 +15,8 @@ class SequentialFolder(ScheduledDataset):
     @staticmethod
     def get_parser(parser):
         parser = ScheduledDataset.get_parser(parser)
-        parser.add_argument('--data_dir', help='folder with train/<class>/ and test/<class>/ (seq-folder)')
+        parser.add_argument('--data_dir', bears='content',
+                            help='folder with train/<class>/ and test/<class>/ (seq-folder)')
         return parser
 
     @classmethod

@@ -66,7 +66,7 @@ class Gdumb(ReplayModel):
              help='of the beta distribution of CutMix; 0: no CutMix')
         flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
         flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
-        flag('--fit_every_task', type=binary_to_boolean_type, default=False,
+        flag('--fit_every_task', bears='record', type=binary_to_boolean_type, default=False,
              help='train and evaluate after each task')
         parser.set_defaults(lr=0.0, n_epochs=1)
         return parser

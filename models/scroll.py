@@ -8,25 +8,23 @@ each), always from the pristine backbone. All state is kept under the labels of 
 classes (`--permute_classes`) changes no digest.
 """
 import argparse
+import inspect
 import time
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 
-from bench.core.arguments import add_rehearsal_args, binary_to_boolean_type, real, whole
+from bench.core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, whole
 from bench.core.distributed import agree_on_arguments, world
 from bench.core.progress import Progress
 from models.utils import learned_files, shared_work
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
-from scroll.adaptation import MODES, Adaptation
+from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
-from scroll.exemplars import STRATEGIES
-from scroll.heads import predictors
 from scroll.heads.ridge_lambda import AUTO
-from scroll.io.states import CLASSIFIERS
 from scroll.learner import Scroll
 from utils.evaluate import evaluate
 
@@ -40,6 +38,41 @@ def _ridge_lambda(text):
         return text if text == AUTO else real(positive=True)(text)
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f'{error} (or {AUTO})') from None
+
+
+_ONLINE = {         # flag: parameter of `Scroll`, which has its default and its choices; help
+    'predictor': ('classifier', 'classifier of f_T'),
+    'ridge_lambda': ('ridge_lambda', "ridge: added to the Gram matrix (sum, not mean); 'auto': "
+                                     'chosen from the statistics (GCV)'),
+    'ridge_targets': ('targets', 'ridge: +-1 or one-hot'),
+    'ncc_bias': ('ncc_bias', "ncc: -|c|^2/2, the paper's -|c|^2, or none"),
+    'buffer_strategy': ('strategy', 'which samples of a class are kept'),
+}
+_ADAPTATION = {     # the same, of `Adaptation`
+    'adaptation': ('mode', 'auto: adapters up to the threshold, full tuning above'),
+    'adaptation_threshold': ('threshold', 'largest buffer for adapters'),
+    'iterations': ('iterations', 'updates'),
+    'adapt_lr': ('lr', 'AdaDelta: adapters or network'),
+    'classifier_lr': ('classifier_lr', 'AdaDelta: classifier'),
+    'scale_lr': ('scale_lr', 'AdaDelta: logit scale, where it is learned'),
+    'scale': ('scale', 'initial logit scale, where it is not calibrated'),
+    'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first'),
+}
+_LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
+_TYPES = dict(ridge_lambda=_ridge_lambda, scale=real(positive=True))
+
+
+def _add_flags(group, build, table: dict) -> None:
+    parameters = inspect.signature(build).parameters
+    for flag, (name, text) in table.items():
+        options = of_signature(parameters[name], {int: whole(0), float: real(0)})
+        options['type'] = _TYPES.get(flag, options['type'])
+        group.add_argument(f'--{flag}', help=text, **options)
+
+
+def _given(args, table: dict) -> dict:
+    """The parameters of a table, as the flags say."""
+    return {name: getattr(args, flag) for flag, (name, _) in table.items()}
 
 
 class ScrollModel(ContinualModel):
@@ -68,30 +101,22 @@ class ScrollModel(ContinualModel):
     @staticmethod
     def get_parser(parser):
         add_rehearsal_args(parser)
-        flag = parser.add_argument_group('SCROLL, online stage').add_argument
-        flag('--predictor', choices=CLASSIFIERS, default='ridge', help='classifier of f_T')
-        flag('--ridge_lambda', type=_ridge_lambda, default=0.1,
-             help="ridge: added to the Gram matrix (sum, not mean); 'auto': chosen from the statistics (GCV)")
-        flag('--ridge_targets', choices=predictors.TARGETS, default='pm1', help='ridge: +-1 or one-hot')
-        flag('--ncc_bias', choices=predictors.NCC_BIASES, default='exact', help="ncc: -|c|^2/2, the paper's -|c|^2, or none")
-        flag('--buffer_strategy', choices=STRATEGIES, default='herding', help='which samples of a class are kept')
+        _add_flags(parser.add_argument_group('SCROLL, online stage'), Scroll, _ONLINE)
         add_embedding_args(parser)
-        flag = parser.add_argument_group('SCROLL, adaptation').add_argument
-        flag('--adaptation', choices=MODES, default='auto', help='auto: adapters up to the threshold, full tuning above')
-        flag('--adaptation_threshold', type=whole(0), default=500, help='largest buffer for adapters')
-        flag('--adapt_every_task', type=binary_to_boolean_type, default=False, help='make and evaluate f* after each task')
-        flag('--iterations', type=whole(0), default=300, help='updates')
-        flag('--adapt_lr', type=real(0), default=0.02, help='AdaDelta: adapters or network')
-        flag('--classifier_lr', type=real(0), default=0.01, help='AdaDelta: classifier')
-        flag('--scale_lr', type=real(0), default=1.0, help='AdaDelta: logit scale, where it is learned')
-        flag('--scale', type=real(positive=True), default=1.0, help='initial logit scale, where it is not calibrated')
-        flag('--calibrate_scale', type=binary_to_boolean_type, default=True, help='set the scale by cross-entropy first')
-        flag('--learn_scale', choices=('auto', '0', '1'), default='auto', help='auto: with adapters only')
-        flag('--adapt_padding', type=real(0), help='largest shift of a crop, as a share of the size (default: the data set says)')
-        flag('--adapt_flip', type=binary_to_boolean_type, help='mirror half of the images (default: the data set says)')
-        flag('--adapt_jitter', type=real(0), default=0.0, help='colour jitter')
+        group = parser.add_argument_group('SCROLL, adaptation')
+        _add_flags(group, Adaptation, _ADAPTATION)
+        learn = next(word for word, value in _LEARN.items() if value is Adaptation.learn_scale)
+        group.add_argument('--learn_scale', choices=tuple(_LEARN), default=learn, help='auto: with adapters only')
+        group.add_argument('--adapt_every_task', bears='record', type=binary_to_boolean_type, default=False,
+                           help='make and evaluate f* after each task')
+        group.add_argument('--adapt_padding', type=real(0),
+                           help='largest shift of a crop, as a share of the size (default: the data set says)')
+        group.add_argument('--adapt_flip', type=binary_to_boolean_type,
+                           help='mirror half of the images (default: the data set says)')
+        group.add_argument('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
         learned_files.add_file_args(parser)
-        parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=500, minibatch_size=50, model_config='best')
+        parser.set_defaults(lr=0.0, n_epochs=1, model_config='best', buffer_size=Scroll().buffer_size,
+                            minibatch_size=Adaptation.minibatch)
         return parser
 
     check_args = staticmethod(learned_files.check_file_args)
@@ -111,15 +136,11 @@ class ScrollModel(ContinualModel):
         padding = args.adapt_padding
         if padding is None:
             padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84)
-        self.learner = Scroll(
-            self.embedder, args.predictor, args.ridge_lambda, args.ridge_targets, args.ncc_bias,
-            args.buffer_size, args.buffer_strategy, seed=args.seed, keep_keys=args.keep_keys,
-            adaptation=Adaptation(
-                mode=args.adaptation, threshold=args.adaptation_threshold, iterations=args.iterations,
-                lr=args.adapt_lr, classifier_lr=args.classifier_lr, scale_lr=args.scale_lr, scale=args.scale,
-                calibrate=args.calibrate_scale,
-                learn_scale=None if args.learn_scale == 'auto' else args.learn_scale == '1',
-                minibatch=args.minibatch_size, augmentation=Augmentation(padding, flip, args.adapt_jitter)))
+        adaptation = Adaptation(
+            **_given(args, _ADAPTATION), learn_scale=_LEARN[args.learn_scale], minibatch=args.minibatch_size,
+            augmentation=Augmentation(padding, flip, args.adapt_jitter))
+        self.learner = Scroll(self.embedder, **_given(args, _ONLINE), buffer_size=args.buffer_size,
+                              adaptation=adaptation, seed=args.seed, keep_keys=args.keep_keys)
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)

@@ -11,18 +11,26 @@
 """
 import inspect
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import need_torch, shown
 from scroll.errors import InputError
-from scroll.exemplars import ExemplarBuffer, Exemplars
+from scroll.exemplars import STRATEGIES, ExemplarBuffer, Exemplars
 from scroll.grid import check_quantised, quantise, sample_keys
-from scroll.heads.predictors import LinearPredictor, exact_lambda, ncc, random_weights, ridge
+from scroll.heads.predictors import (
+    NCC_BIASES,
+    TARGETS,
+    LinearPredictor,
+    exact_lambda,
+    ncc,
+    random_weights,
+    ridge,
+)
 from scroll.heads.ridge_lambda import AUTO, choose_lambda
-from scroll.io.states import PARAMS, State, check_params, check_samples
+from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples
 from scroll.learned_keys import LearnedKeys
 from scroll.statistics import Statistics, check_labels
 
@@ -58,10 +66,11 @@ class Scroll:
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
     """
 
-    def __init__(self, embedder: 'Embedder' = None, classifier: str = 'ridge',
-                 ridge_lambda: float | str = 0.1, targets: str = 'pm1', ncc_bias: str = 'exact',
-                 buffer_size: int = 500, strategy: str = 'herding', adaptation: Adaptation = None,
-                 seed: int = 0, keep_keys: bool = False):
+    def __init__(self, embedder: 'Embedder' = None, classifier: Literal[CLASSIFIERS] = 'ridge',
+                 ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1',
+                 ncc_bias: Literal[NCC_BIASES] = 'exact', buffer_size: int = 500,
+                 strategy: Literal[STRATEGIES] = 'herding',
+                 adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False):
         self.embedder = embedder
         self.classifier = classifier
         self.ridge_lambda = ridge_lambda

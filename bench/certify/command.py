@@ -28,7 +28,7 @@ import numpy as np
 
 from bench.cli import parsing as cli
 from bench.cli.flags import whole
-from bench.core.arguments import ArgumentParser, binary_to_boolean_type
+from bench.core.arguments import ArgumentParser, bears, binary_to_boolean_type
 from bench.core.plugins import normalise
 from bench.core.progress import Progress
 from bench.run.building import initialize
@@ -39,7 +39,6 @@ _FORMAT = 'schedule-certificate-1'
 _REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after', '--inference_only',
             '--debug_mode', '--label_perc', '--label_perc_by_task', '--lpt', '--label_perc_by_class', '--lpc',
             '--validation_mode'}
-_NO_MATTER = {'schedule', 'n_splits', 'base_path', 'results_path', 'notes', 'non_verbose', 'raw_accuracies', 'disable_log'}
 
 
 def parse_options(words=None) -> tuple:
@@ -252,7 +251,8 @@ def certify(options, words) -> int:
         from scroll.certify.robustness import judge
         from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
-        identity = dict(arguments={k: v for k, v in vars(args).items() if k not in _NO_MATTER})
+        identity = dict(arguments={k: v for k, v in vars(args).items() if k not in ('schedule', 'n_splits')
+                                   and bears(args, k) not in ('place', 'display')})
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
             raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be certified')

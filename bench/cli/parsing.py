@@ -1,21 +1,22 @@
 """How a run's arguments are put together.
 
-Strongest first: command line, model config (`models/config/<model>.yaml`), the model's `get_parser` -> `set_defaults`,
-data-set config (`datasets/configs/<dataset>/<name>.yaml`), the data set's own defaults, the defaults of `bench.cli.flags`.
+Strongest first: command line, the run whose model `--loadcheck` loads, model config
+(`models/config/<model>.yaml`), the model's `get_parser` -> `set_defaults`, data-set config
+(`datasets/configs/<dataset>/<name>.yaml`), the data set's own defaults, the defaults of `bench.cli.flags`.
 Nothing here imports torch before a model or a data set is known: `--help` answers at once.
 """
 import argparse
 import inspect
 import sys
-import typing
 
 from bench.cli import flags
 from bench.cli.checks import check_flags, check_method, settle
-from bench.core.arguments import ArgumentParser, binary_to_boolean_type, whole
+from bench.core.arguments import FREE, ArgumentParser, of_signature, whole
 from bench.core.configs import dataset_config, model_config
 from bench.core.environment import warn_once
 from bench.core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
 from bench.core.progress import Progress
+from bench.results.keys import run_key
 from bench.results.tracking import check_tracking
 from scroll.errors import InputError
 
@@ -23,7 +24,7 @@ HELP = ('-h', '--help')
 
 
 def parse_args(cmd=None, return_parser_only: bool = False):
-    """The run's arguments, or the parser that knows all their flags; see `bench.core.arguments` for the order of precedence.
+    """The run's arguments, as `Arguments`, or the parser that knows all their flags.
 
     Raises:
         InputError: anything wrong with the command line or a config file, in one line.
@@ -36,48 +37,48 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
         parser.parse_args(cmd)                                      # prints and exits
-    import datasets
-    import models
-    models.PLUGINS.check(chosen.model)
-    datasets.PLUGINS.check(chosen.dataset)
-    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch takes seconds
-        import backbone
-        from datasets.utils.config import split_config
-        from datasets.utils.continual_dataset import ContinualDataset
-        from datasets.utils.defaults import dataset_defaults
-        model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
-    dataset = build if isinstance(build, type) else ContinualDataset
+    model, build, dataset = _plugins(chosen)
+    from backbone import get_backbone_class
+    from datasets.utils.config import split_config
+    from datasets.utils.defaults import dataset_defaults
+
+    # What decides which flags there are, from the strongest that names it: data-set config, backbone, weights
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
     from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
-    asked = _model_config(_known(parser, cmd, dataset, own | from_model))[0]
-    _take_dataset_config(chosen, asked)
-    values, source = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
+    _take_dataset_config(chosen, _model_config(_known(parser, cmd, dataset, own | from_model))[0])
+    values, data_file = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
     constants, from_data = split_config(values)
     configured = type(dataset.__name__, (dataset,), constants)
     asked = from_data | from_model
     asked |= _model_config(_known(parser, cmd, configured, own | asked))[0]
-    about, name = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
-    _flags_of(parser, backbone.get_backbone_class(name), f'backbone {name}')
-    flags, net = {action.dest for action in parser._actions}, dict(backbone=name, weights=chosen.weights)
-    own = {flag: value for flag, value in own.items() if flag in flags}     # a model has what it may not know
-    apply_defaults(parser, own | net, 'defaults of the data set')
-    if about is not None:
-        apply_defaults(parser, about.options, f'--weights {chosen.weights}')
-    apply_defaults(parser, from_data | net, source)
-    from_model = {flag: value for flag, value in from_model.items() if flag in flags}
+    about, settled, usual_weights = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
+    settled |= dict(dataset_config=chosen.dataset_config)
+    _flags_of(parser, get_backbone_class(settled['backbone']), f"backbone {settled['backbone']}")
+
+    # Defaults of flags, the weakest source first
+    flags = {action.dest for action in parser._actions}
+
+    def of_flags(values):               # data sets and methods may speak of flags that this run does not have
+        return {flag: value for flag, value in values.items() if flag in flags}
     online = dict(n_epochs=1) if model.ONLINE else {}
-    apply_defaults(parser, online | from_model | net, f'defaults of {chosen.model}')
-    known = _known(parser, cmd, configured, {}, all_flags=True)
-    from_config, source = _model_config(known)
-    apply_defaults(parser, {k: v for k, v in from_config.items() if k != 'dataset_config'} | net, source)
-    apply_defaults(parser, {k: v for k, v in chosen.saved.items() if k in flags}, f'--loadcheck {chosen.loadcheck}')
-    parser.set_defaults(dataset_config=chosen.dataset_config, **net)
+    for values, source in (
+            (of_flags(own), 'defaults of the data set'),
+            (about.options if about else {}, f'--weights {chosen.weights}'),
+            (from_data, data_file),
+            (online | of_flags(from_model), f'defaults of {chosen.model}')):
+        apply_defaults(parser, values | settled, source)
+    known = _known(parser, cmd, configured, {}, all_flags=True)  # what a model's config has conditions on
+    for values, source in (_model_config(known),
+                           (of_flags(_handed_on(parser, chosen.saved)), f'--loadcheck {chosen.loadcheck}')):
+        apply_defaults(parser, values | settled, source)
     relax_required(parser)
     if dataset.is_task_free(argparse.Namespace(**known)):
         parser.set_defaults(n_epochs=1)
     if return_parser_only:
         return parser
+
+    # The command line goes before all of them
     given, args = given_flags(parser, cmd), parser.parse_args(cmd)
     args.model, args.dataset = normalise(args.model), normalise(args.dataset)
     args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
@@ -85,7 +86,29 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     check_flags(args, given)
     check_tracking(args)
     check_method(model, dataset, args, given)
+    usual = {flag: parser.get_default(flag) for flag in given}
+    usual |= dict(weights=usual_weights, backbone=None, dataset_config=None)
+    args.given = given
+    args.key = run_key(args, {flag for flag in given if getattr(args, flag) != usual[flag]})
     return args
+
+
+def _plugins(chosen) -> tuple:
+    """(class of the method, what builds the data set, its class or that of any)."""
+    import datasets
+    import models
+    models.PLUGINS.check(chosen.model)
+    datasets.PLUGINS.check(chosen.dataset)
+    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch: seconds
+        from datasets.utils.continual_dataset import ContinualDataset
+        model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+    return model, build, build if isinstance(build, type) else ContinualDataset
+
+
+def _handed_on(parser, saved: dict) -> dict:
+    """What a run begins with of the arguments of the one whose model it loads."""
+    alone = FREE | {'run'}
+    return {flag: value for flag, value in saved.items() if parser.bears().get(flag) not in alone}
 
 
 def _known(parser, cmd, dataset, defaults: dict, all_flags: bool = False) -> dict:
@@ -141,18 +164,23 @@ def _of_checkpoint(chosen) -> dict:
     return {name: value for name, value in saved.items() if name not in ('backbone', 'weights')}
 
 
-def _backbone(chosen, dataset, asked: dict, default: str):
-    """(what the weights say about themselves or None, backbone name); fills in `chosen.weights`.
+def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
+    """(what the weights say about themselves or None, names of backbone and weights, weights by default).
+
+    Fills in `chosen.weights`.
 
     Args:
         asked: what config files and the method say. default: the data set's own backbone.
     """
     from backbone import weights
-    wanted = chosen.backbone or asked.get('backbone')
-    start = 'none' if wanted else dataset.DEFAULT_WEIGHTS or weights.DEFAULT    # a name: from scratch
-    chosen.weights = str(chosen.weights or asked.get('weights') or start)
+
+    def unless_given(backbone):             # one that is asked for by name is made from scratch
+        start = 'none' if backbone else dataset.DEFAULT_WEIGHTS or weights.DEFAULT
+        return str(asked.get('weights') or start)
+    wanted, usual = chosen.backbone or asked.get('backbone'), unless_given(asked.get('backbone'))
+    chosen.weights = str(chosen.weights or unless_given(wanted))
     if chosen.weights == 'none':
-        return None, backbone_name(wanted or default)
+        return None, dict(backbone=backbone_name(wanted or default), weights='none'), usual
     about = weights.load(chosen.weights, tensors=False)
     if wanted and backbone_name(wanted) != about.backbone:
         if chosen.backbone:
@@ -160,7 +188,7 @@ def _backbone(chosen, dataset, asked: dict, default: str):
                             f'{about.backbone}; leave --weights out to start from scratch, or give others')
         warn_once(f'--weights {chosen.weights} are for {about.backbone}, which goes before backbone {wanted} '
                   'of a config file')
-    return about, about.backbone
+    return about, dict(backbone=about.backbone, weights=chosen.weights), usual
 
 
 def _flags_of(parser, build, title: str) -> None:
@@ -171,13 +199,8 @@ def _flags_of(parser, build, title: str) -> None:
         warn_once(f"{title}: {', '.join(shared)} of its signature: a flag of that name serves both")
     group = parser.add_argument_group(title) if new else None
     for name, parameter in new.items():
-        default = None if parameter.default is parameter.empty else parameter.default
-        choices = typing.get_args(parameter.annotation) if typing.get_origin(parameter.annotation) is typing.Literal else None
-        kind = parameter.annotation if parameter.annotation in (int, float, str, bool) else type(default)
-        kind = type(choices[0]) if choices else kind
-        kind = binary_to_boolean_type if kind is bool else str if kind is type(None) else kind
-        group.add_argument(f'--{name}', type=kind, default=default, required=parameter.default is parameter.empty,
-                           choices=choices, help=f'of the {title}')
+        required = parameter.default is parameter.empty
+        group.add_argument(f'--{name}', **of_signature(parameter), required=required, help=f'of the {title}')
 
 
 def _names() -> str:

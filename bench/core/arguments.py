@@ -1,7 +1,13 @@
-"""argparse as this project uses it: the parser, the types of flags' values, the flags of replay methods. No torch."""
+"""argparse as this project uses it: parser, types of flags' values, flags of replay methods. No torch.
+
+What a flag bears on is said once, where it is declared: `add_argument('--num_workers', ..., bears='speed')`.
+All else follows from it: which rows are of one experiment, which interrupted run a command continues, what
+processes must agree on, what a model that is loaded hands on, which columns are worth keeping.
+"""
 import argparse
 import difflib
 import math
+import typing
 
 from scroll.errors import InputError
 
@@ -20,13 +26,79 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{text} (default: {str(action.default).replace('%', '%%')})".strip()
 
 
-class ArgumentParser(argparse.ArgumentParser):
+BEARS = {
+    'result': 'what is learned, from what and how, and what it is tested on',
+    'content': 'the result, through the file or folder that it names, whose path is of this machine',
+    'run': 'the result, and one run alone: which part of the stream it does, where its values come from',
+    'bits': 'the arithmetic: the last digits of a result',
+    'record': 'what is measured and kept on the way',
+    'speed': 'the hardware that is used, and how: nothing but speed, or on other hardware last digits',
+    'place': 'which files are written and read, and where',
+    'display': 'what is shown, and other words on the run',
+}
+KEY = frozenset(('result', 'content', 'run'))       # what tells runs apart, wherever and however fast they go
+FREE = frozenset(('speed', 'place', 'display'))     # what may change when a run goes on, or between processes
+
+
+class Arguments(argparse.Namespace):
+    """What a parser has made of a command line.
+
+    Attributes (none of them among `vars`):
+        bears: flag -> what it bears on, by the words of `BEARS`.
+        declared: flag -> the default it was declared with.
+        Of a run: given: flags of the command line. key: what tells it from others, `bench.results.keys`.
+    """
+    __slots__ = ('bears', 'declared', 'given', 'key')
+
+
+def bears(args, flag: str) -> str:
+    """What a flag of a run bears on; 'result' where nobody has declared anything else."""
+    return getattr(args, 'bears', {}).get(flag, 'result')
+
+
+class _Declaring:
+    """`add_argument` with `bears`: what the flag bears on, one of `BEARS`."""
+
+    def add_argument(self, *names, bears: str = 'result', **options):
+        if bears not in BEARS:
+            raise ValueError(f'bears={bears!r}: expected one of {", ".join(BEARS)}')
+        action = super().add_argument(*names, **options)
+        action.bears, action.declared = bears, action.default
+        return action
+
+
+class _Group(_Declaring, argparse._ArgumentGroup):
+    pass
+
+
+def argument_group(parser, *title, **options):
+    """A group of flags declared with `bears`; also in a parser of argparse's own, as third-party files have."""
+    group = _Group(parser, *title, **options)
+    parser._action_groups.append(group)
+    return group
+
+
+class ArgumentParser(_Declaring, argparse.ArgumentParser):
     """argparse with underscored flags only, no abbreviations, and errors as `InputError` (one line, exit code 2)."""
+
+    add_argument_group = argument_group
 
     def __init__(self, *args, **kwargs):
         kwargs.setdefault('allow_abbrev', False)
         kwargs.setdefault('formatter_class', _HelpFormatter)
         super().__init__(*args, **kwargs)
+
+    def parse_known_args(self, args=None, namespace=None):
+        parsed, unknown = super().parse_known_args(args, Arguments() if namespace is None else namespace)
+        if isinstance(parsed, Arguments):
+            parsed.bears = self.bears()
+            parsed.declared = {action.dest: getattr(action, 'declared', action.default)
+                               for action in reversed(self._actions)}
+        return parsed, unknown
+
+    def bears(self) -> dict:
+        """flag -> what it bears on; of several names of a flag, the first is its own."""
+        return {action.dest: getattr(action, 'bears', 'result') for action in reversed(self._actions)}
 
     def error(self, message):
         raise InputError(message)
@@ -39,6 +111,21 @@ class ArgumentParser(argparse.ArgumentParser):
             close = difflib.get_close_matches(flag.replace('-', '_').replace('__', '--', 1), known, n=1)
             raise InputError(f"{unknown[0]}: no such flag here" + (f'; did you mean {close[0]}?' if close else '; see --help'))
         return parsed
+
+
+def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed
+    """What `add_argument` is to know of a parameter of a signature: default, type, choices (from `Literal`).
+
+    Args:
+        parameter: an `inspect.Parameter`.
+        types: annotation -> command-line type, where it is not the annotation itself.
+    """
+    known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
+    default = None if parameter.default is parameter.empty else parameter.default
+    choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None
+    if choices or kind not in (int, float, str, bool):
+        kind = type(choices[0] if choices else '' if default is None else default)
+    return dict(default=default, type=known.get(kind, kind), choices=choices)
 
 
 def binary_to_boolean_type(value) -> bool:

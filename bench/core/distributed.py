@@ -15,13 +15,12 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 
+from bench.core.arguments import FREE, bears
 from scroll.errors import InputError
 
 _LAUNCHED = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')        # what torchrun tells each process
 # the others wait while the first adapts; a process that ends is noticed at once
 _PATIENCE = timedelta(days=1)
-_OWN = {'device', 'base_path', 'results_path', 'checkpoint_path', 'num_threads', 'non_verbose', 'disable_log',
-        'nowand', 'tensorboard', 'savecheck', 'class_order', 'notes'}          # arguments in which processes may differ
 _running = None
 
 
@@ -169,7 +168,8 @@ def join(args) -> World:
 def agree_on_arguments(args, schedule) -> None:
     """InputError unless all processes run the same: on several machines, each has a
     command line and data of its own."""
-    plain = {name: repr(value) for name, value in sorted(vars(args).items()) if name not in _OWN}
+    plain = {name: repr(value) for name, value in sorted(vars(args).items())
+             if bears(args, name) not in FREE and name != 'class_order'}        # an array, of what is compared
     world().agree(repr((schedule and schedule.digest(), plain)),
                   'the processes were given different arguments, or different data: start all of them with '
                   'the same command')

@@ -1,4 +1,4 @@
-"""The tables and figures of the paper as data: what `experiments/*.yaml` say, and which rows of results belong to a cell.
+"""The tables and figures of the paper as data: what `experiments/*.yaml` say.
 
 A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a row's `paper` holds what the
 paper reports for it, percent, in the order of the columns:
@@ -16,15 +16,14 @@ paper reports for it, percent, in the order of the columns:
     claims: [...]                   # what the paper's text says, for scripts/claims.py
 
 In columns and rows `metric` is no flag, but the column of the results file to show, and `group` a heading beside rows. What
-other commands make has `commands` in the place of columns and rows. Nothing here imports torch until rows are compared.
+other commands make has `commands` in the place of columns and rows. Nothing here imports torch.
 """
-import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.core.configs import read_yaml
-from bench.core.plugins import ROOT, backbone_name
+from bench.core.plugins import ROOT
 from bench.results.rows import FILE, read_rows
 from scroll.errors import InputError
 
@@ -34,13 +33,6 @@ METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy')
 SETTINGS = ('class-il', 'general-continual')        # of tasks that bring classes, and of streams without tasks
 _KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims', 'commands', 'values', 'x'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
-# What changes where, how fast or how wordily a run goes, but not its result; and where its values come from.
-FREE = {'seed', 'base_path', 'results_path', 'device', 'notes', 'non_verbose', 'raw_accuracies', 'disable_log', 'num_threads',
-        'num_workers', 'eval_epochs', 'enable_other_metrics', 'eval_future', 'wandb_entity', 'wandb_project', 'wandb_name',
-        'tensorboard', 'nowand', 'feature_cache', 'embed_chunk', 'channels_last', 'code_optimization', 'distributed',
-        'cache_path_noisy_labels', 'disable_noisy_labels_cache', 'adapt_every_task', 'fit_every_task', 'force_compat',
-        'data_dir', 'model_config', 'n_splits', 'schedule', 'eval_every', 'checkpoint_every', 'resume', 'save_after_interrupt',
-        'savecheck', 'save_checkpoint_mode', 'ckpt_name', 'checkpoint_path'}
 
 
 @dataclass(frozen=True)
@@ -219,71 +211,6 @@ def results_rows(base_path, results_path='results/') -> list:
     """All rows of all results files below it that have accuracies among all classes, text values."""
     folders = [Path(base_path) / results_path / setting for setting in SETTINGS]
     return [row for folder in folders for path in sorted(folder.rglob(FILE)) for row in read_rows(path)]
-
-
-def matching_rows(cell: Cell, rows: list) -> list:
-    """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest.
-
-    A row is a run of a cell if its arguments are those that the cell's command has today, flags and defaults alike, but for what
-    does not bear on results. Where the command cannot be understood here (its weights are not on this machine), flags decide.
-    """
-    found = [row for row in rows if all(_agrees(name, value, row) for name, value in cell.flags.items() if name not in FREE)
-             and _same_stream(cell, row)]
-    if found:
-        arguments = _arguments(tuple(cell.command(0)[1:]))
-        if arguments is None:
-            found = [row for row in found if _agrees('model_config', cell.flags.get('model_config'), row)]
-        else:
-            found = [row for row in found                       # a row of before there was some flag says nothing of it
-                     if all((said := _was(name, row)) == '' or same_value(value, said)
-                            for name, value in arguments.items())]
-    newest = {row.get('seed'): row for row in sorted(found, key=lambda row: row.get('finished', ''))}
-    return [newest[seed] for seed in sorted(newest, key=lambda seed: int(seed or 0))]
-
-
-@functools.cache
-def _arguments(words: tuple):
-    """What `main.py` makes of a command, without what does not bear on results; None if it refuses the command."""
-    from bench.cli.parsing import parse_args
-    try:
-        arguments = vars(parse_args(list(words)))
-    except InputError:
-        return None
-    return {name: value for name, value in arguments.items() if name not in FREE}
-
-
-def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any split into whole classes."""
-    named = [name for name in ('n_splits', 'schedule') if name in cell.flags]
-    return all(_agrees(name, cell.flags[name], row) for name in named) if named else \
-        bool(re.fullmatch(r'split:\d+', row.get('schedule', '')))
-
-
-def _was(name: str, row: dict) -> str:
-    """What a row says of a flag; a backbone under its name of today."""
-    said = row.get(name, '')
-    if name != 'backbone' or not said:
-        return said
-    return backbone_name(said, [option for option, value in row.items() if value != ''])
-
-
-def _agrees(name: str, value, row: dict) -> bool:
-    if name == 'n_splits':                          # a run that does not say it has the data set's own number
-        name, value = 'schedule', f'split:{value}'
-    return same_value(value, _was(name, row))
-
-
-def same_value(value, text: str) -> bool:
-    """Whether a flag's value is what a results file says: numbers as numbers, booleans as 0, 1, True or False, nothing as ''."""
-    return _plain(_text(value)) == _plain(text)
-
-
-def _plain(text: str):
-    text = {'True': '1', 'False': '0', 'None': ''}.get(text, text)
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _text(value) -> str:

@@ -5,10 +5,11 @@
     python scripts/report.py ~/mine.yaml --collect --out mine               # an experiment of one's own
 
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments, seconds, commit and
-versions; `--collect` adds those that fit a cell, the newest for each seed, and lets go of those that fit none any more. From
-these come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`; the table that the README above
-them repeats is brought up to date. Pages of an experiment that is not in experiments/ are made when its file
-is given, and stay as they are when not. With `--weights` the runs with another psi are collected, into
+versions; `--collect` adds those that fit a cell, the newest for each seed, and leaves out those that fit none any
+more. Rows that a cell's command made when its defaults were others stay until there are some of today's. From these
+come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`; the table that the
+README above them repeats is brought up to date. Pages of an experiment that is not in experiments/ are made when
+its file is given, and stay as they are when not. With `--weights` the runs with another backbone are collected, into
 `<experiment>.<weights>.csv`, tables of their own.
 """
 import argparse
@@ -22,22 +23,19 @@ import re
 import sys
 from pathlib import Path
 
-from bench.paper import (
-    claims,
-    tables,
-)
-from bench.paper.experiments import FREE, experiment_files, load, matching_rows, results_rows
+from bench.paper import claims, tables
+from bench.paper.experiments import experiment_files, load, results_rows
+from bench.paper.matching import bears_of, matching_rows
+from bench.results.keys import with_values
 from bench.results.rows import read_rows
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
-# Of this machine or of this one run; the rest is kept.
-_LEFT_OUT = FREE - {'seed', 'device', 'num_threads', 'schedule', 'n_splits', 'model_config', 'code_optimization', 'distributed'}
 _COPY = re.compile(r'(?<=<!-- copy of )(\S+)( -->\n\n).*?(?=\n\n<!-- end of copy -->)', re.S)
 _INDEXED = re.compile(r'\| \[(\S+)\]\(tables/.*')
 _NOTHING = re.compile(r'\|.*\| ours \|[ |]*')
-_LEFT_OUT_TOO = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
+_LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
 
 def collect(experiment, pool: list, weights: str = None) -> list:
@@ -46,13 +44,25 @@ def collect(experiment, pool: list, weights: str = None) -> list:
     for cell in experiment.cells:
         if weights is not None:
             cell = dataclasses.replace(cell, flags={'weights': weights, **cell.flags})
-        for row in (row for row in matching_rows(cell, pool) if row.get(cell.metric)):
-            kept = {name: value for name, value in row.items()
-                    if value not in ('', None) and name not in _LEFT_OUT and not _LEFT_OUT_TOO.fullmatch(name)}
-            if 'weights' in kept:
-                kept['weights'] = Path(kept['weights']).stem if os.sep in kept['weights'] else kept['weights']
-            found.append({**kept, 'row': cell.row, 'column': cell.column})
+        rows = [row for row in matching_rows(cell, pool, earlier=True) if row.get(cell.metric)]
+        of_flag = bears_of(cell) if rows else {}
+        found += [{**_committed(row, of_flag), 'row': cell.row, 'column': cell.column} for row in rows]
     return found
+
+
+def _committed(row: dict, of_flag: dict) -> dict:
+    """A row without what is of this machine or of this one run. of_flag: flag -> what it bears on."""
+    def without_path(name, value):
+        return Path(value).stem if of_flag.get(name) == 'content' and os.sep in value else value
+    return _renamed({name: value for name, value in row.items()
+                     if value not in ('', None) and not _LEFT_OUT.fullmatch(name)
+                     and of_flag.get(name) not in ('place', 'display')}, without_path)
+
+
+def _renamed(row: dict, change) -> dict:
+    """The row, and its key, with `change(flag, value)` in the place of each value."""
+    row = {name: change(name, value) for name, value in row.items()}
+    return row | (dict(run_key=with_values(row['run_key'], change)) if row.get('run_key') else {})
 
 
 def write_rows(path: Path, rows: list) -> None:
@@ -98,8 +108,10 @@ class Report:
     def collect(self, name: str, rows: list, weights: str = None) -> None:
         """Add to committed rows those of results files."""
         label = name if weights is None else f'{name}.{Path(weights).stem}'
-        full = {Path(w).stem: w for w in (weights, *(cell.flags.get('weights') for cell in self.get(name).cells)) if w}
-        committed = [{**row, 'weights': full.get(row['weights'], row['weights'])}       # they have no paths
+        paths = {(flag, Path(path).stem): path for cell in self.get(name).cells
+                 for flag, path in {**cell.flags, 'weights': cell.flags.get('weights', weights)}.items()
+                 if os.sep in str(path)}
+        committed = [_renamed(row, lambda flag, value: paths.get((flag, value), value))         # they have no paths
                      for cell in self._rows(label).values() for row in cell]
         found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
         kept = {_identity(row) for row in found}

@@ -17,7 +17,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench.paper.experiments import Cell, matching_rows, results_rows
+from bench.paper.experiments import Cell, results_rows
+from bench.paper.matching import matching_rows
 from scroll.errors import InputError
 
 

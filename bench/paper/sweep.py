@@ -18,15 +18,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from bench.core.arguments import ArgumentParser, real, whole
+from bench.core.arguments import KEY, ArgumentParser, bears, real, whole
 from bench.core.commands import run_command
 from bench.core.plugins import ROOT
-from bench.paper.experiments import FREE, load
+from bench.paper.experiments import load
 from bench.paper.runs import Run, base_path, key
 from scroll.errors import InputError
 
 _NOT_OF_A_SWEEP = dict(seed='--seeds says which', disable_log='a run without a row would be made again and again')
-_SAME_RUN = FREE - {'n_splits', 'schedule', 'results_path'}         # flags that do not tell runs apart
 
 
 def parse_args(argv: list):
@@ -123,10 +122,11 @@ def _arguments(cell) -> tuple:
     """(what makes a run of the cell differ from others, why `main.py` refuses it or None)."""
     from bench.cli import parsing as cli
     try:
-        arguments, line = vars(cli.parse_args(cell.command(0)[1:])), None
+        args = cli.parse_args(cell.command(0)[1:])
     except InputError as error:
-        arguments, line = cell.flags, ' '.join(str(error).split())
-    return {name: value for name, value in arguments.items() if name not in _SAME_RUN}, line
+        return cell.flags, ' '.join(str(error).split())
+    return {name: value for name, value in vars(args).items() if name == 'results_path'
+            or bears(args, name) in KEY and name not in ('seed', 'model_config')}, None
 
 
 def _log(experiment, cell, seed: int) -> Path:

@@ -27,7 +27,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from bench.core.arguments import ArgumentParser, real, share, whole
+from bench.core.arguments import ArgumentParser, bears, real, share, whole
 from bench.core.plugins import backbone_name
 from scroll.errors import InputError
 
@@ -51,14 +51,14 @@ RECIPES = {     # values of the flags that a recipe has and that are not given
     'rfs': dict(input_size=84, epochs=100, batch_size=64, lr=0.05, milestones=None, lr_decay=0.1, momentum=0.9, wd=5e-4,
                 jitter=0.4, padding=8)}
 WIDTH = dict(compact=32, rfs=64)
-PLACE = ('out', 'base_path', 'device', 'compile')       # where and how a run is done, not what it does
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """The command line, with the recipe's values for flags not given and None for those of the other recipe."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument('--out', required=True, help='weights file to write (.safetensors)')
-    parser.add_argument('--base_path', default='./data/', help='folder that holds MINIIMAGENET')
+    parser.add_argument('--out', bears='place', required=True, help='weights file to write (.safetensors)')
+    parser.add_argument('--base_path', bears='place', default='./data/',
+                        help='folder that holds MINIIMAGENET')
     parser.add_argument('--recipe', choices=tuple(RECIPES), default='compact',
                         help='compact: crops of any size, warm-up and cosine, Nesterov; rfs: shifts, steps')
     parser.add_argument('--backbone', default='resnet18-md', type=backbone_name, help='registered backbone')
@@ -70,10 +70,11 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument('--grow_from', metavar='WEIGHTS', help='start as this narrower network, which has learned already')
     parser.add_argument('--small_size', type=whole(1), default=32, help='pixels in the first --small_epochs epochs')
     parser.add_argument('--small_epochs', type=whole(0), default=0, help='epochs at --small_size, which are the cheaper ones')
-    parser.add_argument('--device', help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
+    parser.add_argument('--device', bears='speed',
+                        help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
     parser.add_argument('--dtype', choices=('float32', 'bfloat16'),
                         help='of convolutions and products (default: bfloat16 on a GPU, float32 on a CPU)')
-    parser.add_argument('--compile', action='store_true', help='compile the network')
+    parser.add_argument('--compile', bears='speed', action='store_true', help='compile the network')
     group = parser.add_argument_group('numbers of the recipe')
     for name, kind, text in (
             ('input_size', whole(1), 'pixels'), ('epochs', whole(1), ''), ('batch_size', whole(1), ''),
@@ -179,7 +180,8 @@ def train(args, checkpoint: Path) -> None:
     preprocessing = Preprocessing(args.input_size)
     optimiser = pretraining.make_optimiser(net, args)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: learning_rate(step, per_epoch, args))
-    recipe = {name: value for name, value in vars(args).items() if name not in PLACE and value not in (None, [])}
+    recipe = {name: value for name, value in vars(args).items()
+              if bears(args, name) == 'result' and value not in (None, [])}
     settings, curve = {**recipe, 'data': data.digest}, []
     if checkpoint.is_file():
         state = pretraining.load_checkpoint(checkpoint, settings)

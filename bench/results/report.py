@@ -16,6 +16,7 @@ import torch
 from bench.core.plugins import ROOT
 from bench.results import metrics, plots
 from bench.results import rows as results
+from bench.results.keys import key_text
 
 _METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
 
@@ -97,6 +98,8 @@ def finish(model, dataset, args, arguments: dict, record: Record, folders: dict)
     schedule = getattr(dataset, 'schedule', None)           # data sets of foreign make have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
     common = dict(schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS)
+    if hasattr(args, 'key'):
+        common['run_key'] = key_text(args.key, args.seed, spec, model.psi_digest)
     rows, paths = {}, {}
     for setting, which in settings(dataset).items():
         rows[setting] = {**_accuracies(record, which, args.enable_other_metrics), **common, **_at_the_end(record, which),

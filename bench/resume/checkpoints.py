@@ -22,6 +22,7 @@ import filelock
 import numpy as np
 import torch
 
+from bench.core.arguments import FREE, bears
 from bench.core.commands import on_stop
 from bench.core.errors import Interrupted
 from bench.core.plugins import ROOT
@@ -34,9 +35,6 @@ from utils import to_parsable_obj
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
 TASK_END = 60.0                         # seconds since the last checkpoint after which the end of a task is worth one
-_SAME_RESULT = {'resume', 'checkpoint_every', 'save_after_interrupt', 'non_verbose', 'num_workers', 'raw_accuracies',
-                'savecheck', 'checkpoint_path', 'ckpt_name', 'save_state', 'save_statistics',
-                'num_threads'}          # the last may change the last bits of training: it is said, and no reason to lose a run
 
 
 class Checkpoints:
@@ -49,7 +47,8 @@ class Checkpoints:
     def __init__(self, state: RunState, args, arguments: dict):
         self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
         self.active = self.every > 0 and not args.disable_log
-        self.path = Path(args.base_path) / 'unfinished' / f'{args.model}-{args.dataset}-{_digest(arguments)}.pt'
+        name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
+        self.path = Path(args.base_path) / 'unfinished' / name
         self.lock = filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
         self.about = _about(state) if self.active else None
         self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
@@ -202,11 +201,15 @@ def command_line() -> str:
     return shlex.join([sys.orig_argv[0], *out])
 
 
-def _digest(arguments: dict) -> str:
-    """12 hex digits of all that a run's results follow from."""
-    plain = to_parsable_obj({name: value for name, value in arguments.items() if name not in _SAME_RESULT})
-    plain['device'] = str(plain.get('device')).split(':')[0]
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
+def _digest(args, arguments: dict) -> str:
+    """12 hex digits of all that a run's row and files follow from, and of the kind of device.
+
+    Another number of threads may change the last bits of training: it is said, and no reason to lose a run.
+    """
+    fixed = {name: value for name, value in arguments.items() if bears(args, name) not in FREE}
+    fixed |= dict(device=str(arguments.get('device')).split(':')[0], distributed=arguments.get('distributed'))
+    text = json.dumps(to_parsable_obj(fixed), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _about(state: RunState) -> dict:

@@ -20,13 +20,6 @@ from bench.resume.run_state import Incomplete, Position
 from scroll.errors import InputError
 from utils import to_parsable_obj
 
-_OF_THE_RUN = {     # arguments that say how a run goes, not what it is: another one does not inherit them
-    'start_from', 'stop_after', 'loadcheck', 'savecheck', 'save_checkpoint_mode', 'ckpt_name',
-    'checkpoint_path', 'checkpoint_every', 'resume', 'save_after_interrupt', 'base_path', 'results_path',
-    'device', 'num_workers', 'num_threads', 'non_verbose', 'raw_accuracies', 'disable_log', 'notes', 'inference_only',
-    'debug_mode', 'distributed', 'tensorboard', 'nowand', 'wandb_name', 'wandb_entity', 'wandb_project',
-    'num_classes', 'class_order', 'model_config'}
-
 
 def check_writable(args, model) -> None:
     """InputError, before any work, if the files that `--savecheck` asks for could not be written."""
@@ -121,9 +114,9 @@ def _fetched(url: str, folder: Path):
 
 
 def saved_args(path, folder='./checkpoints/') -> dict:
-    """The arguments of the run that wrote the file (`read`), without those that belong to that run alone."""
+    """The arguments of the run that wrote the file (`read`), as far as they were given a value."""
     args = read(path, folder).get('args') or {}
-    return {name: value for name, value in args.items() if name not in _OF_THE_RUN and value is not None}
+    return {name: value for name, value in args.items() if value is not None}
 
 
 def load(state, args) -> Position:

@@ -17,11 +17,11 @@ def add_embedding_args(parser) -> None:
     flag = parser.add_argument_group('frozen backbone').add_argument
     flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=DTYPES, default='float32',
          help='arithmetic of the backbone; integer: the same features on every machine')
-    flag('--embed_chunk', type=whole(1, 4096), default=64, help='images it sees at once; part of what a '
-                                                                'feature is')
-    flag('--channels_last', type=binary_to_boolean_type, default=True,
+    flag('--embed_chunk', bears='bits', type=whole(1, 4096), default=64,
+         help='images it sees at once; part of what a feature is')
+    flag('--channels_last', bears='bits', type=binary_to_boolean_type, default=True,
          help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
-    flag('--feature_cache', type=binary_to_boolean_type, default=True,
+    flag('--feature_cache', bears='speed', type=binary_to_boolean_type, default=True,
          help='keep features below <base_path>/cache')
 
 

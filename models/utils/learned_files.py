@@ -37,15 +37,16 @@ def add_file_args(parser) -> None:
     flag('--shard', type=shard, help='i/n: learn only the i-th of n shares of the samples, cut by their '
                                      'pixels, so that the '
                                      'shares of n runs are the whole whatever their schedules and seeds')
-    flag('--save_statistics', metavar='FILE', help='write the statistics after the last task (python -m scroll)')
-    flag('--by_class', type=binary_to_boolean_type, default=False,
+    flag('--save_statistics', bears='place', metavar='FILE',
+         help='write the statistics after the last task (python -m scroll)')
+    flag('--by_class', bears='record', type=binary_to_boolean_type, default=False,
          help='--save_statistics is a folder, and gets a file a class (8 (d + 1)^2 bytes each)')
-    flag('--save_state', metavar='FILE', help='write statistics and buffer after the last task '
-                                              '(scroll.Scroll.load)')
-    flag('--keep_keys', type=binary_to_boolean_type, default=False,
-         help='--save_state keeps the key of every sample (8 bytes each), so that unlearning knows what was '
-              'learned')
-    flag('--load_state', '--load_statistics', dest='load_state', metavar='FILE',
+    flag('--save_state', bears='place', metavar='FILE',
+         help='write statistics and buffer after the last task (scroll.Scroll.load)')
+    flag('--keep_keys', bears='record', type=binary_to_boolean_type, default=Scroll().keep_keys,
+         help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
+              'knows what was learned')
+    flag('--load_state', '--load_statistics', bears='content', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
 

@@ -1,5 +1,6 @@
 """How f* is made from f_T and the buffer: settings, which are part of a learner's files and need no torch."""
 from dataclasses import dataclass
+from typing import Literal
 
 from scroll.arguments import instance, number, on_off, one_of, whole
 from scroll.embedding.images import Augmentation
@@ -27,7 +28,7 @@ class Adaptation:
     Raises:
         InputError: a value that cannot be.
     """
-    mode: str = 'auto'
+    mode: Literal[MODES] = 'auto'
     threshold: int = 500
     iterations: int = 300
     lr: float = 0.02

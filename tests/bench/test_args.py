@@ -1,6 +1,7 @@
 """How a run's arguments are put together, and what is refused."""
 import argparse
 import itertools
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 import bench.core.configs
 import datasets
 import models
-import utils.args
-from bench.cli.parsing import apply_defaults, parse_args, relax_required
-from bench.core.arguments import ArgumentParser, add_rehearsal_args, real, whole
+from bench.cli.flags import add_management_args
+from bench.cli.parsing import parse_args
+from bench.core.arguments import BEARS, ArgumentParser, add_rehearsal_args, real, whole
 from datasets.seq_digits import SequentialDigits
 from models.sgd import Sgd
 from tests.conftest import quick, refused
@@ -171,28 +172,27 @@ def test_the_config_file_in_which_a_flag_is_wrong_is_named(probe):
         probe('--dataset_config=odd', data_name='odd', data_config='strenth: 1')
 
 
-@pytest.mark.parametrize('text', ['default: 3', 'default: [1]'])
-def test_defaults_of_another_shape_are_refused(probe, text):
-    with refused('models/config/probe_model.yaml', 'default'):
-        probe(config=text)
+@pytest.mark.parametrize('text, words', [
+    *((text, ['default']) for text in ('default: 3', 'default: [1]')),
+    *((text, ['when']) for text in (
+        'best: 3', 'best: [1]', 'best: [{set: {strength: 1}}]', 'best: [{when: {}, set: 3}]',
+        'best: [{when: {dataset: {min: 1}}, set: {}}]', 'best: [{when: {lr: {min: low}}, set: {}}]')),
+    *((text, []) for text in ('best: {probe-data: 3}', 'best: {probe-data: [1]}', 'best: {probe-data: {7: 3}}'))], ids=str)
+def test_a_model_config_of_another_shape_is_refused(probe, text, words):
+    with refused('models/config/probe_model.yaml', *words):
+        probe('--model_config=best', config=text)
 
 
-@pytest.mark.parametrize('rules', ['best: 3', 'best: [1]', 'best: [{set: {strength: 1}}]', 'best: [{when: {}, set: 3}]',
-                                   'best: [{when: {dataset: {min: 1}}, set: {}}]', 'best: [{when: {lr: {min: low}}, set: {}}]'])
-def test_rules_of_another_shape_are_refused(probe, rules):
-    with refused('models/config/probe_model.yaml', 'when'):
-        probe('--model_config=best', config=rules)
-
-
-@pytest.mark.parametrize('text', ['lr_scheduler: None', 'lr_scheduler: null', 'lr_scheduler: ~', 'lr_scheduler:'])
-def test_none_in_a_config_is_none_and_not_a_word(probe, text):
-    assert probe(data_config=text).lr_scheduler is None
-    assert probe(data_config='lr_scheduler: cosine').lr_scheduler == 'cosine'
-
-
-def test_booleans_and_lists_in_a_config(probe):
-    args = probe(data_config='optim_nesterov: true\ndrop_last: no\nlr_milestones: [35, 45]')
-    assert (args.optim_nesterov, args.drop_last, args.lr_milestones) == (True, False, [35, 45])
+@pytest.mark.parametrize('text, name, value', [
+    *((text, 'lr_scheduler', None) for text in ('lr_scheduler: None', 'lr_scheduler: null', 'lr_scheduler: ~')),
+    ('lr_scheduler: cosine', 'lr_scheduler', 'cosine'), ('optim_nesterov: true', 'optim_nesterov', True),
+    ('drop_last: no', 'drop_last', False), ('lr_milestones: [35, 45]', 'lr_milestones', [35, 45]),
+    ('validation: 20', 'validation', 20), ('non_verbose: true', 'non_verbose', True), ('joint: 1', 'joint', 1),
+    ('disable_log: 1', 'disable_log', True), ('enable_other_metrics: 1', 'enable_other_metrics', True)], ids=str)
+def test_values_in_a_config_have_the_types_of_their_flags(probe, text, name, value):
+    """Also those of flags that may stand bare or have other names on the command line."""
+    assert getattr(probe(data_config=text), name) == value
+    assert getattr(probe(config=f'default: {{{text}}}'), name) == value
 
 
 def test_help_shows_what_configs_leave_as_defaults(probe, capsys):
@@ -236,13 +236,15 @@ def test_a_command_line_that_cannot_be_meant_is_refused(probe, flags, words):
         probe(*flags)
 
 
-@pytest.mark.parametrize('flag', ['--lr=0.1', '--optimizer=adam', '--optim_wd=0', '--drop_last=0', '--eval_epochs=1',
-                                  '--lr_scheduler=cosine', '--optim_mom=0.9', '--optim_nesterov=0'])
+@pytest.mark.parametrize('flag', [
+    '--lr=0.1', '--optimizer=adam', '--optim_wd=0', '--drop_last=0', '--eval_epochs=1', '--lr_scheduler=cosine', '--optim_mom=0.9',
+    '--optim_nesterov=0', '--fitting_mode=iters', '--scheduler_mode=iter', '--lr_milestones=1', '--code_optimization=0',
+    '--sched_multistep_lr_gamma=1', '--distributed=dp', '--n_iters=3', '--inference_only=1', '--early_stopping_freq=2',
+    '--eval_future=1'])
 def test_scroll_refuses_flags_without_effect(parse, flag):
-    with refused(flag.split('=')[0], 'scroll', 'SCROLL'):
-        parse('scroll', flag)
-    with refused(flag.split('=')[0]):
-        parse('scroll', *flag.split('='))
+    for words in ([flag], flag.split('=')):
+        with refused(flag.split('=')[0]):
+            parse('scroll', *words)
 
 
 def test_names_of_what_runs_are_put_in_canonical_form(parse):
@@ -250,20 +252,16 @@ def test_names_of_what_runs_are_put_in_canonical_form(parse):
     assert (args.model, args.dataset, args.backbone) == ('scroll', 'seq-digits', 'resnet18-md')
 
 
-@pytest.mark.parametrize('value', ['true', 'TRUE', '1', 't', 'y', 'Yes', True, 1])
-def test_on(value):
-    assert binary_to_boolean_type(value) is True
-
-
-@pytest.mark.parametrize('value', ['false', 'False', '0', 'f', 'N', 'no', False, 0])
-def test_off(value):
-    assert binary_to_boolean_type(value) is False
-
-
-@pytest.mark.parametrize('value', ['', 'maybe', '2', '10', None, 'on'])
-def test_neither_on_nor_off(value):
-    with pytest.raises(argparse.ArgumentTypeError):
-        binary_to_boolean_type(value)
+@pytest.mark.parametrize('values, expected', [
+    (['true', 'TRUE', '1', 't', 'y', 'Yes', True, 1], True), (['false', 'False', '0', 'f', 'N', 'no', False, 0], False),
+    (['', 'maybe', '2', '10', None, 'on'], None)])
+def test_on_off_and_neither(values, expected):
+    for value in values:
+        if expected is None:
+            with pytest.raises(argparse.ArgumentTypeError):
+                binary_to_boolean_type(value)
+        else:
+            assert binary_to_boolean_type(value) is expected
 
 
 def test_none_or_float():
@@ -275,34 +273,16 @@ def test_none_or_float():
 @quick
 @given(st.integers(-10 ** 20, 10 ** 20), st.integers(-5, 5))
 def test_whole_numbers_keep_their_value_or_are_refused(value, least):
-    if value >= least:
+    with nullcontext() if value >= least else pytest.raises(argparse.ArgumentTypeError):
         assert whole(least)(str(value)) == value
-    else:
-        with pytest.raises(argparse.ArgumentTypeError):
-            whole(least)(str(value))
 
 
 @quick
 @given(st.floats(), st.booleans())
 def test_numbers_are_finite_and_large_enough(value, positive):
     fine = abs(value) < float('inf') and (value > 0 if positive else value >= -3)
-    kind = real(positive=True) if positive else real(-3)
-    if fine:
-        assert kind(repr(value)) == value
-    else:
-        with pytest.raises(argparse.ArgumentTypeError):
-            kind(repr(value))
-
-
-def test_relaxing_leaves_flags_without_a_default_required():
-    parser = ArgumentParser()
-    parser.add_argument('--given', required=True)
-    parser.add_argument('--missing', required=True)
-    apply_defaults(parser, dict(given='here'), 'a test')
-    relax_required(parser)
-    with refused('--missing'):
-        parser.parse_args([])
-    assert parser.parse_args(['--missing', 'x']).given == 'here'
+    with nullcontext() if fine else pytest.raises(argparse.ArgumentTypeError):
+        assert (real(positive=True) if positive else real(-3))(repr(value)) == value
 
 
 SECTIONS = '''
@@ -328,12 +308,6 @@ def test_sections_as_mammoth_has_them(probe, dataset, buffer, strength, epochs):
     assert probe('--load_best_args', config=SECTIONS, dataset=dataset, buffer=f'--buffer_size={buffer}').strength == strength
 
 
-@pytest.mark.parametrize('text', ['best: {probe-data: 3}', 'best: {probe-data: [1]}', 'best: {probe-data: {7: 3}}'])
-def test_sections_of_another_shape_are_refused(probe, text):
-    with refused('models/config/probe_model.yaml'):
-        probe('--model_config=best', config=text)
-
-
 def test_a_model_config_may_choose_that_of_the_data_set(probe):
     args = probe('--model_config=best', config='best: {probe-data: {dataset_config: small}}', data_name='small', data_config='n_epochs: 4')
     assert (args.dataset_config, args.n_epochs) == ('small', 4)
@@ -355,24 +329,6 @@ def test_a_stream_that_does_not_split_classes_has_no_number_of_splits():
     assert {setting: kind.get_n_splits(args) for setting, kind in kinds.items()} == {'class-il': 20, 'domain-il': None}
 
 
-@pytest.mark.parametrize('text, name, value', [('validation: 20', 'validation', 20), ('non_verbose: true', 'non_verbose', True),
-                                               ('joint: 1', 'joint', 1), ('disable_log: 1', 'disable_log', True),
-                                               ('enable_other_metrics: 1', 'enable_other_metrics', True)])
-def test_flags_that_may_stand_bare_or_have_other_names_in_a_config(probe, text, name, value):
-    assert getattr(probe(data_config=text), name) == value
-    assert getattr(probe(config=f'default: {{{text}}}'), name) == value
-
-
-def test_names_for_files_of_mammoth():
-    names = {}
-    exec('from utils.args import *', names)
-    from models.utils.continual_model import ContinualModel
-    assert names['ContinualModel'] is ContinualModel and names['binary_to_boolean_type'] is binary_to_boolean_type
-    assert {'ArgumentParser', 'Namespace', 'add_rehearsal_args', 'add_experiment_args', 'add_management_args'} <= set(names)
-    with pytest.raises(AttributeError, match='no_such_name'):
-        utils.args.no_such_name                                 # noqa: B018
-
-
 class Clash(Sgd):
     """Wants a flag that is there, for something else."""
     NAME = 'clash'
@@ -386,12 +342,6 @@ def test_a_flag_that_clashes_is_told(parse, monkeypatch):
     monkeypatch.setitem(models.PLUGINS.registered, 'clash', Clash)
     with refused('--model clash', '--seed'):
         parse('clash', '--lr', '1')
-
-
-def test_the_parser_alone(parse):
-    parser = parse_args(['--model', 'er', '--dataset', 'seq-digits', '--weights', 'none'], return_parser_only=True)
-    required = {action.dest for action in parser._actions if action.required}
-    assert isinstance(parser, ArgumentParser) and 'buffer_size' in required and 'seed' not in required
 
 
 def test_small_helpers_for_files_of_mammoth(tmp_path, monkeypatch):
@@ -414,3 +364,36 @@ def test_small_helpers_for_files_of_mammoth(tmp_path, monkeypatch):
     assert ours.to_parsable_obj(value) == {'a': 0.5, 'b': [[0, 1], [True, None]], 'c': {'1': {'d': 'x'}}, 'e': "<class 'int'>"}
     made = dataclasses.make_dataclass('Made', [('x', int, ours.field_with_aliases(['y', 'z'], default=3, metadata=dict(help='h')))])
     assert made().x == 3 and dict(dataclasses.fields(made)[0].metadata) == dict(aliases=['y', 'z'], help='h')
+
+
+@pytest.mark.parametrize('method', models.PLUGINS.names())
+def test_every_flag_says_what_it_bears_on(method):
+    words = ['--model', method, '--dataset', 'seq-digits', '--weights', 'none']
+    bears = parse_args(words, return_parser_only=True).bears()
+    assert set(bears.values()) <= set(BEARS)
+    for word, endings in dict(place=('_path', '_every'), speed=('device', '_threads', '_workers', '_cache'),
+                              display=('wandb_name', '_verbose')).items():
+        assert {bears[name] for name in bears if name.endswith(endings) and name != 'eval_every'} <= {word}
+
+
+def test_declarations_are_checked_and_reach_parsers_of_argparse():
+    """As files written for Mammoth use them."""
+    with pytest.raises(ValueError, match='colour'):
+        ArgumentParser().add_argument('--shade', bears='colour')
+    plain = argparse.ArgumentParser()
+    add_management_args(plain)
+    assert plain.parse_args(['--device', 'cpu']).device == 'cpu'
+
+
+@pytest.mark.parametrize('words, same', [
+    ('--num_workers 2 --notes x --seed 3 --n_splits 2 --eval_epochs 9 --num_threads 1 --savecheck last', True),
+    ('--bn frozen', False), ('--start_from 1', False), ('--input_size 20', False)])
+def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
+    flags = '--lr', '1', '--buffer_size', '5'
+    assert (parse('er', *flags, *words.split()).key == parse('er', *flags).key) == same
+
+
+def test_what_was_asked_for_is_known_from_defaults(probe):
+    key = probe('--optim_mom=0', '--optim_wd=0.5', config='default: {strength: 3}').key
+    assert key['given'] == {'buffer_size': '7', 'lr': '0.5', 'optim_wd': '0.5', 'weights': 'none'}
+    assert key['default']['strength'] == '3.0' and key['default']['optim_mom'] == '0.0' and 'seed' not in key['default']

@@ -25,18 +25,13 @@ def sgd(parse):
     (['--load_best_args'], 'model_config', 'best'), ([], 'load_best_args', None),
     (['--nowand'], 'nowand', 1), ([], 'nowand', 1),
     (['--joint', '1'], 'joint', 1), (['--start_from', '1'], 'start_from', 1), ([], 'start_from', None),
-    (['--num_workers', '3'], 'num_workers', 3), ([], 'fitting_mode', 'epochs'),
+    (['--non_verbose'], 'non_verbose', True), (['--non_verbose', '1'], 'non_verbose', True),
+    (['--non_verbose', '--seed', '3'], 'non_verbose', True), (['--num_workers', '3'], 'num_workers', 3), ([], 'fitting_mode', 'epochs'),
 ])
 def test_values(parse, flags, name, value):
     """`--disable_log` is left out, for the flags that say its reverse."""
     args = parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '1', '--weights', 'none', *flags])
     assert getattr(args, name, None) == value
-
-
-@pytest.mark.parametrize('words', [['--non_verbose'], ['--non_verbose', '1'], ['--non_verbose', '--seed', '3']])
-def test_a_bare_flag_is_on(words):
-    args = parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '1', '--weights', 'none', *words])
-    assert args.non_verbose is True
 
 
 @pytest.mark.parametrize('first, second', [('--label_perc=0.5', '--lpt=0.5'), ('--load_best_args', '--model_config=base'), ('-O1', '-O2'),
@@ -85,12 +80,10 @@ def test_what_cannot_be(sgd, flags, words):
         sgd(*flags)
 
 
-def test_a_sweep_of_noise_rates_may_begin_with_none(sgd):
+def test_what_has_an_effect_after_all(sgd):
+    """A sweep of noise rates may begin with none; a cosine over epochs needs their number in a run of iterations."""
     args = sgd('--noise_rate', '0', '--noise_type', 'asym', '--validation', '0', '--validation_mode', 'complete')
     assert (args.noise_rate, args.validation) == (0, 0)
-
-
-def test_a_cosine_over_epochs_in_a_run_of_iterations(sgd):
     assert sgd('--fitting_mode', 'iters', '--n_iters', '3', '--n_epochs', '2', '--lr_scheduler', 'cosine').n_epochs == 2
 
 
@@ -109,14 +102,6 @@ def test_force_compat_lets_a_method_run_that_wants_to_be_told_of_tasks(parse):
     assert parse('gem', *flags, '--force_compat').force_compat is True
     with refused('--model gem'):
         parse('gem', *flags, '--force_compat', '0')
-
-
-@pytest.mark.parametrize('flag', ['--fitting_mode=iters', '--n_iters=3', '--scheduler_mode=iter', '--lr_milestones=1', '-O1',
-                                  '--code_optimization=0', '--distributed=dp', '--inference_only=1', '--sched_multistep_lr_gamma=1',
-                                  '--early_stopping_freq=2', '--eval_future=1'])
-def test_scroll_refuses_what_it_has_no_use_for(parse, flag):
-    with refused({'-O1': 'code_optimization'}.get(flag, flag.split('=')[0].strip('-'))):
-        parse('scroll', flag)
 
 
 def test_weights_and_biases_by_environment(sgd, monkeypatch):

@@ -80,24 +80,25 @@ def test_what_scroll_is_told(launched, parse):
     check_processes(SimpleNamespace(SHARED=True), SimpleNamespace(distributed='no', model='x'), set())
 
 
-@pytest.mark.parametrize('theirs, same', [(dict(seed=0, device='b', base_path='y', notes='z'), True), (dict(seed=1), False),
-                                          (dict(seed=0, schedule='iid'), False)])
-def test_processes_must_run_the_same(monkeypatch, theirs, same):
-    said, ours = [], SimpleNamespace(seed=0, device='a', base_path='x')
+@pytest.mark.parametrize('words, same', [
+    ('--device b --base_path y --notes z', True), ('--seed 1', False), ('--schedule iid', False), ('--eval_epochs 9', False)])
+def test_processes_must_run_the_same(parse, monkeypatch, words, same):
+    flags = '--lr', '1', '--buffer_size', '5'
+    said, ours, theirs = [], parse('er', *flags), parse('er', *flags, *words.split())
 
     class Two(World):
         def exchange(self, content):
             said.append(content)
             return said[-2:]
     monkeypatch.setattr(distributed, 'world', Two)
-    distributed.agree_on_arguments(SimpleNamespace(**theirs), None)
+    distributed.agree_on_arguments(theirs, None)
     if same:
         distributed.agree_on_arguments(ours, None)
     else:
         with refused('different arguments'):
             distributed.agree_on_arguments(ours, None)
     with refused('different data'):
-        distributed.agree_on_arguments(SimpleNamespace(**theirs), SimpleNamespace(digest=lambda: 'other'))
+        distributed.agree_on_arguments(theirs, SimpleNamespace(digest=lambda: 'other'))
 
 
 _CHILD = '''

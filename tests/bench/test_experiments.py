@@ -1,14 +1,18 @@
 """The experiments: their files say what the paper's LaTeX says, every command is one that main.py takes, rows find their cells."""
 import functools
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench.cli.parsing import parse_args
 from bench.paper import claims
-from bench.paper.experiments import Cell, experiment_files, load, lower, matching_rows, results_rows, same_value, upper
-from bench.results.rows import append_row
+from bench.paper.experiments import Cell, experiment_files, load, lower, results_rows, upper
+from bench.paper.matching import matching_rows, same_value
+from bench.results.keys import key_text
+from bench.results.rows import append_row, read_rows
 from tests.conftest import ROOT, refused
 
 NAMES = [path.stem for path in experiment_files()]
@@ -242,21 +246,76 @@ def test_values_are_compared_as_what_they_are(value, text, same):
     assert same_value(value, text) == same
 
 
-def row_of(cell: Cell, **more) -> dict:
-    """What a run of the cell would write."""
-    args = vars(parse_args(cell.command(0)[1:]))
-    common = dict(schedule=f"split:{args['n_splits']}", final_accuracy=50, finished='2026-01-01 00:00:00')
-    return {name: '' if value is None else str(value) for name, value in {**args, **common, **more}.items()}
+def row_of(cell: Cell, key=True, **more) -> dict:
+    """What a run of the cell would write; without `key`, as before rows had keys. more: other columns, or flags."""
+    args = parse_args(cell.command(0)[1:])
+    own = {**args.key['given'], **args.key['default']}
+    flags = {name: str(value) for name, value in more.items() if name in own}
+    kept = {part: {name: flags.get(name, text) for name, text in args.key[part].items()} for part in ('given', 'default')}
+    key = dict(run_key=key_text(kept, more.get('seed', 0), f'split:{args.n_splits}', None)) if key else {}
+    common = dict(schedule=f'split:{args.n_splits}', final_accuracy=50, finished='2026-01-01 00:00:00', **key)
+    return {name: '' if value is None else str(value) for name, value in {**vars(args), **common, **more}.items()}
 
 
-def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights):
+@pytest.mark.parametrize('key', [True, False])
+def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights, key):
     cell = Cell('r', 'c', dict(model='er', dataset='seq-digits', n_splits=5, buffer_size=20, weights=tiny_weights), None)
-    right = [row_of(cell, seed=1, n_splits='', device='cuda:1', notes='x', base_path='/elsewhere', newer_flag=3), row_of(cell, seed=0)]
-    wrong = [row_of(cell, **change) for change in (dict(lr=.5), dict(buffer_size=21), dict(schedule='split:2'), dict(permute_classes=True),
-                                                   dict(weights='compact'), dict(bn='frozen'), dict(lr_scheduler='cosine'))]
+    row = functools.partial(row_of, cell, key)
+    right = [row(seed=1, n_splits='', device='cuda:1', notes='x', base_path='/elsewhere', newer_flag=3), row(seed=0)]
+    wrong = [row(**change) for change in (
+        dict(lr=.5), dict(buffer_size=21), dict(schedule='split:2'), dict(permute_classes=True), dict(weights='compact'),
+        dict(bn='frozen'), dict(lr_scheduler='cosine'))]
     assert matching_rows(cell, [*wrong, *right]) == [right[1], right[0]]
     assert matching_rows(cell, wrong) == []
-    assert matching_rows(cell, [{**right[0], 'bn': ''}])            # of before there was the flag
+
+
+def test_a_row_without_a_key_says_nothing_of_flags_that_came_later(tiny_weights):
+    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
+    assert matching_rows(cell, [{**row_of(cell, key=False), 'bn': ''}])
+    asked = replace(cell, flags=cell.flags | dict(bn='train'))
+    assert not matching_rows(asked, [{**row_of(cell, key=False), 'bn': ''}])
+
+
+def test_a_key_without_a_flag_has_its_default(tiny_weights):
+    """A flag that came after the row, and one that is gone."""
+    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
+    row = row_of(cell)
+    key = json.loads(row['run_key'])
+    key['default'] = {**{name: value for name, value in key['default'].items() if name != 'bn'}, 'of_old': '3'}
+    row = {**row, 'run_key': json.dumps(key)}
+    assert matching_rows(cell, [row]) == matching_rows(replace(cell, flags=cell.flags | dict(bn='train')), [row]) == [row]
+    assert matching_rows(replace(cell, flags=cell.flags | dict(bn='frozen')), [row], earlier=True) == []
+    key['given']['of_old'] = key['default'].pop('of_old')
+    assert matching_rows(cell, [{**row, 'run_key': json.dumps(key)}], earlier=True) == []
+
+
+def test_rows_of_earlier_defaults_stay_until_there_are_some_of_today(tiny_weights):
+    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
+    older, old = row_of(cell, seed=0, optim_mom=0.5, finished='2025'), row_of(cell, seed=1, optim_mom=0.7, finished='2026')
+    asked = row_of(replace(cell, flags=cell.flags | dict(optim_wd=0.5)), seed=2, finished='2027')
+    assert matching_rows(cell, [older, old, asked]) == []
+    assert matching_rows(cell, [older, old, asked], earlier=True) == [old]         # never rows of different keys together
+    assert matching_rows(cell, [older, old, new := row_of(cell, seed=3)], earlier=True) == [new]
+    pinned = replace(cell, flags=cell.flags | dict(optim_mom=0.7))
+    assert matching_rows(pinned, [older, old, asked, new]) == [old]
+
+
+def test_a_damaged_key_is_told(tiny_weights):
+    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
+    for text in ('{', '[]', '{"given": {"lr": 1}, "default": {}}'):
+        with refused('run_key', text):
+            matching_rows(cell, [{**row_of(cell), 'run_key': text}])
+
+
+def test_committed_rows_are_runs_of_their_cells():
+    """Also of those whose defaults have changed since they were made."""
+    for path in sorted((ROOT / 'results' / 'rows').glob('*.csv')):
+        rows = read_rows(path)
+        experiment = get(path.stem)
+        for row, column in dict.fromkeys((row['row'], row['column']) for row in rows):
+            mine = [r for r in rows if (r['row'], r['column']) == (row, column)]
+            assert all(r['run_key'] for r in mine)
+            assert len(matching_rows(experiment.cell(row, column), mine, earlier=True)) == len(mine), (path.stem, row, column)
 
 
 def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(tiny_weights):

@@ -3,6 +3,7 @@ import csv
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from bench.cli.parsing import parse_args
 from bench.core.commands import run_command
 from bench.paper import claims, report, tables
 from bench.paper.experiments import load
+from bench.results.keys import key_text
 from bench.results.rows import append_row
 from tests.conftest import ROOT, files_below, refused
 
@@ -64,9 +66,11 @@ def make(monkeypatch, capsys, tmp_path):
 
 def run_of(cell, seed: int, accuracy: float, **more) -> dict:
     """A row as a run of the cell would leave it."""
-    args = vars(parse_args(cell.command(seed)[1:]))
-    return {**args, 'schedule': f"split:{args['n_splits']}", 'final_accuracy': accuracy, 'finished': f'2026-01-0{seed + 1}', 'host': 'secret', 'num_threads': 1,
-            'git_commit': 'c' * 40, 'torch': '9.9', 'device': 'cpu', 'task1': 1.0, **more}
+    args = parse_args(cell.command(seed)[1:])
+    schedule = f'split:{args.n_splits}'
+    return {**vars(args), 'run_key': key_text(args.key, seed, schedule, None), 'schedule': schedule, 'num_threads': 1,
+            'final_accuracy': accuracy, 'finished': f'2026-01-0{seed + 1}', 'host': 'secret', 'git_commit': 'c' * 40,
+            'torch': '9.9', 'device': 'cpu', 'task1': 1.0, **more}
 
 
 def write_runs(folder, experiment, values: dict) -> None:
@@ -173,11 +177,11 @@ def test_newer_runs_replace_and_runs_of_other_arguments_leave(experiment, make, 
     cell = experiment.cell('ER', TWO)
     folder = tmp_path / 'more' / 'results' / 'class-il' / 'seq-digits' / 'er'
     append_row(folder, run_of(cell, 1, 80.0, finished='2026-02-01'))
-    append_row(folder, run_of(cell, 0, 10.0, finished='2026-02-01', lr=7.0))
+    append_row(folder, run_of(replace(cell, flags=cell.flags | dict(lr=7.0)), 0, 10.0, finished='2026-02-01'))
     make('--collect', '--base_path', tmp_path / 'more')
     path = tmp_path / 'out' / 'rows' / 'some.csv'
     assert [(r['seed'], r['final_accuracy']) for r in csv.DictReader(path.open())] == [('0', '50'), ('1', '80.0')]
-    path.write_text(path.read_text().replace(',train,', ',frozen,'))        # --bn
+    path.write_text(path.read_text().replace('""given"":{', '""given"":{""notch"":""3"",'))
     assert 'some: 2 of 2 rows left out' in make('--collect', '--base_path', tmp_path / 'nowhere')[1]
     assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
 

@@ -1,0 +1,54 @@
+"""What a run is: all that bears on its result, as it was when the run was made. It stands in the row as `run_key`,
+so that rows are known whatever the defaults of flags become.
+
+A key has the values of flags by their names, those that were asked for (`given`: on the command line, and unlike
+the default of then) apart from those that were not (`default`), with `seed`, `schedule` and `psi_digest`. As text
+it is JSON, names in order.
+"""
+import json
+
+from bench.core.arguments import KEY, bears
+from scroll.errors import InputError
+
+_APART = ('seed', 'n_splits', 'schedule')
+
+
+def run_key(args, given: set) -> dict:
+    """The key of a run with these `Arguments`, but for seed and stream. given: flags that were asked for."""
+    values = {name: text_of(value) for name, value in sorted(vars(args).items())
+              if bears(args, name) in KEY and name not in _APART}
+    return dict(given={name: value for name, value in values.items() if name in given},
+                default={name: value for name, value in values.items() if name not in given})
+
+
+def key_text(key: dict, seed, schedule: str, psi_digest: str) -> str:
+    """The key as a row has it. schedule: the spec of the stream."""
+    return _json({**key, 'seed': text_of(seed), 'schedule': schedule, 'psi_digest': psi_digest})
+
+
+def read_key(text: str) -> dict:
+    """What `key_text` wrote; InputError if it is something else."""
+    try:
+        key = json.loads(text)
+        sound = all(isinstance(value, str) for part in ('given', 'default') for value in key[part].values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise InputError(f'run_key {text[:80]!r}: not the key of a run')
+    return key
+
+
+def with_values(text: str, change) -> str:
+    """The key with `change(flag, value)` in the place of each value."""
+    key = read_key(text)
+    return _json(key | {part: {flag: change(flag, value) for flag, value in key[part].items()}
+                        for part in ('given', 'default')})
+
+
+def _json(key: dict) -> str:
+    return json.dumps(key, sort_keys=True, separators=(',', ':'))
+
+
+def text_of(value) -> str:
+    """As a results file has it."""
+    return '' if value is None else str(value)
