@@ -6,17 +6,15 @@
 
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments, seconds, commit and
 versions; `--collect` adds those that fit a cell, the newest for each seed, and lets go of those that fit none any more. From
-these come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`; the table that the README above
-them repeats is brought up to date. Pages of an experiment that is not in experiments/ are made when its file
-is given, and stay as they are when not. With `--weights` the runs with another psi are collected, into
-`<experiment>.<weights>.csv`, tables of their own.
+these come `results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the index `results/README.md`. Pages of an
+experiment that is not in experiments/ are made when its file is given, and stay as they are when not. With `--weights` the
+runs with another backbone are collected, into `<experiment>.<weights>.csv`, tables of their own.
 """
 import argparse
 import csv
 import dataclasses
 import functools
 import io
-import itertools
 import os
 import re
 import sys
@@ -33,9 +31,7 @@ from scroll.errors import InputError
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
 # Of this machine or of this one run; the rest is kept.
 _LEFT_OUT = FREE - {'seed', 'device', 'num_threads', 'schedule', 'n_splits', 'model_config', 'code_optimization', 'distributed'}
-_COPY = re.compile(r'(?<=<!-- copy of )(\S+)( -->\n\n).*?(?=\n\n<!-- end of copy -->)', re.S)
 _INDEXED = re.compile(r'\| \[(\S+)\]\(tables/.*')
-_NOTHING = re.compile(r'\|.*\| ours \|[ |]*')
 _LEFT_OUT_TOO = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
 
@@ -169,7 +165,6 @@ class Report:
             index += [*heading, '', 'Made by `scripts/report.py` from `rows/` and the experiment files.', '',
                       '| | what | cells with rows | claims |', '|---|---|---|---|', *own]
         write(self.out / 'README.md', '\n'.join(index) + '\n')
-        update_copies(self.out.parent / 'README.md')
         return list(lines)
 
     def _experiment(self, label: str):
@@ -182,28 +177,6 @@ class Report:
         found = map(_INDEXED.fullmatch, lines)
         return {line[1]: line[0] for line in found if line and line[1].partition('.')[0] not in self.files
                 and (self.out / 'rows' / f'{line[1]}.csv').is_file()}
-
-
-def update_copies(path: Path) -> None:
-    """Renew each table that a Markdown file repeats of a page, between `<!-- copy of <page> -->` and `<!-- end of copy -->`.
-
-    Rows for which there is nothing of ours are left out of the copy.
-    """
-    def renewed(found):
-        page = path.parent / found[1]
-        lines = page.read_text(encoding='utf-8').splitlines() if page.is_file() else []
-        table = list(itertools.takewhile(_in_table, itertools.dropwhile(lambda line: not _in_table(line), lines)))
-        empty = {i + of for i, line in enumerate(table) if _NOTHING.fullmatch(line) for of in (0, 1)}
-        return found[1] + found[2] + '\n'.join(line for i, line in enumerate(table) if i not in empty) if table else found[0]
-
-    text = path.read_text(encoding='utf-8') if path.is_file() else ''
-    new = _COPY.sub(renewed, text)
-    if new != text:
-        write(path, new)
-
-
-def _in_table(line: str) -> bool:
-    return line.startswith('|')
 
 
 def facts(experiment, rows: list) -> list:
