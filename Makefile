@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: demo test test-slow test-avx2 bench tune tables docs
+.PHONY: demo test test-slow test-avx2 bench tune tables
 
 .venv/installed: requirements.txt
 	$(PYTHON) -m venv .venv
@@ -38,5 +38,6 @@ tables: .venv/installed         ## tables and figures from committed rows: those
 	$(RUN) scripts/report.py
 	$(RUN) scripts/documents.py
 
+.PHONY: docs
 docs: .venv/installed-dev       ## the documentation as a site in data/site; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict

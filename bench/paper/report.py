@@ -87,7 +87,7 @@ class Report:
         self._rows = functools.cache(self._read)
 
     def _read(self, label: str) -> dict:
-        """(row, column) -> committed rows of an experiment, or of one with another psi ('table_1_cifar.url-resnet18')."""
+        """(row, column) -> committed rows of an experiment, or of one with another backbone ('table_1_cifar.url-resnet18')."""
         path, found = self.out / 'rows' / f'{label}.csv', {}
         for row in read_rows(path) if path.is_file() else []:
             found.setdefault((row['row'], row['column']), []).append(row)
@@ -112,12 +112,12 @@ class Report:
         self._rows.cache_clear()
 
     def labels(self, name: str) -> list:
-        """The experiment itself, if it has rows or needs none, and the same with other psi."""
+        """The experiment itself, if it has rows or needs none, and the same with other backbones."""
         own = [name] if self._rows(name) or not self.get(name).cells else []
         return own + sorted(path.stem for path in (self.out / 'rows').glob(f'{name}.*.csv'))
 
     def findings(self, label: str) -> list:
-        """What the rows say of each claim; other experiments are looked at with the same psi."""
+        """What the rows say of each claim; other experiments are looked at with the same backbone."""
         name, _, psi = label.partition('.')
 
         def runs(experiment, cell):
@@ -191,11 +191,11 @@ def facts(experiment, rows: list) -> list:
     digests = {}
     for row in rows:
         digests.setdefault(row.get('weights', ''), set()).update({row['psi_digest'][:8]} if row.get('psi_digest') else ())
-    psi = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '') for name, found in sorted(digests.items()))
+    backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '') for name, found in sorted(digests.items()))
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
     versions, commits = (sorted({row[name][:most] for row in rows if row.get(name)})
                          for name, most in (('torch', 20), ('git_commit', 8)))
-    return [*lines, '', f"psi: {psi}; hardware: {devices}; torch {', '.join(versions)}; commits {', '.join(commits)}; "
+    return [*lines, '', f"Backbone: {backbones}; hardware: {devices}; torch {', '.join(versions)}; commits {', '.join(commits)}; "
                         f'seeds planned: {experiment.seeds}.']
 
 
@@ -216,7 +216,7 @@ def chosen(paths: list) -> dict:
         if not path.samefile(other):
             raise InputError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
         if '.' in name:
-            raise InputError(f'{path}: rows are kept by its name, where a dot sets off a psi: rename it')
+            raise InputError(f'{path}: rows are kept by its name, where a dot sets off a backbone: rename it')
         found[name] = other
     return found or ours
 
@@ -228,7 +228,7 @@ def main():
     parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
     parser.add_argument('--base_path', default='./data/', help='of the runs')
     parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
-    parser.add_argument('--weights', help='with --collect: the psi of the runs, where it is not the default one')
+    parser.add_argument('--weights', help='with --collect: the weights of the runs, where they are not the default ones')
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
     if options.weights and not options.collect:

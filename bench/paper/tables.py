@@ -63,7 +63,7 @@ def markdown(experiment: Experiment, runs: dict, findings: list, facts: list) ->
                 numbers = ['' if c.paper is None else number(*c.paper) for c in cells]
                 lines.append(md_row(['', 'paper', *numbers]))
         lines += ['', 'Percent: mean ± deviation over seeds (number of seeds).' + beside * (
-            ' The paper has a psi of its own: its numbers stand beside ours for their order, not '
+            ' The paper has a backbone of its own: its numbers stand beside ours for their order, not '
             'for their size.')]
     if experiment.values:
         lines += [md_row(['', 'what it is', 'flag', 'values in the paper']), '|---|---|---|---|']
