@@ -38,7 +38,7 @@ def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll')
         for points in curves:
             samples, accuracies = zip(*points)
             axes.plot([100 * n / samples[-1] for n in samples], accuracies, marker='.', markersize=3, linewidth=0.6,
-                      color=style.of(method)[0], alpha=max(0.1, len(curves) ** -0.5), clip_on=False)
+                      color=style.of(method)[0], alpha=min(1, max(0.1, 2 * len(curves) ** -0.5)), clip_on=False)
         axes.set(xlabel='stream seen (%)', ylabel=_ON_SEEN, title=title, xlim=(0, 100), ylim=(0, 100))
     return path
 
@@ -67,7 +67,7 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
             axes.set(xlabel='stream seen (%)')
         for axes in grid[:, 0]:
             axes.set(ylabel='class')
-        figure.colorbar(image, ax=grid, label='share of the class in what arrives (%)', shrink=0.9)
+        figure.colorbar(image, ax=grid, label='share of the class (%)', shrink=0.9)
         figure.suptitle(title)
     return path
 
