@@ -35,6 +35,7 @@ tune: .venv/installed           ## the values of models/config/scroll.yaml, from
 	$(RUN) scripts/tune.py
 
 tables: .venv/installed         ## tables and figures from committed rows: those of results/, of README.md and of docs/
+	$(RUN) scripts/exemplar_means.py --dataset seq-cifar10 --redraw --out results/tables/figure_4_exemplars.png
 	$(RUN) scripts/report.py
 	$(RUN) scripts/documents.py
 

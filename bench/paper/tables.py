@@ -178,7 +178,8 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
 def _places(experiment: Experiment) -> dict:
     """column -> where it stands: at its number of splits if each has another one, else evenly."""
     splits = [experiment.cell(experiment.rows[0], column).flags.get('n_splits') for column in experiment.columns]
-    return dict(zip(experiment.columns, splits if len(set(splits)) == len(splits) else range(len(splits))))
+    numbered = None not in splits and len(set(splits)) == len(splits)
+    return dict(zip(experiment.columns, splits if numbered else range(len(splits))))
 
 
 def _lines(experiment: Experiment, runs: dict) -> tuple:
