@@ -37,5 +37,11 @@ bench: .venv/installed          ## speed and memory, as ratios; needs nothing bu
 tune: .venv/installed           ## the values of models/config/scroll.yaml, from held-out training data
 	$(RUN) scripts/tune.py
 
-tables: .venv/installed         ## the paper's tables and figures from results/rows: results/README.md, results/tables
+tables: .venv/installed         ## tables and figures from committed rows: those of results/, of README.md and of docs/
+	$(RUN) scripts/exemplar_means.py --dataset seq-cifar10 --redraw --out results/tables/figure_4_exemplars.png
 	$(RUN) scripts/report.py
+	$(RUN) scripts/documents.py
+
+.PHONY: docs
+docs: .venv/installed-dev       ## the documentation as a site in data/site; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict

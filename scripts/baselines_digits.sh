@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every method on scikit-learn's digits, five tasks of two classes, |M| = 200, three seeds: the README's table of methods.
+# Every method on scikit-learn's digits, five tasks of two classes, |M| = 200, three seeds.
 # Offline methods pass three times over each task. An hour or so on one core; further flags are passed on to each run.
 set -euo pipefail
 cd "$(dirname "$0")/.."

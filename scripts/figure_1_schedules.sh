@@ -3,8 +3,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
-"$python" scripts/schedule.py plot split:5 --dataset seq-cifar10 --out results/tables/figure_1_schedules-split.png
-"$python" scripts/schedule.py plot blurry --dataset seq-cifar10 --out results/tables/figure_1_schedules-blurry.png
-"$python" scripts/schedule.py plot recurring:5 --dataset seq-cifar10 --out results/tables/figure_1_schedules-recurring.png
-"$python" scripts/schedule.py plot iid --dataset seq-cifar10 --out results/tables/figure_1_schedules-iid.png
+"$python" scripts/schedule.py plot split:5 blurry recurring:5 iid --dataset seq-cifar10 --out results/tables/figure_1_schedules.png
 "$python" scripts/report.py experiments/figure_1_schedules.yaml

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One data set, many schedules, one set of digests: the README's table. Further flags are passed on, for example
+# One data set, many schedules, one set of digests. Further flags are passed on, for example
 #   scripts/schedules_cifar100.sh --buffer_size 200
 set -euo pipefail
 cd "$(dirname "$0")/.."

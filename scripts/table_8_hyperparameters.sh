@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Table 8: the grid search, on this bench: values for one psi from held-out training data. Hours.
+# Table 8: the grid search, on this bench: values for one backbone from held-out training data. Hours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a psi is worth: f_T by ridge (lambda from the statistics alone) and by nearest centroid on the test sets of three data
+# What weights are worth: f_T by ridge (lambda from the statistics alone) and by nearest centroid on the test sets of three data
 # sets. Arguments: names or files of weights. Minutes for each, once its features are in the cache a minute.
 #   scripts/weights_table.sh compact wide
 set -euo pipefail

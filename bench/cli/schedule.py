@@ -2,6 +2,7 @@
 
     python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
     python scripts/schedule.py plot split:50 --dataset seq-cifar100 --out schedule.png
+    python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10       # beside each other, in one scale
     python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
 import argparse
@@ -12,9 +13,10 @@ import numpy as np
 from bench.cli import parsing as cli
 from bench.results import plots
 from datasets import get_dataset
+from scroll.errors import InputError
 from scroll.schedules import GRAMMAR
 
-_PIXELS = 300                   # columns of a picture
+_PARTS = 100                    # columns of a picture
 
 
 def arrivals(schedule, labels: np.ndarray, bins: int) -> np.ndarray:
@@ -63,21 +65,26 @@ def check(schedule, labels) -> None:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR, allow_abbrev=False)
     parser.add_argument('command', choices=('show', 'plot', 'check'))
-    parser.add_argument('schedule', help='see below')
+    parser.add_argument('schedules', nargs='+', metavar='schedule', help='see below; of several, each in turn')
     parser.add_argument('--dataset', default='seq-digits')
     parser.add_argument('--seed', default='0')
     parser.add_argument('--base_path', default='./data/')
     parser.add_argument('--most', type=int, default=20, help='segments that show lists')
-    parser.add_argument('--out', type=Path, default=Path('schedule.png'), help='picture that plot draws')
+    parser.add_argument('--out', type=Path, default=Path('schedule.png'), help='picture that plot draws, with an .svg beside it')
     options, others = parser.parse_known_args()
-    args = cli.parse_args(['--model', 'scroll', '--dataset', options.dataset, '--schedule', options.schedule,
-                           '--seed', options.seed, '--base_path', options.base_path, *others])
-    dataset = get_dataset(args)
-    schedule, labels = dataset.schedule, dataset.train_labels
-    if options.command == 'plot':
-        counts = arrivals(schedule, labels, min(_PIXELS, len(schedule.order)))
-        print(plots.schedule_picture(options.out, counts, f'{options.schedule} on {options.dataset}'))
-    elif options.command == 'show':
-        show(schedule, labels, dataset.get_class_names(), options.most)
-    else:
-        check(schedule, labels)
+    if options.out.suffix not in ('.png', '.svg'):
+        raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')
+    pictures = {}
+    for spec in options.schedules:
+        args = cli.parse_args(['--model', 'scroll', '--dataset', options.dataset, '--schedule', spec,
+                               '--seed', options.seed, '--base_path', options.base_path, *others])
+        dataset = get_dataset(args)
+        schedule, labels = dataset.schedule, dataset.train_labels
+        if options.command == 'plot':
+            pictures[spec] = arrivals(schedule, labels, min(_PARTS, len(schedule.order)))
+        elif options.command == 'show':
+            show(schedule, labels, dataset.get_class_names(), options.most)
+        else:
+            check(schedule, labels)
+    if pictures:
+        print(plots.schedule_picture(options.out, pictures, f'What arrives when, {options.dataset}'))

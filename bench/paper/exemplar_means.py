@@ -7,8 +7,8 @@ samples, the buffer keeps b1 of them; the distance |mean of the buffer - mean of
 way and at the end, for 100 shuffles (seeds 0..99) in each of four scenarios. A small deviation means that all schedules lead to
 buffers alike. `hash` shows the extreme: the distance is that of a random choice, and the buffer the same under every shuffle.
 
-Prints a table, draws the figure and writes its numbers beside it as CSV. Under a minute for the 500 samples of a class of
-CIFAR-100, about four for the 5,000 of CIFAR-10 (`--shuffles 20`: one).
+Prints a table, draws the figure and writes its numbers beside it as CSV; `--redraw` draws it from these again. Under a
+minute for the 500 samples of a class of CIFAR-100, about four for the 5,000 of CIFAR-10 (`--shuffles 20`: one).
 """
 import argparse
 from pathlib import Path
@@ -19,6 +19,7 @@ import pandas as pd
 from bench.cli import parsing as cli
 from bench.cli.flags import whole
 from bench.results import plots
+from bench.results.style import with_vector
 from bench.run.building import initialize
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
@@ -39,6 +40,7 @@ def parse_args():
     parser.add_argument('--weights', default='compact')
     parser.add_argument('--base_path', default='./data/')
     parser.add_argument('--out', type=Path, default=Path('exemplar_means.png'), help='figure; its numbers go beside it, .csv')
+    parser.add_argument('--redraw', action='store_true', help='draw the figure from the numbers that are there')
     return parser.parse_args()
 
 
@@ -89,13 +91,13 @@ def whole_class(features, keys, buffer_size: int) -> float:
 
 
 def draw(path: Path, rows: list, title: str) -> None:
-    """A panel for each scenario: mean distance and deviation against samples seen."""
+    """A panel for each scenario: mean distance and deviation against samples seen; as SVG, too, beside a PNG file."""
     panels = {}
     for row in rows:
-        panel = panels.setdefault(f"$b_1={row['buffer_size']}, b_2={row['batch_size']}$", {})
+        panel = panels.setdefault((row['buffer_size'], row['batch_size']), {})
         for curve, name in zip(panel.setdefault(row['strategy'], ([], [], [])), ('seen', 'distance', 'deviation')):
             curve.append(row[name])
-    plots.panels(path, panels, 'samples of the class seen', 'distance to the mean of the class', title)
+    plots.buffer_panels(with_vector(path) if path.suffix == '.png' else (path,), panels, title)
 
 
 def show(rows: list, together: dict) -> None:
@@ -111,7 +113,7 @@ def show(rows: list, together: dict) -> None:
 
 
 def one_class(options) -> tuple:
-    """(quantised features, keys, name) of the class that the flags name."""
+    """(quantised features, keys) of the class that the flags name."""
     args = cli.parse_args(['--model', 'scroll', '--dataset', options.dataset, '--weights', options.weights,
                            '--base_path', options.base_path, '--disable_log', '1'])
     model, dataset, args = initialize(args)
@@ -124,20 +126,26 @@ def one_class(options) -> tuple:
         raise InputError(f'--class_id {options.class_id} of {args.dataset} has {len(mine)} samples: at least {least} are needed')
     features, keys = model.embedder(mine)
     model.embedder.cache.flush()
-    return features, keys, names[options.class_id]
+    return features, keys
 
 
 def main():
     options = parse_args()
     if options.out.suffix not in ('.png', '.pdf', '.svg'):
         raise InputError(f'--out {options.out}: expected a name that ends in .png, .pdf or .svg')
-    features, keys, name = one_class(options)
+    numbers = options.out.with_suffix('.csv')
+    if options.redraw and not numbers.is_file():
+        raise InputError(f'--redraw: {numbers} is not there: leave --redraw out, and it is made')
     try:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        rows = [row for scene in SCENARIOS for row in scenario(features, keys, *scene, options.shuffles)]
-        show(rows, {size: whole_class(features, keys, size) for size, _ in SCENARIOS})
-        draw(options.out, rows, f'{options.dataset}, class {options.class_id} ({name}), {options.shuffles} shuffles')
-        pd.DataFrame(rows).to_csv(options.out.with_suffix('.csv'), index=False)
+        if options.redraw:
+            rows = pd.read_csv(numbers).to_dict('records')
+        else:
+            features, keys = one_class(options)
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            rows = [row for scene in SCENARIOS for row in scenario(features, keys, *scene, options.shuffles)]
+            show(rows, {size: whole_class(features, keys, size) for size, _ in SCENARIOS})
+            pd.DataFrame(rows).to_csv(numbers, index=False)
+        draw(options.out, rows, f'{options.dataset}, class {options.class_id}, {options.shuffles} shuffles')
     except OSError as error:
         raise InputError(f'--out {options.out} cannot be written ({error.strerror})') from error
-    print(options.out, options.out.with_suffix('.csv'), sep='\n')
+    print(options.out, numbers, sep='\n')

@@ -7,17 +7,15 @@
 `results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments, seconds, commit and
 versions; `--collect` adds those that fit a cell, the newest for each seed, and leaves out those that fit none any
 more. Rows that a cell's command made when its defaults were others stay until there are some of today's. From these
-come `results/tables/<experiment>.md`, `.tex` and `.png`, and the index `results/README.md`; the table that the
-README above them repeats is brought up to date. Pages of an experiment that is not in experiments/ are made when
-its file is given, and stay as they are when not. With `--weights` the runs with another backbone are collected, into
-`<experiment>.<weights>.csv`, tables of their own.
+come `results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the index `results/README.md`.
+Pages of an experiment that is not in experiments/ are made when its file is given, and stay as they are when not. With
+`--weights` the runs with another backbone are collected, into `<experiment>.<weights>.csv`, tables of their own.
 """
 import argparse
 import csv
 import dataclasses
 import functools
 import io
-import itertools
 import os
 import re
 import sys
@@ -32,9 +30,7 @@ from scroll.errors import InputError
 from scroll.io.files import atomic_write
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
-_COPY = re.compile(r'(?<=<!-- copy of )(\S+)( -->\n\n).*?(?=\n\n<!-- end of copy -->)', re.S)
 _INDEXED = re.compile(r'\| \[(\S+)\]\(tables/.*')
-_NOTHING = re.compile(r'\|.*\| ours \|[ |]*')
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
 
@@ -99,7 +95,7 @@ class Report:
         self._rows = functools.cache(self._read)
 
     def _read(self, label: str) -> dict:
-        """(row, column) -> committed rows of an experiment, or of one with another psi ('table_1_cifar.url-resnet18')."""
+        """(row, column) -> committed rows of an experiment, or of one with another backbone ('table_1_cifar.url-resnet18')."""
         path, found = self.out / 'rows' / f'{label}.csv', {}
         for row in read_rows(path) if path.is_file() else []:
             found.setdefault((row['row'], row['column']), []).append(row)
@@ -126,12 +122,12 @@ class Report:
         self._rows.cache_clear()
 
     def labels(self, name: str) -> list:
-        """The experiment itself, if it has rows or needs none, and the same with other psi."""
+        """The experiment itself, if it has rows or needs none, and the same with other backbones."""
         own = [name] if self._rows(name) or not self.get(name).cells else []
         return own + sorted(path.stem for path in (self.out / 'rows').glob(f'{name}.*.csv'))
 
     def findings(self, label: str) -> list:
-        """What the rows say of each claim; other experiments are looked at with the same psi."""
+        """What the rows say of each claim; other experiments are looked at with the same backbone."""
         name, _, psi = label.partition('.')
 
         def runs(experiment, cell):
@@ -179,7 +175,6 @@ class Report:
             index += [*heading, '', 'Made by `scripts/report.py` from `rows/` and the experiment files.', '',
                       '| | what | cells with rows | claims |', '|---|---|---|---|', *own]
         write(self.out / 'README.md', '\n'.join(index) + '\n')
-        update_copies(self.out.parent / 'README.md')
         return list(lines)
 
     def _experiment(self, label: str):
@@ -194,28 +189,6 @@ class Report:
                 and (self.out / 'rows' / f'{line[1]}.csv').is_file()}
 
 
-def update_copies(path: Path) -> None:
-    """Renew each table that a Markdown file repeats of a page, between `<!-- copy of <page> -->` and `<!-- end of copy -->`.
-
-    Rows for which there is nothing of ours are left out of the copy.
-    """
-    def renewed(found):
-        page = path.parent / found[1]
-        lines = page.read_text(encoding='utf-8').splitlines() if page.is_file() else []
-        table = list(itertools.takewhile(_in_table, itertools.dropwhile(lambda line: not _in_table(line), lines)))
-        empty = {i + of for i, line in enumerate(table) if _NOTHING.fullmatch(line) for of in (0, 1)}
-        return found[1] + found[2] + '\n'.join(line for i, line in enumerate(table) if i not in empty) if table else found[0]
-
-    text = path.read_text(encoding='utf-8') if path.is_file() else ''
-    new = _COPY.sub(renewed, text)
-    if new != text:
-        write(path, new)
-
-
-def _in_table(line: str) -> bool:
-    return line.startswith('|')
-
-
 def facts(experiment, rows: list) -> list:
     """Where it comes from: lines of Markdown."""
     source = f'`{experiment.source}` of the paper; made by ' if experiment.of_the_paper else 'Made by '
@@ -228,11 +201,11 @@ def facts(experiment, rows: list) -> list:
     digests = {}
     for row in rows:
         digests.setdefault(row.get('weights', ''), set()).update({row['psi_digest'][:8]} if row.get('psi_digest') else ())
-    psi = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '') for name, found in sorted(digests.items()))
+    backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '') for name, found in sorted(digests.items()))
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
     versions, commits = (sorted({row[name][:most] for row in rows if row.get(name)})
                          for name, most in (('torch', 20), ('git_commit', 8)))
-    return [*lines, '', f"psi: {psi}; hardware: {devices}; torch {', '.join(versions)}; commits {', '.join(commits)}; "
+    return [*lines, '', f"Backbone: {backbones}; hardware: {devices}; torch {', '.join(versions)}; commits {', '.join(commits)}; "
                         f'seeds planned: {experiment.seeds}.']
 
 
@@ -253,7 +226,7 @@ def chosen(paths: list) -> dict:
         if not path.samefile(other):
             raise InputError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
         if '.' in name:
-            raise InputError(f'{path}: rows are kept by its name, where a dot sets off a psi: rename it')
+            raise InputError(f'{path}: rows are kept by its name, where a dot sets off a backbone: rename it')
         found[name] = other
     return found or ours
 
@@ -265,7 +238,7 @@ def main():
     parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
     parser.add_argument('--base_path', default='./data/', help='of the runs')
     parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
-    parser.add_argument('--weights', help='with --collect: the psi of the runs, where it is not the default one')
+    parser.add_argument('--weights', help='with --collect: the weights of the runs, where they are not the default ones')
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
     if options.weights and not options.collect:

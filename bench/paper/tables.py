@@ -3,7 +3,6 @@
 `runs` maps (row, column) to the rows of results of that cell; cells without any stay empty.
 """
 import itertools
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.paper.experiments import Experiment, lower, upper
+from bench.results import style
 
 _TEX = ((r'\|M\| = (\d+)', r'$|M|=\1$'), (r'\bf_T\b', '$f_T$'), (r'\bf\*', '$f^*$'), ('%', r'\\%'),
         ('SCROLL', r'\\textsc{Scroll}'), ('miniImageNet', r'\\textit{mini}ImageNet'))
@@ -37,7 +37,7 @@ def summaries(experiment: Experiment, runs: dict) -> dict:
     return {(c.row, c.column): summary(runs.get((c.row, c.column), []), c.metric) for c in experiment.cells}
 
 
-def _number(mean: float, deviation, n: int = None) -> str:
+def number(mean: float, deviation, n: int = None) -> str:
     """'67.9 ± 1.1 (5)'."""
     return f'{mean:.1f}' + ('' if deviation is None else f' ± {_spread(deviation)}') + ('' if n is None else f' ({n})')
 
@@ -57,13 +57,13 @@ def markdown(experiment: Experiment, runs: dict, findings: list, facts: list) ->
         for row in experiment.rows:
             cells = [experiment.cell(row, column) for column in experiment.columns]
             means = [ours[c.row, c.column] for c in cells]
-            numbers = ['' if m is None else _number(m.mean, m.deviation, m.n) for m in means]
+            numbers = ['' if m is None else number(m.mean, m.deviation, m.n) for m in means]
             lines.append(md_row([row, *['ours'] * beside, *numbers]))
             if beside:
-                numbers = ['' if c.paper is None else _number(*c.paper) for c in cells]
+                numbers = ['' if c.paper is None else number(*c.paper) for c in cells]
                 lines.append(md_row(['', 'paper', *numbers]))
         lines += ['', 'Percent: mean ± deviation over seeds (number of seeds).' + beside * (
-            ' The paper has a psi of its own: its numbers stand beside ours for their order, not '
+            ' The paper has a backbone of its own: its numbers stand beside ours for their order, not '
             'for their size.')]
     if experiment.values:
         lines += [md_row(['', 'what it is', 'flag', 'values in the paper']), '|---|---|---|---|']
@@ -151,24 +151,50 @@ def _tex(text: str) -> str:
 
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
-    """Accuracy against columns, a line a row with bars of one deviation; the paper's points are hollow."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    picture = Figure(figsize=(6, 3.8), layout='constrained')
-    FigureCanvasAgg(picture)
-    axes, ours, places = picture.subplots(), summaries(experiment, runs), range(len(experiment.columns))
-    for i, row in enumerate(experiment.rows):
-        found = [ours[row, column] for column in experiment.columns]
-        paper = [experiment.cell(row, column).paper for column in experiment.columns]
-        axes.errorbar(places, [math.nan if f is None else f.mean for f in found], [(f and f.deviation) or 0 for f in found],
-                      marker='o', markersize=4, capsize=2, color=f'C{i}', label=row)
-        axes.plot(places, [math.nan if p is None else p[0] for p in paper], 'o', mfc='none', color=f'C{i}')
-    if experiment.of_the_paper:
-        axes.plot([], [], 'o', mfc='none', color='grey', label='the paper, with its psi')
-    axes.set(xlabel=experiment.x, ylabel='accuracy (%)', title=experiment.title, ylim=(0, 100))
-    axes.set_xticks(places, [column.removesuffix('-split') for column in experiment.columns])
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize='x-small', ncols=2)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture.savefig(path, dpi=120)
+    """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in a panel of its own, in one scale.
+
+    Columns that differ in the number of splits stand where these numbers are. Of a method that has f_T and f* both are drawn.
+    """
+    lines, beside = _lines(experiment, runs), experiment.of_the_paper
+    heights = [mean + (deviation or 0) for panel in lines for *_, points in panel for _, mean, deviation in points]
+    places, names = _places(experiment), [column.removesuffix('-split') for column in experiment.columns]
+    with style.picture(*style.with_vector(path), columns=1 + beside, size=(8.6, 3.8) if beside else (6, 3.8), sharex=True,
+                       sharey=True, squeeze=False) as (figure, (panels,)):
+        drawn = {}
+        for axes, panel, title in zip(panels, lines, ('ours', 'the paper, with a backbone of its own')):
+            for nth, label, look, points in panel:
+                x, mean, deviation = zip(*points)
+                drawn[nth, label] = axes.errorbar(x, mean, [d or 0 for d in deviation], capsize=2, label=label, **look)
+            axes.set(xlabel=experiment.x, title=title if beside else '')
+            axes.set_xticks(list(places.values()), names)
+        panels[0].set(ylabel='accuracy (%)', ylim=(0, 1.08 * max(heights, default=100)))
+        if drawn:
+            order = sorted(drawn)
+            figure.legend([drawn[key] for key in order], [label for _, label in order], loc='outside right center')
+        figure.suptitle(experiment.title)
     return path
+
+
+def _places(experiment: Experiment) -> dict:
+    """column -> where it stands: at its number of splits if each has another one, else evenly."""
+    splits = [experiment.cell(experiment.rows[0], column).flags.get('n_splits') for column in experiment.columns]
+    numbered = None not in splits and len(set(splits)) == len(splits)
+    return dict(zip(experiment.columns, splits if numbered else range(len(splits))))
+
+
+def _lines(experiment: Experiment, runs: dict) -> tuple:
+    """(ours, the paper's): lists of (number of the row, label, look, [(place, mean, deviation)]), none without points."""
+    places, drawn, ours, paper = _places(experiment), {}, [], []
+    for i, row in enumerate(experiment.rows):
+        cells = [experiment.cell(row, column) for column in experiment.columns]
+        model = cells[0].flags['model']
+        colour, marker = style.of(model)
+        nth = drawn[model] = drawn.get(model, -1) + 1
+        look = dict(color=colour, marker=marker, linestyle=('-', '-.', ':')[nth % 3])
+        both = any(r.get('adapted_accuracy') for cell in cells for r in runs.get((row, cell.column), []))
+        for metric, label, more in ((None, f'{row}, f*' if both else row, {}),
+                                    *([('online_accuracy', f'{row}, f_T', dict(linestyle='--', mfc='white'))] if both else [])):
+            found = ((places[c.column], summary(runs.get((row, c.column), []), metric or c.metric)) for c in cells)
+            ours.append((i, label, look | more, [(x, s.mean, s.deviation) for x, s in found if s]))
+        paper.append((i, f'{row}, f*' if both else row, look, [(places[c.column], *c.paper) for c in cells if c.paper]))
+    return tuple([line for line in lines if line[-1]] for lines in (ours, paper))

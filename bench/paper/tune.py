@@ -1,4 +1,4 @@
-"""Tune SCROLL for one psi on held-out *training* data, and write the values to `models/config/scroll.yaml`.
+"""Tune SCROLL for one backbone on held-out *training* data, and write the values to `models/config/scroll.yaml`.
 
     python scripts/tune.py --dataset seq-cifar100 --buffer_sizes 200 500 2000
 
@@ -100,13 +100,14 @@ def tune_adaptation(learner, images, labels, held, size, trials, psi) -> dict:
 
 
 def write_rules(weights: str, dataset: str, rules: list) -> None:
-    """Put the rules of this psi and data set into the config file in place of older ones."""
+    """Put the rules of this backbone and data set into the config file in place of older ones."""
     content = yaml.safe_load(CONFIG.read_text()) if CONFIG.is_file() else {}
     others = [r for r in content.get('best') or []
               if (r['when'].get('weights'), r['when'].get('dataset')) != (weights, dataset)]
     content['best'] = sorted(others + rules, key=lambda r: (r['when']['weights'], r['when']['dataset'],
                                                             r['when'].get('buffer_size', {}).get('min', -1)))
-    CONFIG.write_text('# Written by scripts/tune.py: values by psi, data set and buffer size, chosen on held-out training data.\n'
+    CONFIG.write_text('# Written by scripts/tune.py: values by backbone, data set and buffer size, chosen on held-out '
+                      'training data.\n'
                       + yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=150))
 
 

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from backbone import get_backbone_class, weights
 from bench.core.plugins import keyword_flags
 from bench.pretraining.widening import widened
+from bench.results import style
 from scroll.embedding.layout import layout_for
 from scroll.embedding.transforms import colour_jitter, random_crop, random_flip, resize
 from scroll.errors import InputError
@@ -262,21 +263,16 @@ def save_weights(path, net, backbone: str, options: dict, preprocessing, info: d
 
 def learning_curve(path: Path, curve: list, title: str) -> None:
     """Accuracies (left axis) and loss (right axis) by epoch, into a PNG file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    figure = Figure(figsize=(6, 3.6), layout='constrained')
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    right, epochs = axes.twinx(), [point['epoch'] for point in curve]
-    for key, label in (('train', 'training batches'), ('unseen', 'classes left out, nearest centroid'),
-                       ('held_out', 'images held out, nearest centroid')):
-        if key in curve[0]:
-            axes.plot(epochs, [point[key] for point in curve], marker='o', markersize=4, label=label)
-    right.plot(epochs, [point['loss'] for point in curve], color='grey', linestyle='--', label='loss')
-    axes.set(xlabel='epoch', ylabel='accuracy (%)', title=title, ylim=(0, 100))
-    right.set(ylabel='loss', ylim=(0, None))
-    axes.grid(alpha=0.3)
-    lines = axes.lines[:] + right.lines[:]
-    axes.legend(lines, [line.get_label() for line in lines])
-    with atomic_write(path) as file:
-        figure.savefig(file, dpi=120, format='png')
+    with style.picture(path) as (_, axes):
+        right, epochs = axes.twinx(), [point['epoch'] for point in curve]
+        for key, label, colour in (('train', 'training batches', '#0072B2'),
+                                   ('unseen', 'classes left out, nearest centroid', '#D55E00'),
+                                   ('held_out', 'images held out, nearest centroid', '#009E73')):
+            if key in curve[0]:
+                axes.plot(epochs, [point[key] for point in curve], marker='o', color=colour, label=label)
+        right.plot(epochs, [point['loss'] for point in curve], color='grey', linestyle='--', label='loss')
+        axes.set(xlabel='epoch', ylabel='accuracy (%)', title=title, ylim=(0, 100))
+        right.set(ylabel='loss', ylim=(0, None))
+        right.grid(False)
+        lines = axes.lines[:] + right.lines[:]
+        axes.legend(lines, [line.get_label() for line in lines])

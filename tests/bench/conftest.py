@@ -19,3 +19,16 @@ def on_digits(monkeypatch, capsys, tiny_weights, tmp_path):
             code = stop.code
         return code, *capsys.readouterr()
     return run
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list:
+    """The figures that are saved, once each."""
+    from matplotlib.figure import Figure
+    figures, original = [], Figure.savefig
+
+    def save(figure, *args, **options):
+        figures.extend([figure] if figure not in figures else [])
+        return original(figure, *args, **options)
+    monkeypatch.setattr(Figure, 'savefig', save)
+    return figures

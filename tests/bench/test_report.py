@@ -1,7 +1,6 @@
 """Reports: means, deviations and p-values agree with hand and scipy; empty cells stay empty; claims get the verdict they deserve."""
 import csv
 import re
-import shutil
 import sys
 from dataclasses import replace
 
@@ -114,7 +113,7 @@ def test_summaries_agree_with_numpy_and_leave_nothing_out():
     found = tables.summary([dict(a=str(v)) for v in values] + [dict(a='')], 'a')
     assert np.allclose((found.mean, found.deviation, found.n), (values.mean(), values.std(ddof=1), 7))
     equal = tables.summary([dict(a='45.95'), dict(a='45.95'), dict(a='45.95')], 'a')        # whose deviation is 9e-15
-    assert 0 < equal.deviation < 1e-9 and tables._number(*vars(equal).values()) == '46.0 ± 0.0 (3)'
+    assert 0 < equal.deviation < 1e-9 and tables.number(*vars(equal).values()) == '46.0 ± 0.0 (3)'
     assert tables.summary([dict(a='3')], 'a') == tables.Summary(3.0, None, 1) and tables.summary([dict(a='')], 'a') is None
 
 
@@ -142,33 +141,6 @@ def test_what_results_files_know_in_addition_is_taken_in(experiment, make, tmp_p
     assert path.read_bytes() != whole
     make('--collect', '--base_path', tmp_path / 'data')
     assert path.read_bytes() == whole
-
-
-def test_a_readme_repeats_a_table_as_it_is(experiment, make, tmp_path):
-    readme, page = tmp_path / 'README.md', tmp_path / 'out' / 'tables' / 'some.md'
-    around = ('# Title\n\n<!-- copy of {} -->\n\n', '\n\n<!-- end of copy -->\n\n| a | b |\n')
-    for name, others in (('out/tables/some.md', ''), ('out/tables/none.md', '| as | it was |')):
-        before, after = around[0].format(name), around[1]
-        readme.write_text(f'{before}| as | it was |{after}', encoding='utf-8')
-        write_runs(tmp_path / 'data', experiment, VALUES)
-        make('--collect', '--base_path', tmp_path / 'data')
-        table = [line for line in page.read_text(encoding='utf-8').split('## ')[0].splitlines() if line.startswith('|')]
-        assert 'Bound' in table.pop(2) and '90.0' in table.pop(2)       # nobody has run it
-        table = '\n'.join(table)
-        assert readme.read_text(encoding='utf-8') == f'{before}{others or table}{after}'
-    make()
-    assert readme.read_text(encoding='utf-8') == f'{before}{others}{after}'
-
-
-def test_the_readme_of_this_project_is_up_to_date(tmp_path):
-    """Its front table is the one that the committed rows make."""
-    shutil.copytree(ROOT / 'results' / 'tables', tmp_path / 'results' / 'tables')
-    shutil.copy(ROOT / 'README.md', tmp_path)
-    text = (ROOT / 'README.md').read_text(encoding='utf-8')
-    copies = re.findall('<!-- copy of (.*) -->', text)
-    assert copies == ['results/tables/table_1_cifar.md'] and text.count('<!-- end of copy -->') == 1
-    report.update_copies(tmp_path / 'README.md')
-    assert (tmp_path / 'README.md').read_text(encoding='utf-8') == text
 
 
 def test_newer_runs_replace_and_runs_of_other_arguments_leave(experiment, make, tmp_path):
@@ -218,14 +190,14 @@ def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, make, tmp_p
         made['mine.tex'].count(r'\\') == 2 + 4 and r'\multirow{2}{*}' in made['mine.tex']
 
 
-def test_a_figure_of_ones_own_names_no_paper(own, make, tmp_path, monkeypatch):
-    from matplotlib.axes import Axes
+def test_a_figure_of_ones_own_names_no_paper(own, make, tmp_path, drawn):
+    """Nor a method without rows; columns stand at their numbers of splits."""
     own.write_text('kind: figure\n' + own.read_text(encoding='utf-8'), encoding='utf-8')
     write_runs(tmp_path / 'data', load(own), VALUES)
-    labels = []
-    monkeypatch.setattr(Axes, 'legend', lambda axes, **_: labels.extend(axes.get_legend_handles_labels()[1]))
     make(own, '--collect', '--base_path', tmp_path / 'data')
-    assert sorted(labels) == ['ACE', 'Bound', 'ER', 'SCROLL']
+    (axes,), (legend,) = drawn[0].axes, drawn[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ['ER', 'ACE', 'SCROLL'] and axes.get_title() == ''
+    assert axes.get_xticks().tolist() == [2, 5]
 
 
 def test_pages_of_ones_own_stay_beside_those_of_the_paper(experiment, own, make, tmp_path):

@@ -1,0 +1,63 @@
+"""How every picture of this project looks: one colour and marker a method, one size of type, PNG with SVG beside it.
+
+Colours keep apart for the colour-blind: SCROLL and the online methods have those of Okabe and Ito (2008), the offline
+ones those of Paul Tol's muted scheme, and a marker of their own tells neighbours apart.
+"""
+import hashlib
+from contextlib import contextmanager
+from pathlib import Path
+
+from scroll.io.files import atomic_write
+
+METHODS = {
+    'scroll': ('#0072B2', 'o'), 'gdumb': ('#E69F00', 's'), 'er-ace': ('#009E73', '^'), 'er-aml': ('#56B4E9', 'v'),
+    'ssil': ('#CC79A7', 'D'), 'mir': ('#D55E00', 'P'), 'ens': ('#000000', 'X'),
+    'er': ('#882255', '<'), 'der': ('#999933', '>'), 'derpp': ('#332288', 'p'), 'bic': ('#117733', 'h'),
+    'icarl': ('#AA4499', '*'), 'gem': ('#CC6677', 'd'), 'agem': ('#DDCC77', '8'), 'lwf': ('#88CCEE', 'H'),
+    'ewc-on': ('#44AA99', '|'), 'sgd': ('#999999', 'x'), 'joint': ('#555555', '+')}
+NAMES = {'scroll': 'SCROLL', 'gdumb': 'GDumb', 'er-ace': 'ER-ACE', 'er-aml': 'ER-AML', 'ssil': 'SS-IL', 'mir': 'MIR',
+         'ens': 'ENS', 'er': 'ER', 'der': 'DER', 'derpp': 'DER++', 'bic': 'BiC', 'icarl': 'iCaRL', 'gem': 'GEM',
+         'agem': 'A-GEM', 'lwf': 'LwF', 'ewc-on': 'EWC', 'sgd': 'SGD', 'joint': 'joint'}
+SEQUENTIAL = 'Blues'            # of counts and shares: white is none
+_RC = {'font.size': 9, 'axes.titlesize': 10, 'axes.spines.top': False, 'axes.spines.right': False, 'axes.grid': True,
+       'grid.alpha': 0.3, 'grid.linewidth': 0.6, 'axes.axisbelow': True, 'lines.markersize': 5, 'lines.linewidth': 1.4,
+       'legend.frameon': False, 'legend.fontsize': 8, 'svg.hashsalt': 'scroll', 'svg.fonttype': 'path'}
+
+
+def of(method: str) -> tuple:
+    """(colour, marker) of a method; a third-party one has always the same of ours."""
+    method = method.replace('_', '-').lower()
+    if method not in METHODS:
+        known = sorted(METHODS)
+        return METHODS[known[int(hashlib.sha256(method.encode()).hexdigest(), 16) % len(known)]]
+    return METHODS[method]
+
+
+def name(method: str) -> str:
+    """How a method is called in pictures and tables."""
+    return NAMES.get(method.replace('_', '-').lower(), method)
+
+
+@contextmanager
+def picture(*paths: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
+    """Give (figure, axes) of one look, and write them into each of the files at the end of the block; their suffix says how.
+
+    Equal drawings make equal files. `options` go to `subplots`.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    with matplotlib.rc_context(_RC):
+        figure = Figure(figsize=size, layout='constrained')
+        FigureCanvasAgg(figure)
+        yield figure, figure.subplots(rows, columns, **options)
+        for path in paths:
+            kind = path.suffix[1:]
+            with atomic_write(path) as file:
+                figure.savefig(file, dpi=150, format=kind,
+                               metadata={'svg': {'Date': None}, 'pdf': {'CreationDate': None}}.get(kind))
+
+
+def with_vector(path: Path) -> tuple:
+    """(path, the SVG file beside it), of a picture that is published."""
+    return tuple(dict.fromkeys((path, path.with_suffix('.svg'))))

@@ -1,0 +1,71 @@
+"""Pictures: what is drawn is what was given, in one look; equal drawings are equal files."""
+import numpy as np
+import pytest
+
+from bench.paper import tables
+from bench.paper.experiments import load
+from bench.results import plots, style
+from models import get_model_names
+from tests.conftest import ROOT
+
+
+def legend_of(figure) -> list:
+    return [text.get_text() for legend in (*figure.legends, *(a.get_legend() for a in figure.axes)) if legend
+            for text in legend.get_texts()]
+
+
+def test_each_method_has_a_colour_of_its_own_and_third_party_ones_keep_theirs():
+    assert set(style.METHODS) == set(style.NAMES) == {name.replace('_', '-') for name in get_model_names()}
+    colours, markers = zip(*style.METHODS.values())
+    assert len(set(colours)) == len(set(markers)) == len(style.METHODS)
+    assert style.of('er_ace') == style.of('ER-ACE') and style.of('theirs') == style.of('theirs')
+    assert (style.name('er_ace'), style.name('theirs')) == ('ER-ACE', 'theirs')
+
+
+def test_pictures_are_the_same_files_again(tmp_path):
+    for name in 'ab':
+        plots.cloud(tmp_path / name / 'c.png', {'scroll': [98, 98], 'er': [20, 70.5]}, 'title')
+    for suffix, magic in (('png', b'\x89PNG'), ('svg', b'<?xml')):
+        first, again = ((tmp_path / name / f'c.{suffix}').read_bytes() for name in 'ab')
+        assert first == again and first.startswith(magic)
+    assert sorted(path.name for path in (tmp_path / 'a').iterdir()) == ['c.png', 'c.svg']
+
+
+def test_a_cloud_is_a_point_where_all_schedules_agree(tmp_path, drawn):
+    plots.cloud(tmp_path / 'c.png', {'scroll': [98, 98, 98], 'er': [20, 70.5, 40]}, 'title')
+    axes, = drawn[0].axes
+    assert [sorted(line.get_xdata()) for line in axes.lines] == [[98], [20, 40, 70.5]]
+    assert [text.get_text() for text in axes.texts] == ['3 schedules: 98.0 %, every time', '3 schedules: 20.0 to 70.5 %']
+
+
+def test_both_predictors_of_a_run_show(tmp_path, drawn):
+    same = [(1, 90), (2, 80)]
+    plots.accuracy_curve(tmp_path / 'a.png', {'scroll': same, 'f_T (online)': same}, 'title')
+    above, below = drawn[0].axes[0].lines[::-1]
+    assert legend_of(drawn[0]) == ['SCROLL', 'f_T (online)'] and above.get_markerfacecolor() == 'none'
+    assert above.get_markersize() > below.get_markersize() and drawn[0].axes[0].get_ylim() == (0, 100)
+
+
+def test_schedules_share_one_scale_of_shares(tmp_path, drawn):
+    """Two samples of one class beside one of each of two: 100 % and 50 %."""
+    plots.schedule_picture(tmp_path / 's.png', {'split:2': np.array([[2, 0], [0, 2]]), 'iid': np.ones((2, 2), int)}, 'title')
+    *panels, scale = drawn[0].axes
+    images = [axes.images[0] for axes in panels]
+    assert [image.get_array().tolist() for image in images] == [[[100, 0], [0, 100]], [[50, 50], [50, 50]]]
+    assert {image.get_clim() for image in images} == {(0, 100)} and [axes.get_title() for axes in panels] == ['split:2', 'iid']
+    assert '%' in scale.get_ylabel()
+
+
+@pytest.mark.parametrize('method', ['SCROLL (Ridge)', 'GDumb'])
+def test_the_papers_figure_has_ours_beside_the_papers(tmp_path, drawn, method):
+    """f_T and f* where rows have both, true places, no legend entry without points in either panel."""
+    experiment = load(ROOT / 'experiments/figure_2_splits.yaml')
+    rows = [dict(final_accuracy='38', online_accuracy='36', adapted_accuracy='38' if 'SCROLL' in method else '')] * 2
+    tables.figure(tmp_path / 'f.png', experiment, {(method, '5-split'): rows, (method, '50-split'): rows})
+    ours, paper = drawn[0].axes
+    labels = legend_of(drawn[0])
+    heights = {38, 36} if 'SCROLL' in method else {38}
+    assert {float(y) for line in ours.lines for y in line.get_ydata() if len(line.get_xdata()) == 2} >= heights
+    assert [list(line.get_xdata()) for line in ours.lines if line.get_linestyle() != 'None'] == [[5, 50]] * len(heights)
+    assert len(labels) == 6 + (len(heights) > 1) and ('SCROLL (Ridge), f_T' in labels) == (len(heights) > 1)
+    assert ours.get_ylim() == paper.get_ylim() and ours.get_ylim()[0] == 0
