@@ -31,10 +31,16 @@ def load_psi(name: str) -> tuple:
     return net.eval(), Preprocessing(about.input_size, about.mean, about.std)
 
 
-def measure(psi, images, rounds: int, features: int, peak):
-    """Yield the lines of the table, as they are measured; `features`: length of the stream whose memory is watched."""
+def measure(psi, integers, images, rounds: int, features: int, peak):
+    """Yield the lines of the table, as they are measured.
+
+    Args:
+        integers: the integer network made from psi, or None. features: length of the stream whose memory is watched.
+    """
     dim = psi[0].feature_dim
     yield from library.online_stage(psi, images[:512], rounds, peak)
+    if integers is not None:
+        yield from library.embedding_in_integers(psi, integers, images[:512], rounds)
     yield from library.exact_statistics(dim, 3 * rounds, peak)
     yield from library.buffers(dim, rounds)
     yield from library.adaptation(psi, images, rounds)
@@ -73,6 +79,7 @@ def main():
     options = parser.parse_args()
     reuse_memory()
     psi, peak = load_psi(options.weights), peaks(2 * options.rounds)
+    integers = weights.integers_of(options.weights, *psi) if weights.integer_file(options.weights).is_file() else None
     images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
     machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),
                    instructions=torch.backends.cpu.get_cpu_capability(), psi=options.weights, features=psi[0].feature_dim,
@@ -82,6 +89,6 @@ def main():
     else:
         print(', '.join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()) + '\n')
         print('| stage | ours | beside | takes | ratio | target | met | share of peak |\n|---|---|---|---|---|---|---|---|')
-    for line in measure(psi, images, options.rounds, options.features, peak):
+    for line in measure(psi, integers, images, options.rounds, options.features, peak):
         facts = vars(line) | dict(ratio=line.ratio, met=line.met)
         print(json.dumps(facts) if options.json else shown(line), flush=True)

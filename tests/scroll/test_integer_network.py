@@ -164,13 +164,13 @@ import sys
 import torch
 torch.backends.mkldnn.enabled = sys.argv[2] == '1'
 from scroll.embedding.integer_network import IntegerNetwork
-print(IntegerNetwork.load(sys.argv[1])[0].check(16))
+print(IntegerNetwork.load(sys.argv[1])[0].check())
 '''
 
 
 def test_one_digest_on_other_kinds_of_machine(made, tmp_path):
     network = copy.deepcopy(made('resnet18-md')[1])
-    network.golden = network.check(16)
+    network.golden = network.check()
     network.save(tmp_path / 'net.npz', {})
     for env, onednn in ((dict(ONEDNN_MAX_CPU_ISA='SSE41'), '1'), (dict(ONEDNN_MAX_CPU_ISA='AVX2'), '1'),
                         (dict(ATEN_CPU_CAPABILITY='default', MKL_CBWR='COMPATIBLE'), '0')):
@@ -188,17 +188,17 @@ def test_an_algorithm_that_transforms_is_caught(made, monkeypatch):
             return plain(x, weight, bias, stride, *rest)
         thirds = weight / 3
         return plain(x, thirds, bias, stride, *rest) + plain(x, thirds, None, stride, *rest) * 2
-    network.check(16)
+    network.check()
     monkeypatch.setattr(F, 'conv2d', winograd)
     with refused('layer .* gives .* where the sum of integers is'):
-        network.check(16)
+        network.check()
 
 
 def test_other_features_of_the_built_in_images_are_refused(made):
     network = copy.deepcopy(made('mobile')[1])
     network.golden = 'f' * 64
     with refused('other features of the built-in images'):
-        network.check(16)
+        network.check()
 
 
 def plain(weight=1, bias=0, channels=8, high=255, **more) -> list:
