@@ -11,7 +11,7 @@ behind the script's own. Every finished schedule is kept, so the same command co
 
 Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row a schedule in
 `.csv`, the anytime curves in `.png`. The JSON has what holds anywhere apart from what holds on this kind of machine. With
-`--embedding_dtype integer` all but f* holds anywhere.
+`--embedding_dtype integer` all but f* holds anywhere. `--keep FILE` writes it without the schedules, to be handed on.
 
 `--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which differ: under three schedules
 (label order, which is also streamed, with its buffer; reversed; `iid`), with `--all 1` under all. Flags of main.py
@@ -77,6 +77,7 @@ def parse_options(words=None) -> tuple:
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--fresh', type=whole(0, 1), default=0, help='1: run schedules again that have been run')
     flag('--out', type=Path, help='folder of the certificate')
+    flag('--keep', type=Path, metavar='FILE', help='write the certificate without its schedules here, too; for --check')
     flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress; that of single runs is never shown')
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
@@ -146,7 +147,7 @@ def _digest(content) -> str:
 
 
 def write(folder: Path, certificate: dict, rows: list) -> Path:
-    """The certificate as JSON, its rows as CSV, their curves as PNG; returns the path of the first."""
+    """The certificate with its rows as JSON, these as CSV, their curves as PNG; returns the path of the first."""
     from bench.results import plots
     from scroll.certify import certificates
     path = folder / f"certificate-{certificate['id'][:12]}.json"
@@ -159,7 +160,7 @@ def write(folder: Path, certificate: dict, rows: list) -> Path:
     os.replace(side, path.with_suffix('.csv'))
     plots.anytime_curves(path.with_suffix('.png'), [row['curve'] for row in rows],
                          f"{certificate['model']} on {certificate['dataset']}, {len(rows)} schedules")
-    certificates.write(path, certificate)
+    certificates.write(path, certificate | dict(schedules=rows))
     return path
 
 
@@ -215,6 +216,7 @@ def certify(options, flags) -> int:
     began, words = time.perf_counter(), of_main(options.model, options.dataset, flags)
     identity, args, dataset, specs, trials = prepare(options, words)
     from scroll.certify.certificates import FORMAT
+    from scroll.certify.certificates import write as write_certificate
     from scroll.certify.robustness import judge
     store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
     rows, known = run_all(trials, specs, dataset, args, identity, store, options)
@@ -230,9 +232,11 @@ def certify(options, flags) -> int:
         dataset=dataset.NAME, command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
         **lines_of(identity, rows, trials), options=own, flags=_without(flags, *_PLACE, *_SETTINGS),
         settings={k: value for k, name in _SETTINGS.items() if (value := getattr(args, name, None)) is not None},
-        verdict=dict(sentence=verdict.sentence()) | judged, remarks=trials.remarks(rows), about=identity['machine'],
+        verdict=dict(sentence=verdict.sentence()) | judged, remarks=trials.remarks(rows),
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
-    path = write(store.folder, certificate, rows)
+    path = write(store.folder, certificate | dict(inputs=identity), rows)
+    if options.keep:
+        write_certificate(options.keep, certificate | dict(versions=identity['machine']))
     report(certificate, verdict, path, known, time.perf_counter() - began)
     return 0 if verdict.identical else 1
 

@@ -38,10 +38,10 @@ def made(call, tiny, tmp_path):
     """made(*flags): the file of a certificate of the digits, and what it says."""
     def make(*flags):
         code, _, said = call('--dataset', 'seq-digits', '--weights', tiny[0], '--schedules', 2, '--specs', 'iid;split:5,batch=90',
-                             '--buffers', 2, '--buffer_size', 20, '--out', tmp_path / 'out', *flags)
+                             '--buffers', 2, '--buffer_size', 20, '--out', tmp_path / 'out', '--keep', tmp_path / 'kept.json',
+                             *flags)
         assert code == 0, said
-        path, = (tmp_path / 'out').glob('certificate-*.json')
-        return path, json.loads(path.read_text())
+        return tmp_path / 'kept.json', json.loads((tmp_path / 'kept.json').read_text())
     return make
 
 

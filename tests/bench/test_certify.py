@@ -41,7 +41,7 @@ def scroll(call, tmp_path_factory):
 def test_scroll_is_certified_identical(scroll):
     folder, code, certificate, rows = scroll
     verdict = certificate['verdict']
-    assert code == 0 and verdict['identical'] and verdict['schedules'] == len(rows) == 8
+    assert code == 0 and verdict['identical'] and verdict['schedules'] == len(rows) == len(certificate['schedules']) == 8
     assert verdict['distinct'] == {'statistics': 1, 'f_T': 1, 'weights and predictions': 1, 'buffer': 1, 'f*': 0}
     assert (verdict['disagreement'], verdict['weight_difference'], verdict['mopd'], verdict['final']['range']) == (0, 0, 0, 0)
     assert [row['spec'] for row in rows][:4] == ['split:5', 'split:5,order=9-8-7-6-5-4-3-2-1-0', 'iid', 'split:5,batch=200']
@@ -49,6 +49,7 @@ def test_scroll_is_certified_identical(scroll):
     assert [bool(row['buffer_digest']) for row in rows] == [True] * 3 + [False] * 5
     assert [bool(row['streamed_digest']) for row in rows] == [True] * 4 + [False] * 3 + [True]
     assert [row['whole_classes'] for row in rows] == ['True'] * 3 + ['False'] + ['True'] * 4
+    assert certificate['inputs']['data_digest'] and certificate['inputs']['seed'] == 0
 
 
 @pytest.mark.parametrize('number', [1, 3, 6])
@@ -87,11 +88,11 @@ def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
 
 def test_other_arguments_or_a_lost_outcome_are_run(call, tmp_path):
     words = '--schedules', 0, '--specs', '', '--buffers', 0
-    first, rows = call(tmp_path, *words)[1:]
+    first = call(tmp_path, *words)[1]
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 2
-    other, others = call(tmp_path, *words, '--ridge_lambda', 7)[1:]
+    other = call(tmp_path, *words, '--ridge_lambda', 7)[1]
     assert len((tmp_path / 'runs.jsonl').read_text().splitlines()) == 4
-    assert others[0]['net_digest'] != rows[0]['net_digest'] and other['id'] != first['id']
+    assert other['schedules'][0]['net_digest'] != first['schedules'][0]['net_digest'] and other['id'] != first['id']
     for path in (tmp_path / 'outcomes').iterdir():
         path.write_bytes(path.read_bytes()[:100])
     call(tmp_path, *words)
