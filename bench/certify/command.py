@@ -52,7 +52,7 @@ _REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--sta
 _OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 _PLACE = 'base_path', 'results_path', 'device', 'num_threads', 'feature_cache', 'embed_chunk', 'channels_last'
 # flag -> argument, of what SCROLL's lines depend on besides the data: written out, since defaults may become others
-_SETTINGS = dict(embedding_dtype='embed_dtype', embed_dtype='', **{name: name for name in (
+_SETTINGS = dict(embedding_dtype='embed_dtype', **{name: name for name in (
     'weights', 'seed', 'predictor', 'ridge_lambda', 'ridge_targets', 'ncc_bias', 'buffer_size', 'buffer_strategy', 'adaptation',
     'adaptation_threshold', 'iterations', 'minibatch_size', 'adapt_lr', 'classifier_lr', 'scale_lr', 'scale', 'calibrate_scale',
     'learn_scale', 'adapt_padding', 'adapt_flip', 'adapt_jitter')})
@@ -82,6 +82,10 @@ def parse_options(words=None) -> tuple:
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
+    idle = {*_OWN, 'fresh', 'out', 'keep'} - {'dataset', 'adapt'} if options.check else {'all'}
+    for name in sorted(idle):
+        if getattr(options, name) != parser.get_default(name):
+            raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check; leave it out')
     return options, flags
 
 
@@ -230,7 +234,7 @@ def certify(options, flags) -> int:
     certificate = dict(
         format=FORMAT, id=_digest([identity, [row['schedule_digest'] for row in rows]]), model=identity['model'],
         dataset=dataset.NAME, command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
-        **lines_of(identity, rows, trials), options=own, flags=_without(flags, *_PLACE, *_SETTINGS),
+        **lines_of(identity, rows, trials), options=own, flags=_without(flags, *_PLACE, *_SETTINGS, 'embed_dtype'),
         settings={k: value for k, name in _SETTINGS.items() if (value := getattr(args, name, None)) is not None},
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=trials.remarks(rows),
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))

@@ -25,6 +25,7 @@ from scroll.certify.prefix_sums import (
     learn_stream,
 )
 from scroll.certify.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
+from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
@@ -34,7 +35,7 @@ from utils.evaluate import eval_mode, is_told, serve
 def about_machine() -> dict:
     """What bits may depend on besides data and arguments."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return dict(processor=f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}', gpu=gpu, torch=torch.__version__,
+    return dict(processor=kind_of_machine(), gpu=gpu, torch=torch.__version__,
                 numpy=np.__version__, python=platform.python_version(), threads=torch.get_num_threads())
 
 

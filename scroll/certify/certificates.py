@@ -28,13 +28,13 @@ class Line(NamedTuple):
 
 
 def write(path, certificate: dict) -> None:
-    """Write it whole or not at all; InputError if it cannot be written."""
+    """Write it whole or not at all, in a folder that is made if it is not there; InputError if it cannot be written."""
     side = Path(f'{path}.{os.getpid()}.part')
     try:
+        side.parent.mkdir(parents=True, exist_ok=True)
         side.write_text(json.dumps(certificate, indent=1) + '\n')
         os.replace(side, path)
     except OSError as error:
-        side.unlink(missing_ok=True)
         raise InputError(f'{path} cannot be written ({error.strerror})') from error
 
 
