@@ -126,6 +126,7 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
 @pytest.mark.slow
 def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     path, content = made(*INTEGER)
+    capsys.readouterr()
 
     def table(certificate, only):
         monkeypatch.setattr(sys, 'argv', ['', str(certificate), '--only', only, '--base_path', str(tmp_path)])
