@@ -23,6 +23,7 @@ from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
+from scroll.embedding.machine import in_words
 from scroll.errors import InputError
 from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
@@ -288,7 +289,7 @@ class ScrollModel(ContinualModel):
     def summary(self) -> list:
         online, final = self.accuracies
         adapted = self.learner.adapted_
-        f_star = f', f* {adapted.digest()[:16]}' if adapted is not None else ''
+        f_star = f', f* {adapted.digest()[:16]} (on {in_words(self.device)})' if adapted is not None else ''
         integer = self.embedder.dtype == 'integer'
         lines = [f'statistics {self.learner.digest()[:16]}, f_T '
                  f'{self.learner.predictor().digest()[:16]}{f_star}',
@@ -313,11 +314,12 @@ class ScrollModel(ContinualModel):
         row = dict(processes=self.world.size, online_accuracy=online, adapted_accuracy=None,
                    statistics_digest=learner.digest(),
                    online_digest=learner.predictor().digest(), embedding_digest=self.embedder.digest,
-                   buffered=0, buffer_digest=None, adapted_digest=None, adapted_mode=None, initial_scale=None,
+                   buffered=0, buffer_digest=None, adapted_digest=None, adapted_on=None, adapted_mode=None,
+                   initial_scale=None,
                    final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
         if adapted is not None:
-            row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(), adapted_mode=adapted.mode,
-                        initial_scale=adapted.initial_scale, final_scale=adapted.scale)
+            row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(), adapted_on=in_words(self.device),
+                        adapted_mode=adapted.mode, initial_scale=adapted.initial_scale, final_scale=adapted.scale)
         return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}

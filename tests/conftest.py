@@ -13,6 +13,10 @@ import main
 from backbone import weights
 from bench.cli.parsing import parse_args
 from bench.core import progress
+from scroll.embedding.embedder import state_digest
+from scroll.embedding.images import Preprocessing
+from scroll.embedding.integer_network import golden_images
+from scroll.embedding.quantisation import quantise_network
 from scroll.errors import InputError
 from tests.scroll.conftest import tiny_net
 
@@ -57,6 +61,16 @@ def save_tiny(path, width: int = 4) -> str:
     """A weights file of a tiny seeded network, for images of 16 pixels."""
     weights.save(path, tiny_net(width=width), 'resnet18-md', dict(width=width), 16, (0.5,) * 3, (0.5,) * 3, dict(classes=['n0']))
     return str(path)
+
+
+def save_tiny_integers(path, width: int = 4) -> str:
+    """The same, with its integer network beside it."""
+    name = save_tiny(path, width)
+    net = tiny_net(width=width).half().float()                          # as files keep it
+    network = quantise_network(net, Preprocessing(16, (0.5,) * 3, (0.5,) * 3), golden_images())
+    network.golden = network.check()
+    network.save(weights.integer_file(name), dict(psi=state_digest(net)))
+    return name
 
 
 @pytest.fixture(scope='session')

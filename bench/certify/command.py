@@ -2,6 +2,7 @@
 
     python scripts/certify.py --dataset seq-cifar100 --schedules 1000
     python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20 --num_threads 1
+    python scripts/certify.py --check results/certificates/seq-cifar100.json
 
 Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is solved from each schedule's own
 statistics: class sums where classes arrive whole (`--stream_check` of them are streamed too, and must agree), streamed
@@ -9,43 +10,60 @@ otherwise. Any other method is trained from scratch on each schedule, with the s
 behind the script's own. Every finished schedule is kept, so the same command continues a killed certificate.
 
 Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row a schedule in
-`.csv`, the anytime curves in `.png`. Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always,
-buffer and f* where classes arrive whole; other methods: net and predictions); 1: not identical; 2: nothing could be said.
-Of a buffer the digest is that of its content at the end of the stream, all that f* is made from (`Exemplars.digest`).
+`.csv`, the anytime curves in `.png`. The JSON has what holds anywhere apart from what holds on this kind of machine. With
+`--embedding_dtype integer` all but f* holds anywhere. `--keep FILE` writes it without the schedules, to be handed on.
+
+`--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which differ: under three schedules
+(label order, which is also streamed, with its buffer; reversed; `iid`), with `--all 1` under all. Flags of main.py
+behind it say where things are and how to compute (`--base_path`, `--device`, `--num_threads`, `--feature_cache 0`, ...).
+
+Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always, buffer and f* where classes arrive
+whole; other methods: net and predictions), or no line of the file differs; 1: not identical, or a line differs, and it
+is named; 2: nothing could be said. Of a buffer the digest is that of its content at the end of the stream, all that f* is
+made from (`Exemplars.digest`).
 """
 import argparse
 import csv
 import hashlib
 import io
 import json
-import os
+import shlex
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from bench.certify.planning import plan_specs, schedule_of
+from bench.certify.store import Store
 from bench.cli import parsing as cli
 from bench.cli.flags import whole
 from bench.core.arguments import ArgumentParser, bears, binary_to_boolean_type
-from bench.core.plugins import normalise
 from bench.core.progress import Progress
 from bench.run.building import initialize
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
 
-_FORMAT = 'schedule-certificate-1'
+_FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after', '--inference_only',
             '--debug_mode', '--label_perc', '--label_perc_by_task', '--lpt', '--label_perc_by_class', '--lpc',
             '--validation_mode'}
+_OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
+_PLACE = 'base_path', 'results_path', 'device', 'num_threads', 'feature_cache', 'embed_chunk', 'channels_last'
+# flag -> argument, of what SCROLL's lines depend on besides the data: written out, since defaults may become others
+_SETTINGS = dict(embedding_dtype='embed_dtype', **{name: name for name in (
+    'weights', 'seed', 'predictor', 'ridge_lambda', 'ridge_targets', 'ncc_bias', 'buffer_size', 'buffer_strategy', 'adaptation',
+    'adaptation_threshold', 'iterations', 'minibatch_size', 'adapt_lr', 'classifier_lr', 'scale_lr', 'scale', 'calibrate_scale',
+    'learn_scale', 'adapt_padding', 'adapt_flip', 'adapt_jitter')})
 
 
 def parse_options(words=None) -> tuple:
-    """(the script's own options, the words for main.py)."""
+    """(the script's own options, the flags of main.py)."""
     parser = ArgumentParser(prog='certify.py', description=__doc__)
     flag = parser.add_argument
-    flag('--dataset', required=True)
+    flag('--dataset')
     flag('--model', default='scroll', help='any method')
     flag('--schedules', type=whole(0), default=100, help='random class orders')
     flag('--splits', help='numbers of tasks drawn from, as 5,10,50 (default: the divisors of the number of classes but 1)')
@@ -55,105 +73,29 @@ def parse_options(words=None) -> tuple:
     flag('--buffers', type=whole(0), default=20, help='scroll: first schedules whose buffer is filled; streamed, too')
     flag('--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled; on one job')
     flag('--jobs', type=whole(1), default=1, help='schedules at a time; changes no result')
+    flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again')
+    flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--fresh', type=whole(0, 1), default=0, help='1: run schedules again that have been run')
     flag('--out', type=Path, help='folder of the certificate')
+    flag('--keep', type=Path, metavar='FILE', help='write the certificate without its schedules here, too; for --check')
     flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress; that of single runs is never shown')
     options, flags = parser.parse_known_args(words)
+    if (options.dataset is None) == (options.check is None):
+        raise InputError('give either --dataset, or --check with the file of a certificate')
+    idle = {*_OWN, 'fresh', 'out', 'keep'} - {'dataset', 'adapt'} if options.check else {'all'}
+    for name in sorted(idle):
+        if getattr(options, name) != parser.get_default(name):
+            raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check; leave it out')
+    return options, flags
+
+
+def of_main(model: str, dataset: str, flags: list) -> list:
+    """Words for main.py, whose rows and progress are not wanted."""
     for word in flags:
         if word.split('=')[0] in _REFUSED:
             raise InputError(f"{word.split('=')[0]}: every schedule is to bring the whole data set, as --schedules, --splits and "
                             '--specs say; leave the flag out')
-    flags += [] if '--disable_log' in {word.split('=')[0] for word in flags} else ['--disable_log', '1']   # its rows are its own
-    return options, ['--non_verbose', '1','--model', options.model, '--dataset', options.dataset, *flags]
-
-
-def plan_specs(options, dataset, seed: int) -> list:
-    """Specs of all schedules, each once: label order, reversed, `--specs`, then random class orders."""
-    from scroll.randomness import numpy_stream
-    classes = np.unique(dataset.train_labels)
-    splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
-    if options.splits is not None:
-        try:
-            splits = [whole(1, len(classes))(word) for word in options.splits.split(',')]
-        except argparse.ArgumentTypeError as error:
-            raise InputError(f'--splits {options.splits}: {error}; give numbers of tasks, 1..{len(classes)}, as 5,10') from None
-    by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
-    named = (by_default if options.specs is None else options.specs).split(';')
-    tasks, random = dataset.N_TASKS, numpy_stream(seed, 'certificate')
-    specs = [f'split:{tasks}', f'split:{tasks},order={_joined(classes[::-1])}', *(s.strip() for s in named if s.strip())]
-    for spec in specs[2:]:
-        schedule_of(spec, dataset, seed)
-    specs += [f'split:{random.choice(splits)},order={_joined(random.permutation(classes))}' for _ in range(options.schedules)]
-    return list(dict.fromkeys(specs))
-
-
-def _joined(classes) -> str:
-    return '-'.join(map(str, classes.tolist()))
-
-
-def schedule_of(spec: str, dataset, seed: int):
-    """The schedule; InputError if it does not bring each sample once."""
-    from scroll.errors import InputError
-    from scroll.schedules import make_schedule
-    try:
-        schedule = make_schedule(spec, dataset.train_labels, seed)
-    except InputError as error:
-        raise InputError(f'--specs: {error}') from error
-    if schedule.covers != 'all':
-        what = 'repeats samples' if schedule.covers == 'repeats' else 'leaves out samples'
-        raise InputError(f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules of the whole data set')
-    return schedule
-
-
-class Store:
-    """What has been run: a line of JSON a schedule in `runs.jsonl`; weights and predictions in files named by their digest, one
-    for each that differs (of a network, 4 bytes a weight; `outcomes/` may be deleted, and the schedules are then run again).
-    """
-
-    def __init__(self, folder: Path):
-        self.folder, self.path = folder, folder / 'runs.jsonl'
-        try:
-            (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
-            with open(self.path, 'a+b') as file:
-                if file.tell() and (file.seek(-1, os.SEEK_END), file.read())[1] != b'\n':
-                    file.write(b'\n')           # a run was killed while it wrote its last line
-        except OSError as error:
-            raise InputError(f'{folder} cannot be written ({error.strerror}): choose another --out') from error
-        self.rows = {}
-        for line in self.path.read_text().splitlines():
-            try:
-                kept = json.loads(line)
-                self.rows[kept['key']] = kept['row']
-            except (ValueError, KeyError, TypeError):
-                continue
-
-    def find(self, key: str):
-        """The row of a schedule that has been run, or None."""
-        row = self.rows.get(key)
-        return row if row is not None and self.outcome(row['outcome']) is not None else None
-
-    def add(self, key: str, row: dict, weights, predictions) -> dict:
-        """Keep a row, its weights (P,) and its predictions (N,); returns the row with the digest of these."""
-        digest = hashlib.sha256(weights.tobytes() + b'/' + predictions.tobytes()).hexdigest()
-        path = self.folder / 'outcomes' / f'{digest[:32]}.npz'
-        if self.outcome(digest) is None:
-            with atomic_write(path) as file:
-                np.savez(file, weights=weights, predictions=predictions)
-        row = {**row, 'outcome': digest}
-        with open(self.path, 'a') as file:
-            file.write(json.dumps(dict(key=key, row=row)) + '\n')
-        self.rows[key] = row
-        return row
-
-    def outcome(self, digest: str):
-        """(weights, predictions), or None if the file is gone or damaged."""
-        try:
-            with np.load(self.folder / 'outcomes' / f'{digest[:32]}.npz', allow_pickle=False) as file:
-                weights, predictions = file['weights'], file['predictions']
-        except Exception:       # damaged archives raise almost anything
-            return None
-        sound = hashlib.sha256(weights.tobytes() + b'/' + predictions.tobytes()).hexdigest() == digest
-        return (weights, predictions) if sound else None
+    return ['--non_verbose', '1', '--disable_log', '1', '--model', model, '--dataset', dataset, *flags]
 
 
 def data_digest(dataset) -> str:
@@ -209,8 +151,9 @@ def _digest(content) -> str:
 
 
 def write(folder: Path, certificate: dict, rows: list) -> Path:
-    """The certificate as JSON, its rows as CSV, their curves as PNG; returns the path of the first."""
+    """The certificate with its rows as JSON, these as CSV, their curves as PNG; returns the path of the first."""
     from bench.results import plots
+    from scroll.certify import certificates
     path = folder / f"certificate-{certificate['id'][:12]}.json"
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
@@ -220,16 +163,15 @@ def write(folder: Path, certificate: dict, rows: list) -> Path:
     with atomic_write(path.with_suffix('.csv')) as file:
         file.write(text.getvalue().encode())
     plots.anytime_curves(path.with_suffix('.png'), [row['curve'] for row in rows],
-                         f"{certificate['inputs']['model']} on {certificate['inputs']['dataset']}, {len(rows)} schedules")
-    with atomic_write(path) as file:
-        file.write(json.dumps(certificate, indent=1).encode())
+                         f"{certificate['model']} on {certificate['dataset']}, {len(rows)} schedules")
+    certificates.write(path, certificate | dict(schedules=rows))
     return path
 
 
 def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -> None:
     """The verdict, in lines."""
     final, incremental = verdict.final, verdict.incremental
-    print(f"{certificate['inputs']['model']} on {certificate['inputs']['dataset']}: {verdict.sentence()}")
+    print(f"{certificate['model']} on {certificate['dataset']}: {verdict.sentence()}")
     print('  digests: ' + ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count))
     print(f'  final accuracy {final.mean:.2f} +- {final.deviation:.2f} %, worst {final.worst:.2f}, CVaR 10 % {final.cvar10:.2f}, '
           f'range {final.range:.2f}, (mean - worst) / mean {100 * final.relative_loss:.2f} %')
@@ -239,16 +181,19 @@ def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -
           f'AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)')
     for line in certificate['remarks']:
         print(f'  {line}')
+    for what, part in (('anywhere', 'anywhere'), (certificate['here']['machine'], 'here')):
+        told = [f'{name} {digest[:16]}' for name, digest in certificate[part].items()
+                if name in ('statistics', 'net', 'f*') or name.startswith('f_T')]
+        if told:
+            print(f"  {what}: {'; '.join(told)}")
     print(f'  {seconds:.1f} s, {known} schedules had been run before\n  certificate: {path}', flush=True)
 
 
-def certify(options, words) -> int:
-    """Run what is not run yet, judge, write, report; the exit code."""
-    began = time.perf_counter()
+def prepare(options, words: list) -> tuple:
+    """(identity, arguments, data set, specs, what runs a schedule)."""
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
         from bench.certify.trials import about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset
-        from scroll.certify.robustness import judge
         from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
         identity = dict(arguments={k: v for k, v in vars(args).items() if k not in ('schedule', 'n_splits')
@@ -259,8 +204,26 @@ def certify(options, words) -> int:
         identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed, data_digest=data_digest(dataset),
                          psi_digest=state_digest(model.net), machine=about_machine())
         specs = plan_specs(options, dataset, args.seed)
-        store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / model.NAME)
-        trials = make_trials(options, words, model, dataset, specs)
+        return identity, args, dataset, specs, make_trials(options, words, model, dataset, specs)
+
+
+def lines_of(identity: dict, rows: list, trials) -> dict:
+    """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
+    from scroll.embedding.machine import in_words
+    anywhere = dict(data=identity['data_digest'], backbone=identity['psi_digest'],
+                    schedules=f"{_digest([row['schedule_digest'] for row in rows])} ({len(rows)})")
+    travelling, bound = trials.lines(rows)
+    return dict(anywhere=anywhere | travelling, here=dict(machine=in_words(trials.device)) | bound)
+
+
+def certify(options, flags) -> int:
+    """Run what is not run yet, judge, write, report; the exit code."""
+    began, words = time.perf_counter(), of_main(options.model, options.dataset, flags)
+    identity, args, dataset, specs, trials = prepare(options, words)
+    from scroll.certify.certificates import FORMAT
+    from scroll.certify.certificates import write as write_certificate
+    from scroll.certify.robustness import judge
+    store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
     rows, known = run_all(trials, specs, dataset, args, identity, store, options)
     digests, claimed = trials.claims(rows)
     outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d)) for d in {row['outcome'] for row in rows}}
@@ -268,17 +231,64 @@ def certify(options, words) -> int:
         'final_accuracy', 'average_incremental_accuracy')))
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
               'weight_difference': verdict.weight_difference if np.isfinite(verdict.weight_difference) else None}
-    number = _digest([identity, [row['schedule_digest'] for row in rows]])
-    certificate = dict(format=_FORMAT, id=number, command=sys.argv, finished=time.strftime('%Y-%m-%d %H:%M:%S'),
-                       inputs=identity, verdict=judged, remarks=trials.remarks(rows), schedules=rows)
-    path = write(store.folder, certificate, rows)
+    own = {k: getattr(options, k) for k in _OWN}
+    certificate = dict(
+        format=FORMAT, id=_digest([identity, [row['schedule_digest'] for row in rows]]), model=identity['model'],
+        dataset=dataset.NAME, command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
+        **lines_of(identity, rows, trials), options=own, flags=_without(flags, *_PLACE, *_SETTINGS, 'embed_dtype'),
+        settings={k: value for k, name in _SETTINGS.items() if (value := getattr(args, name, None)) is not None},
+        verdict=dict(sentence=verdict.sentence()) | judged, remarks=trials.remarks(rows),
+        finished=time.strftime('%Y-%m-%d %H:%M:%S'))
+    path = write(store.folder, certificate | dict(inputs=identity), rows)
+    if options.keep:
+        write_certificate(options.keep, certificate | dict(versions=identity['machine']))
     report(certificate, verdict, path, known, time.perf_counter() - began)
     return 0 if verdict.identical else 1
 
 
+def _words(values: dict) -> list:
+    """Flags with these values, but for None."""
+    return [word for name, value in values.items() if value is not None for word in (f'--{name}', str(value))]
+
+
+def _without(flags: list, *names) -> list:
+    """Flags but for these, with their values."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in dict.fromkeys(names):
+        parser.add_argument(f'--{name}')
+    return parser.parse_known_args(flags)[1]
+
+
+def check(options, flags) -> int:
+    """Make the lines of a certificate again; 0 if none differs."""
+    from scroll.certify import certificates
+    certificate = certificates.read(options.check)
+    if certificate['model'] != 'scroll':
+        raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on other machines")
+    asked, unknown = parse_options(_words(certificate['options']))
+    given = [word.split('=')[0].removeprefix('--') for word in flags if word.startswith('--')]
+    given += ['embedding_dtype'] * ('embed_dtype' in given)
+    words = of_main(certificate['model'], certificate['dataset'],
+                    [*_without([*certificate['flags'], *unknown, *_words(certificate['settings'])], *given), *flags])
+    vars(asked).update(adapt=options.adapt, jobs=options.jobs, non_verbose=options.non_verbose)
+    unasked = {} if options.adapt else {'f*': '--adapt 1 makes it'}
+    if not options.all:
+        vars(asked).update(schedules=0, specs='iid', curve_points=1, stream_check=0, buffers=1)
+        unasked['schedules'] = 'three were learned; --all 1 learns all'
+    identity, args, dataset, specs, trials = prepare(asked, words)
+    with tempfile.TemporaryDirectory() as folder:
+        rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked)
+    found = lines_of(identity, rows, trials)
+    lines, same = certificates.told(certificates.compare(certificate, found, unasked))
+    print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n  made by: {certificate['command']}")
+    print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)
+    return 0 if same else 1
+
+
 def main():
     try:
-        return certify(*parse_options())
+        options, flags = parse_options()
+        return (check if options.check else certify)(options, flags)
     except KeyboardInterrupt:
         print('interrupted: the schedules that were finished are kept, and the same command goes on from there', file=sys.stderr)
         return 130

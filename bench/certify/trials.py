@@ -25,7 +25,9 @@ from scroll.certify.prefix_sums import (
     learn_stream,
 )
 from scroll.certify.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
+from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
+from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
 from utils.evaluate import eval_mode, is_task_aware, serve
 
@@ -33,7 +35,7 @@ from utils.evaluate import eval_mode, is_task_aware, serve
 def about_machine() -> dict:
     """What bits may depend on besides data and arguments."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return dict(processor=f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}', gpu=gpu, torch=torch.__version__,
+    return dict(processor=kind_of_machine(), gpu=gpu, torch=torch.__version__,
                 numpy=np.__version__, python=platform.python_version(), threads=torch.get_num_threads())
 
 
@@ -42,10 +44,12 @@ class ScrollTrials:
 
     Attributes:
         labels: (N,), of the test samples in the order of predictions.
+        device: where the backbone runs.
     """
+    SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
-        self.options, self.learner = options, model.learner
+        self.options, self.learner, self.embedder, self.device = options, model.learner, model.embedder, model.device
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
         self.samples = Samples(features, keys, model.to_file[dataset.train_labels], images)
@@ -117,6 +121,51 @@ class ScrollTrials:
         everywhere = {name: [True] * len(digests[name]) for name in list(digests)[:3]}
         return digests, everywhere | {'buffer': whole, 'f*': whole}
 
+    def lines(self, rows: list) -> tuple:
+        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine), each from what it is
+        made of; with features in floating point these are of this machine."""
+        digests, claimed = self.claims(rows)
+        integer = self.embedder.dtype == 'integer'
+        lines = {'integer network' if integer else 'network': self.embedder.digest}
+        if integer:
+            lines['features of built-in images'] = self.embedder.net.golden
+        lines['statistics'] = single(digests['statistics'])
+        lines |= self._heads(rows) | self._buffers()
+        kept = [d for d, claim in zip(digests['buffer'], claimed['buffer']) if claim]
+        if any(kept):
+            lines[f'buffer of these schedules, |M| = {self.learner.buffer_size}'] = single(kept)
+        adapted = [d for d, claim in zip(digests['f*'], claimed['f*']) if claim]
+        bound = {'f*': single(adapted)} if any(adapted) else {}
+        return (lines, bound) if integer else ({}, lines | bound)
+
+    def _heads(self, rows: list) -> dict:
+        """Digests of predictors and of what they say of the test samples, and how many are right."""
+        params, lines = self.learner.get_params(), {}
+        own = params['classifier'], params['ridge_lambda']
+        for head in dict.fromkeys([own, ('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]):
+            name = 'nearest centroid' if head[0] == 'ncc' else f'ridge, lambda {head[1]}'
+            learner = Scroll(**{**params, 'classifier': head[0], 'ridge_lambda': head[1]})
+            classes = self.summed.parts.classes
+            whole, = SummedStream(learner, self.summed.parts)(np.zeros(len(classes), np.int64), np.array([0]))
+            predictor = whole.predictor()
+            said = self.test.predictions(predictor)
+            lines[f'f_T, {name}'] = single([predictor.digest(), *(row['net_digest'] for row in rows if head == own)])
+            lines[f'predictions, {name}'] = hashlib.sha256(said.astype('<i8').tobytes()).hexdigest()
+            lines[f'right, {name}'] = f'{int(self.test.class_hits(said).sum())} of {len(said)}'
+        return lines
+
+    def _buffers(self) -> dict:
+        """Digests of buffers after a stream of whole classes."""
+        lines, order = {}, np.argsort(self.ranks, kind='stable')
+        for strategy in ('herding', 'hash'):
+            for size in self.SIZES:
+                learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
+                for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
+                    learner.learn(self.samples.images[ids], self.samples.features[ids], self.samples.keys[ids],
+                                  self.samples.labels[ids])
+                lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
+        return lines
+
     def remarks(self, rows: list) -> list:
         """What the reader of the verdict should know."""
         summed = [row for row in rows if row['whole_classes']]
@@ -135,6 +184,12 @@ class ScrollTrials:
         """Nothing is open."""
 
 
+def single(digests) -> str:
+    """The digest, if all are the same, but for those that are None; else how many there are."""
+    distinct = {digest for digest in digests if digest is not None}
+    return distinct.pop() if len(distinct) == 1 else f'{len(distinct)} different digests'
+
+
 def followed(visits) -> tuple:
     """The learner at the end of a stream, and its predictors at all points."""
     predictors = []
@@ -148,6 +203,7 @@ class MethodTrials:
 
     Attributes:
         labels: (N,), of the test samples in the order of predictions.
+        device: where the network runs.
     """
 
     def __init__(self, options, words, model, dataset, specs):
@@ -156,7 +212,7 @@ class MethodTrials:
         for spec in specs:
             if not spec.startswith('split:'):                                   # may be refused: better now than after hours
                 cli.parse_args([*words, '--schedule', spec])
-        self.words, self.labels = words, np.sort(dataset.test_labels, kind='stable')
+        self.words, self.labels, self.device = words, np.sort(dataset.test_labels, kind='stable'), model.device
         self._pool = ProcessPoolExecutor(options.jobs, multiprocessing.get_context('spawn')) if options.jobs > 1 else None
 
     def asks(self, number: int) -> dict:
@@ -172,6 +228,10 @@ class MethodTrials:
         """(name -> digests, name -> whether each is claimed to equal the others)."""
         digests = {'net': [row['net_digest'] for row in rows], 'weights and predictions': [row['outcome'] for row in rows]}
         return digests, {name: [True] * len(rows) for name in digests}
+
+    def lines(self, rows: list) -> tuple:
+        """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
+        return {}, dict(net=single(row['net_digest'] for row in rows))
 
     def remarks(self, rows: list) -> list:
         """What the reader of the verdict should know."""

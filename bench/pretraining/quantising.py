@@ -12,8 +12,6 @@ from scroll.embedding.embedder import Embedder, state_digest
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.quantisation import quantise_network
 
-CHUNK = 64
-
 
 def parse_args(words) -> argparse.Namespace:
     """The words behind `pretrain.py quantise`."""
@@ -40,7 +38,7 @@ def quantise(args) -> str:
     data = pretraining.divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
     chosen = np.random.default_rng(args.seed).choice(len(data.images), min(args.images, len(data.images)), replace=False)
     network = quantise_network(net, preprocessing, data.images[torch.from_numpy(np.sort(chosen))].numpy())
-    network.golden = network.check(CHUNK)
+    network.golden = network.check()
     path = weights.integer_file(args.weights)
     network.save(path, dict(psi=state_digest(net), weights=found.digest, images=len(chosen), seed=args.seed, data=data.digest))
     before = pretraining.centroid_accuracy(net, preprocessing, data.probe, data.tested)

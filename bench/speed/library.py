@@ -56,6 +56,13 @@ def online_stage(backbone, images, rounds, peak) -> list:
             Line('online stage, cached features, 50 tasks', again, forward_again, 'bare forward pass')]
 
 
+def embedding_in_integers(psi, integers, images, rounds) -> list:
+    """Features by the integer network beside those of the network it was made from, in float32."""
+    plain, exact = Embedder(*psi), Embedder(*psi, 'integer', integers=integers)
+    ours, other = fastest(lambda: exact.features(images), lambda: plain.features(images), rounds=rounds)
+    return [Line('embedding in integers', ours, other, 'the same network in float32', 1 / 0.9)]
+
+
 def exact_statistics(dim, rounds, peak, count=20_000) -> list:
     """The exact statistics of features of 100 classes beside X'X in float64, with the constant column."""
     features = quantise(np.random.default_rng(0).normal(size=(count, dim)))

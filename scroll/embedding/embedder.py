@@ -10,7 +10,6 @@ cache.
 import copy
 import hashlib
 import os
-import platform
 import warnings
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +23,7 @@ from scroll.embedding.cache import FeatureCache, cache_keys
 from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.layout import layout_for
+from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.grid import quantise, sample_keys
 from scroll.randomness import torch_stream
@@ -80,9 +80,11 @@ class Embedder:
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
         self.net = self.folded if integers is None else copy.deepcopy(integers).to(self.device)
         self.psi_digest = state_digest(self.pristine)
-        if integers is not None:
-            self.net.check(self.chunk, self.layout)
-        self.dim = self.features(np.zeros((1, 8, 8), np.uint8)).shape[1]
+        if integers is None:
+            self.dim = self.features(np.zeros((1, 8, 8), np.uint8)).shape[1]
+        else:
+            self.net.check(self.layout)
+            self.dim = integers.dim
         self.digest = self._digest()
         self.cache = None if cache is None else FeatureCache(Path(cache) / self.digest[:16], self.dim)
 
@@ -97,11 +99,9 @@ class Embedder:
     def _digest(self) -> str:
         if self.dtype == 'integer':
             return self.net.digest()
-        machine = torch.cuda.get_device_name(self.device) if self.device.type == 'cuda' else \
-            f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
-        facts = (self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
-                 str(self.layout), torch.__version__, self.device.type, machine)
-        return hashlib.sha256(repr(facts).encode()).hexdigest()
+        return hashlib.sha256(repr((self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
+                                    str(self.layout), torch.__version__, self.device.type,
+                                    kind_of_machine(self.device))).encode()).hexdigest()
 
     def with_net(self, net: nn.Module) -> 'Embedder':
         """An embedder for another network, otherwise alike, without a cache; never in integers."""

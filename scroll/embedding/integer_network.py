@@ -6,9 +6,10 @@ integer that float32 holds: order, blocking, threads, batch, memory layout and v
 whose factors have eleven bits. Between convolutions stand one product with a float32 number, rounded as IEEE 754 says,
 rint and a clamp, each a call of its own, so that no compiler can contract them. Ordinary float32 convolutions run it.
 
-What could break it are algorithms that transform their input (Winograd, FFT): they are switched off, and
-`IntegerNetwork.check` compares sampled outputs of every layer with int64 arithmetic, and features of built-in images
-with the digest in the file, before anything is counted.
+What could break it are algorithms that transform their input (Winograd, FFT): they are switched off. Since a library may
+choose by shape, the first time that a convolution meets inputs of some shape, sampled outputs are compared with int64
+arithmetic, before anything is counted; `IntegerNetwork.check` does so on built-in images, whose features' digest is
+in the file.
 
 A network is a list of operations, plain data; `scroll.embedding.quantisation` makes one from a float network.
 """
@@ -33,7 +34,7 @@ SUM_BITS = 6                       # both branches of a residual sum come in uni
 BRANCH = 1 << 22                   # largest magnitude of a branch in those
 _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
 _ARRAYS = dict(weight='|i1', bias='<i4', multiplier='<f4', negative='<f4')
-_SAMPLED = 16                       # outputs of a layer that `check` computes in int64
+_SAMPLED = 16                       # outputs of a layer that are computed in int64
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,18 @@ class IntegerNetwork(nn.Module):
         input_size: pixels. mean: three integers that are taken from the image's channels.
         golden: SHA-256 of the features of the built-in images, or '' where it is not known yet.
 
+    Attributes:
+        dim: d, length of a feature.
+
     Raises:
         InputError: the program cannot be run exactly, with the layer and the bound.
     """
 
     def __init__(self, program: list, input_size: int, mean: tuple, golden: str = ''):
         super().__init__()
-        check_program(program, input_size)
+        self.dim = int(np.prod(check_program(program, input_size)))
         self.program, self.input_size, self.mean, self.golden = program, input_size, tuple(map(int, mean)), golden
+        self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
         for position, op in enumerate(program):
             for name in _ARRAYS:
@@ -103,31 +108,34 @@ class IntegerNetwork(nn.Module):
         mean = torch.tensor(self.mean, dtype=torch.float32, device=images.device).view(1, 3, 1, 1)
         return images.round().clamp_(0, 255).sub_(mean)
 
-    def features(self, x: torch.Tensor, seen=None) -> torch.Tensor:
-        """Integers (B, d), float32, of a prepared input. `seen(position, inputs, sum)` is shown each convolution."""
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """Integers (B, d), float32, of a prepared input.
+
+        Raises:
+            InputError: a convolution is not computed as a sum of integers on this machine.
+        """
         values = []
         with exact_algorithms():
             for position, op in enumerate(self.program):
-                values.append(self._run(position, op, [values[read] for read in op.reads] or [x], seen))
+                values.append(self._run(position, op, [values[read] for read in op.reads] or [x]))
                 for read in op.reads:
                     if self.last_use[read] == position:
                         values[read] = None
         return values[-1]
 
-    def _run(self, position: int, op: Op, inputs: list, seen) -> torch.Tensor:
+    def _run(self, position: int, op: Op, inputs: list) -> torch.Tensor:
         x, options = inputs[0], op.options
         if op.kind == 'input':
             return x
         if op.kind == 'conv':
             out = F.conv2d(x, self._of('weight', position), self._of('bias', position), options['stride'],
                            options['padding'], options['dilation'], options['groups'])
-            if seen is not None:
-                seen(position, x, out)
+            self._compare(position, op, x, out)
             if any(options['crop']):
                 out = F.pad(out, options['crop'])
             return self._requantise(out, position, op)
         if op.kind == 'scale':
-            return self._requantise(x.clone(), position, op)
+            return self._requantise(x, position, op, in_place=False)
         if op.kind == 'add':
             return self._requantise(x + inputs[1], position, op)
         if op.kind == 'pad':
@@ -148,38 +156,33 @@ class IntegerNetwork(nn.Module):
     def _of(self, name: str, position: int):
         return getattr(self, f'{name}{position}', None)
 
-    def _requantise(self, out: torch.Tensor, position: int, op: Op) -> torch.Tensor:
-        """clamp(rint(out * multiplier)), in place."""
+    def _compare(self, position: int, op: Op, x: torch.Tensor, out: torch.Tensor) -> None:
+        """int64 arithmetic's turn, where such a convolution has not met such inputs before."""
+        kind = json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)])
+        if kind not in self._compared:
+            _compare_with_int64(position, op, x, out)
+            self._compared.add(kind)
+
+    def _requantise(self, x: torch.Tensor, position: int, op: Op, in_place: bool = True) -> torch.Tensor:
+        """clamp(rint(x * multiplier))."""
         negative = self._of('negative', position)
         factor = self._of('multiplier', position)
         if negative is not None:
-            out = torch.where(out < 0, out * negative, out * factor)
+            x = torch.where(x < 0, x * negative, x * factor)
         else:
-            out.mul_(factor)
-        return out.round_().clamp_(op.low, op.high)
+            x = x.mul_(factor) if in_place else x * factor
+        return x.round_().clamp_(op.low, op.high)
 
     @torch.inference_mode()
-    def check(self, chunk: int, layout: torch.memory_format = torch.channels_last) -> str:
-        """The digest of the built-in images' features, after each layer was compared with int64 arithmetic.
-
-        The images stand in a batch of `chunk`, as in use, since the shape may decide which algorithm is taken.
+    def check(self, layout: torch.memory_format = torch.channels_last) -> str:
+        """The digest of the built-in images' features; each kind of layer is compared with int64 arithmetic on the way.
 
         Raises:
             InputError: a layer, or the features, differ on this machine from what integers give.
         """
-        images = golden_images()
-        device = next(self.buffers()).device
-        repeated = torch.from_numpy(images[np.arange(max(chunk, _GOLDEN)) % _GOLDEN]).to(device)
-        checked = set()
-
-        def compare(position, x, out):
-            op = self.program[position]
-            kind = json.dumps([op.weight.shape, op.options, tuple(x.shape)])
-            if kind not in checked:
-                checked.add(kind)
-                _compare_with_int64(position, op, x, out)
-        x = self.prepare(repeated).contiguous(memory_format=layout)
-        found = self.features(x, compare)[:_GOLDEN]
+        self._compared.clear()
+        images = torch.from_numpy(golden_images()).to(next(self.buffers()).device)
+        found = self.features(self.prepare(images).contiguous(memory_format=layout))
         digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
             raise InputError(f'the integer network gives other features of the built-in images here ({digest[:16]}) than '
@@ -275,8 +278,8 @@ def golden_images() -> np.ndarray:
 _READS = dict(input=0, conv=1, scale=1, add=2, clamp=1, pad=1, max=1, average=1, pool=1, flatten=1)
 
 
-def check_program(program: list, input_size: int) -> None:
-    """InputError unless every value of the program exists and is exact: the bound of each channel, in int64."""
+def check_program(program: list, input_size: int) -> tuple:
+    """The shape of the last value; InputError unless every value exists and is exact: the bound of each channel, in int64."""
     if not program or program[0].kind != 'input' or any(op.kind == 'input' for op in program[1:]):
         raise InputError('an integer network begins with its one input')
     if not (isinstance(input_size, int) and 1 <= input_size <= 4096):
@@ -299,6 +302,7 @@ def check_program(program: list, input_size: int) -> None:
                 raise InputError('a sum over its windows may exceed 2^24')
         except InputError as error:
             raise InputError(f'layer {position} of the integer network ({op.kind}): {error}') from error
+    return shapes[-1]
 
 
 def _shape(op: Op, read: list) -> tuple:

@@ -10,21 +10,23 @@ from bench.speed import command as bench
 from bench.speed import memory, training
 from bench.speed.timing import Line, fastest, of_command, operations
 from scroll.embedding.images import Preprocessing
+from tests.conftest import save_tiny_integers
 from tests.scroll.conftest import tiny_net
 
-STAGES = ('online stage', 'online stage, cached', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation',
-          '`er`', '`derpp`', '`er_ace`', '`mir`', '`gem`', 'few pixels', 'reduced-resnet18',
+STAGES = ('online stage', 'online stage, cached', 'embedding in integers', 'exact statistics', 'herding buffer',
+          'hash buffer', 'adaptation', '`er`', '`derpp`', '`er_ace`', '`mir`', '`gem`', 'few pixels', 'reduced-resnet18',
           'loader', '0 workers', '2 workers', '8 workers', 'evaluation', '`--help`', 'seq-folder', 'seq-digits',
           '10,000 features', 'a tenth')
-TARGETS = {'adaptation': 1 / 1.5, 'reduced-resnet18': 2 / 3, 'loader': 0.1, 'evaluation': 1 / 0.9, '`--help`': 1.0, 'seq-folder': 5.0,
-           'seq-digits': 5.0, '10,000 features': 1000}          # those that were set before anything was measured
+TARGETS = {'embedding in integers': 1 / 0.9, 'adaptation': 1 / 1.5, 'reduced-resnet18': 2 / 3, 'loader': 0.1,
+           'evaluation': 1 / 0.9, '`--help`': 1.0, 'seq-folder': 5.0, 'seq-digits': 5.0, '10,000 features': 1000}          # those that were set before anything was measured
 
 
 @pytest.fixture
-def bench_of(monkeypatch, capsys, tiny_weights):
+def bench_of(monkeypatch, capsys, tmp_path):
     """stdout of the benchmark with a tiny psi."""
     def run(*words):
-        fixed = ['bench', '--weights', tiny_weights, '--rounds', '1', '--images', '500', '--features', '10000']
+        name = save_tiny_integers(tmp_path / 'tiny.safetensors')
+        fixed = ['bench', '--weights', name, '--rounds', '1', '--images', '500', '--features', '10000']
         monkeypatch.setattr(sys, 'argv', [*fixed, *words])
         bench.main()
         return capsys.readouterr().out.splitlines()

@@ -169,10 +169,11 @@ def test_a_run_leaves_its_network_as_it_was(ready):
     assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
 
 
-def test_a_worse_adapted_predictor_is_warned_about(ready, capsys):
-    train(*ready('--classifier_lr', '10000', '--adapt_lr', '0'))
-    out = capsys.readouterr().out
+def test_the_summary_says_where_f_star_holds_and_warns_of_a_worse_one(ready, capsys):
+    row = train(*ready('--classifier_lr', '10000', '--adapt_lr', '0'))
+    out = ' '.join(capsys.readouterr().out.split())
     assert 'warning: f* does worse than f_T here' in out
+    assert 'thread' in row['adapted_on'] and f"f* {row['adapted_digest'][:16]} (on {row['adapted_on']})" in out
     train(*ready('--iterations', '0'))                          # f* is f_T
     assert 'warning' not in capsys.readouterr().out
 

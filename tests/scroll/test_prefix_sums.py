@@ -56,14 +56,6 @@ def test_a_stream_is_learned_anew_each_time():
         assert visited == [3, 8] and len(learner.buffer_) == 3
 
 
-def test_class_statistics_are_those_of_each_class():
-    samples = samples_of(np.array([4, 1, 4, 4, 1]))
-    parts = class_statistics(samples.features, samples.labels)
-    alone = Statistics(5).add(samples.features[[0, 2, 3]], samples.labels[[0, 2, 3]])
-    assert parts.classes.tolist() == [1, 4] and parts.counts.tolist() == [2, 3]
-    assert np.array_equal(parts.sums[1], alone.sums[0]) and np.array_equal(parts.grams[1], alone.gram)
-
-
 def by_hand(order, cuts) -> Schedule:
     return Schedule(np.array(order), np.array(cuts), np.array([0, len(order)]), 'by hand')
 

@@ -1,0 +1,61 @@
+"""What a certificate has run so far, on disk."""
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from scroll.errors import InputError
+from scroll.io.files import atomic_write
+
+
+class Store:
+    """What has been run: a line of JSON a schedule in `runs.jsonl`; weights and predictions in files named by their digest, one
+    for each that differs (of a network, 4 bytes a weight; `outcomes/` may be deleted, and the schedules are then run again).
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.path = folder, folder / 'runs.jsonl'
+        try:
+            (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
+            with open(self.path, 'a+b') as file:
+                if file.tell() and (file.seek(-1, os.SEEK_END), file.read())[1] != b'\n':
+                    file.write(b'\n')           # a run was killed while it wrote its last line
+        except OSError as error:
+            raise InputError(f'{folder} cannot be written ({error.strerror}): choose another --out') from error
+        self.rows = {}
+        for line in self.path.read_text().splitlines():
+            try:
+                kept = json.loads(line)
+                self.rows[kept['key']] = kept['row']
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def find(self, key: str):
+        """The row of a schedule that has been run, or None."""
+        row = self.rows.get(key)
+        return row if row is not None and self.outcome(row['outcome']) is not None else None
+
+    def add(self, key: str, row: dict, weights, predictions) -> dict:
+        """Keep a row, its weights (P,) and its predictions (N,); returns the row with the digest of these."""
+        digest = hashlib.sha256(weights.tobytes() + b'/' + predictions.tobytes()).hexdigest()
+        path = self.folder / 'outcomes' / f'{digest[:32]}.npz'
+        if self.outcome(digest) is None:
+            with atomic_write(path) as file:
+                np.savez(file, weights=weights, predictions=predictions)
+        row = {**row, 'outcome': digest}
+        with open(self.path, 'a') as file:
+            file.write(json.dumps(dict(key=key, row=row)) + '\n')
+        self.rows[key] = row
+        return row
+
+    def outcome(self, digest: str):
+        """(weights, predictions), or None if the file is gone or damaged."""
+        try:
+            with np.load(self.folder / 'outcomes' / f'{digest[:32]}.npz', allow_pickle=False) as file:
+                weights, predictions = file['weights'], file['predictions']
+        except Exception:       # damaged archives raise almost anything
+            return None
+        sound = hashlib.sha256(weights.tobytes() + b'/' + predictions.tobytes()).hexdigest() == digest
+        return (weights, predictions) if sound else None

@@ -1,0 +1,11 @@
+#!/usr/bin/env python3
+"""Check a certificate under many ways to compute, each in a process of its own: threads, instructions, libraries, batches."""
+import sys
+
+import _root  # noqa: F401
+
+from bench.certify.settings import main
+from bench.core.commands import run_command
+
+if __name__ == '__main__':
+    sys.exit(run_command(main))

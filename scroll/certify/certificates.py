@@ -1,0 +1,97 @@
+"""Certificates that travel: lines that hold on any machine, apart from those that hold on one kind of machine, in JSON.
+
+    {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100", "command": "python ...",
+     "verdict": {"sentence": "bit-identical under 1005 schedules", ...},
+     "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
+     "here": {"machine": "x86_64 AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}
+
+Lines come in the order in which each follows from those above it, so the first that differs says where to look.
+"""
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from scroll.errors import InputError
+from scroll.io.files import atomic_write
+
+FORMAT = 'schedule-certificate-2'
+SAME, DIFFERS, SKIPPED = 'the same', 'DIFFERS', 'skipped'
+
+
+class Line(NamedTuple):
+    """A line of a check. `verdict` is SAME, DIFFERS or SKIPPED; `why` says why it was skipped."""
+    name: str
+    said: str
+    found: str
+    verdict: str
+    why: str = ''
+
+
+def write(path, certificate: dict) -> None:
+    """Write it whole or not at all, in a folder that is made if it is not there; InputError if it cannot be written."""
+    try:
+        with atomic_write(path) as file:
+            file.write(f'{json.dumps(certificate, indent=1)}\n'.encode())
+    except OSError as error:
+        raise InputError(f'{path} cannot be written ({error.strerror})') from error
+
+
+def read(path) -> dict:
+    """What `write` wrote.
+
+    Raises:
+        InputError: there is no such file, or it is no certificate of this format.
+    """
+    try:
+        found = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise InputError(f'{path}: {error.strerror}') from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'{path}: no certificate ({" ".join(str(error).split())[:200]})') from error
+    what = found.get('format') if isinstance(found, dict) else None
+    if what != FORMAT:
+        raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
+                         (f', this is {what}: run its command again' if isinstance(what, str) else ''))
+    for name, kind in dict(anywhere=str, here=str, settings=(str, int, float), options=(str, int, type(None))).items():
+        part = found.get(name)
+        if not isinstance(part, dict) or not all(isinstance(value, kind) for value in part.values()):
+            raise InputError(f'{path}: the certificate is damaged: its part {name!r} is not what certify.py writes')
+    texts = [found.get(name) for name in ('model', 'dataset', 'command')]
+    texts += [*found['flags']] if isinstance(found.get('flags'), list) else [None]
+    texts += [found['verdict'].get('sentence')] if isinstance(found.get('verdict'), dict) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(f'{path}: the certificate is damaged: it does not say what it is of')
+    return found
+
+
+def compare(certificate: dict, found: dict, unasked: dict) -> list:
+    """Lines of a certificate beside what was found here.
+
+    Args:
+        found: as `certificate`: its parts `anywhere` and `here`, of this machine.
+        unasked: name -> why it was not computed.
+    """
+    lines, there, here = [], certificate['here'].get('machine'), found['here']['machine']
+    bound = {name: value for name, value in certificate['here'].items() if name != 'machine'}
+    every = found['anywhere'] | found['here']
+    for name, said in (certificate['anywhere'] | bound).items():
+        why = unasked.get(name, '')
+        if name in bound and there != here:
+            why = f'holds on {there}; this is {here}'
+        value = every.get(name, 'nothing')
+        lines.append(Line(name, said, '' if why else value, SKIPPED if why else SAME if value == said else DIFFERS, why))
+    return lines
+
+
+def told(lines: list) -> tuple:
+    """(lines of text, a table and a sentence; whether all lines that could be compared agree)."""
+    width = max(len(line.name) for line in lines)
+    rows = [f'{line.name:{width}}  {line.said[:16]:16}  {line.verdict}' +
+            (f': {line.why}' if line.why else f': {line.found[:16]} here' * (line.verdict == DIFFERS)) for line in lines]
+    differing = [line.name for line in lines if line.verdict == DIFFERS]
+    same = sum(line.verdict == SAME for line in lines)
+    if differing:
+        follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
+        return [*rows, f'not the same: {differing[0]}{follow}'], False
+    skipped = len(lines) - same
+    return [*rows, f'the same: {same} lines' + (f'; {skipped} skipped' if skipped else '')], True

@@ -1,0 +1,178 @@
+"""Certificates that travel: made again from the data, line by line; whatever differs is named."""
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from bench.certify import command as certify
+from bench.certify import settings
+from bench.core.commands import run_command
+from tests.conftest import ROOT, save_tiny_integers
+
+COMMITTED = ROOT / 'results' / 'certificates'
+
+
+@pytest.fixture(scope='module')
+def tiny(tmp_path_factory) -> list:
+    """Two networks of different width, each with its integers."""
+    folder = tmp_path_factory.mktemp('integers')
+    return [save_tiny_integers(folder / f'{width}.safetensors', width) for width in (4, 5)]
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    """call(*words): (exit code, name of a line -> what is said of it, all that was said)."""
+    def run(*words):
+        flags = [] if '--base_path' in words else ['--base_path', tmp_path]
+        monkeypatch.setattr(sys, 'argv', ['certify.py', *map(str, [*words, *flags, '--device', 'cpu', '--non_verbose', '1'])])
+        code = run_command(certify.main)
+        out, err = capsys.readouterr()
+        cells = [[cell for cell in line.strip().split('  ') if cell] for line in out.splitlines()]
+        return code, {cell[0]: cell[2].strip() for cell in cells if len(cell) == 3}, out + err
+    return run
+
+
+@pytest.fixture(scope='module')
+def made(tiny, tmp_path_factory):
+    """made(*flags): the file of a certificate of the digits, made once, and what it says."""
+    known = {}
+
+    def make(*flags):
+        if flags not in known:
+            folder = tmp_path_factory.mktemp('made')
+            words = ['--dataset', 'seq-digits', '--weights', tiny[0], '--schedules', 2, '--specs', 'iid;split:5,batch=90',
+                     '--buffers', 2, '--buffer_size', 20, '--keep', folder / 'kept.json', '--base_path', folder, '--device', 'cpu']
+            assert certify.certify(*certify.parse_options([*map(str, words), '--non_verbose', '1', *flags])) == 0
+            known[flags] = folder / 'kept.json'
+        return known[flags], json.loads(known[flags].read_text())
+    return make
+
+
+def changed(path, part: str, *names, value: str = 'f' * 64):
+    """A copy of a certificate in which lines say something else."""
+    content = json.loads(path.read_text())
+    assert set(names) <= set(content[part])
+    content[part] |= dict.fromkeys(names, value)
+    other = path.with_name('changed.json')
+    other.write_text(json.dumps(content))
+    return other
+
+
+INTEGER = '--embedding_dtype', 'integer'
+
+
+def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, made):
+    path, content = made(*INTEGER)
+    assert list(content['anywhere'])[:6] == ['data', 'backbone', 'schedules', 'integer network', 'features of built-in images',
+                                             'statistics']
+    assert 'thread' in content['here']['machine'] and list(content['here']) == ['machine']
+    assert '--embedding_dtype integer' in content['command'] and path.stat().st_size < 10_000
+    for flags in ([], ['--feature_cache', 0, '--embed_chunk', 7, '--channels_last', 0]):
+        code, lines, said = call('--check', path, *flags)
+        assert code == 0 and list(lines) == list(content['anywhere']), said
+        assert lines.pop('schedules').startswith('skipped: three') and set(lines.values()) == {'the same'}
+        assert said.splitlines()[-1] == f'  the same: {len(lines)} lines; 1 skipped'
+    code, lines, said = call('--check', path, '--all', 1)
+    assert code == 0 and set(lines.values()) == {'the same'}, said
+
+
+def test_lines_that_say_something_else_are_named_alone(call, made):
+    names = ['data', 'statistics', 'predictions, ridge, lambda 0.1', 'right, ridge, lambda auto', 'f_T, nearest centroid',
+             'buffer, hash, |M| = 200']
+    code, lines, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', *names))
+    assert code == 1 and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
+    assert said.splitlines()[-1] == f"  not the same: data, and what follows from it: {', '.join(names[1:])}"
+    code, _, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', 'f_T, nearest centroid'))
+    assert code == 1 and said.splitlines()[-1] == '  not the same: f_T, nearest centroid'
+
+
+def test_other_weights_data_and_settings_are_named(call, made, tiny):
+    path, _ = made(*INTEGER)
+
+    def first(*words):
+        code, lines, said = call('--check', path, *words)
+        differing = [line for line, what in lines.items() if what.startswith('DIFFERS')]
+        assert code == 1 and said.splitlines()[-1].startswith(f'  not the same: {differing[0]}')
+        return differing
+    assert first('--weights', tiny[1])[:3] == ['backbone', 'integer network', 'features of built-in images']
+    assert first('--embedding_dtype', 'float32')[0] == 'integer network'
+    assert first('--ridge_lambda', 7)[0] == 'f_T, ridge, lambda 0.1'
+    differing = first('--noise_rate', 0.01)
+    assert differing[:2] == ['data', 'statistics'] and 'backbone' not in differing
+
+
+def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call, made):
+    path, content = made('--embedding_dtype', 'float32')
+    assert list(content['anywhere']) == ['data', 'backbone', 'schedules'] and {'network', 'statistics'} < set(content['here'])
+    code, lines, said = call('--check', path)
+    assert code == 0 and lines['statistics'] == 'the same', said
+    code, lines, _ = call('--check', changed(path, 'here', 'statistics'))
+    assert code == 1 and lines['statistics'].startswith('DIFFERS')
+    code, lines, _ = call('--check', changed(path, 'here', 'machine', value='an abacus, 2 threads'))
+    assert code == 0 and lines['data'] == 'the same'
+    assert lines['statistics'].startswith('skipped: holds on an abacus, 2 threads; this is ')
+
+
+@pytest.mark.slow
+def test_adapted_predictors_stand_among_what_holds_here(call, made):
+    path, content = made(*INTEGER, '--adapt', '1', '--iterations', '2')
+    assert list(content['here']) == ['machine', 'f*']
+    assert call('--check', path)[1]['f*'] == 'skipped: --adapt 1 makes it'
+    assert call('--check', path, '--adapt', 1)[1]['f*'] == 'the same'
+    assert call('--check', path, '--adapt', 1, '--iterations', 3)[1]['f*'].startswith('DIFFERS')
+
+
+@pytest.mark.slow
+def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
+    path, content = made(*INTEGER)
+    capsys.readouterr()
+
+    def table(certificate, only):
+        monkeypatch.setattr(sys, 'argv', ['', str(certificate), '--only', only, '--base_path', str(tmp_path)])
+        return run_command(settings.main), [line.split(' | ') for line in capsys.readouterr().out.splitlines()[2:]]
+    code, rows = table(path, 'no oneDNN; batches of 7')
+    assert code == 0 and len(rows) == 2 and rows[0][1:7] == rows[1][1:7] and rows[0][6].startswith('the same')
+    assert rows[0][2] == content['anywhere']['statistics'][:8]
+    code, rows = table(changed(path, 'anywhere', 'statistics'), 'one thread')
+    assert code == 1 and rows[0][2] == f"**{content['anywhere']['statistics'][:8]}**" and 'not the same' in rows[0][6]
+    assert table(path, 'an abacus')[0] == 2
+
+
+@pytest.mark.parametrize('content, said', [
+    (None, ['No such file']), ('{', ['no certificate']), ('[1]', ['schedule-certificate-2']),
+    ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1', 'run its command again']),
+    (dict(anywhere={}), ["'here'"]), (dict(anywhere=dict(data=3), here={}), ["'anywhere'"]),
+    (dict(anywhere={}, here={}, settings={}, options={}), ['damaged']),
+    (dict(anywhere={}, here={}, settings={}, options={}, model='er', dataset='seq-digits', command='', verdict=dict(sentence=''),
+          flags=[]), ['a certificate of er']),
+    (dict(anywhere={}, here={}, settings={}, options=dict(dataset='seq-digits', schedules=-1), model='scroll',
+          dataset='seq-digits', command='', verdict=dict(sentence=''), flags=[]), ['--schedules'])])
+def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
+    path = tmp_path / 'some.json'
+    if content is not None:
+        path.write_text(content if isinstance(content, str) else json.dumps(dict(format='schedule-certificate-2') | content))
+    code, _, text = call('--check', path)
+    assert code == 2 and len(text.splitlines()) == 1 and not [word for word in said if word not in text], text
+
+
+def test_a_check_or_a_data_set_is_asked_for(call):
+    for words, expected in (([], 'either --dataset, or --check'), (['--check', 'a', '--dataset', 'b'], 'either --dataset, or --check'),
+                            (['--check', 'a', '--schedules', 3], '--schedules has no effect with --check'),
+                            (['--dataset', 'seq-digits', '--all', 1], '--all has no effect without --check')):
+        code, _, said = call(*words)
+        assert code == 2 and expected in said
+
+
+def test_the_committed_certificate_of_the_digits_holds_here(call):
+    """The shipped network in integers; under AVX2, too (`make test-avx2` runs this file)."""
+    code, lines, said = call('--check', COMMITTED / 'seq-digits.json', '--num_threads', 1, '--feature_cache', 0)
+    assert code == 0 and np.sum([what == 'the same' for what in lines.values()]) >= 20, said
+
+
+@pytest.mark.parametrize('path', sorted(COMMITTED.glob('*.json')), ids=lambda path: path.stem)
+def test_committed_certificates_are_of_many_schedules_and_of_the_shipped_integers(path):
+    content, digits = json.loads(path.read_text()), json.loads((COMMITTED / 'seq-digits.json').read_text())
+    assert content['verdict']['identical'] and content['verdict']['schedules'] >= 100 and content['dataset'] == path.stem
+    assert content['anywhere']['integer network'] == digits['anywhere']['integer network']
+    assert path.stat().st_size < 10_000
