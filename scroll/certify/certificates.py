@@ -1,11 +1,11 @@
-"""Certificates that travel: lines that hold on any machine, apart from those that hold on one kind of machine, in JSON.
+"""Certificates that travel: lines that hold on any machine, apart from those that hold on one kind, in JSON.
 
     {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100", "command": "python ...",
      "verdict": {"sentence": "bit-identical under 1005 schedules", ...},
      "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
      "here": {"machine": "x86_64 AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}
 
-Lines come in the order in which each follows from those above it, so the first that differs says where to look.
+Each line follows from some of those above it, so the first that differs says where to look.
 """
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ class Line(NamedTuple):
 
 
 def write(path, certificate: dict) -> None:
-    """Write it whole or not at all, in a folder that is made if it is not there; InputError if it cannot be written."""
+    """Write it whole or not at all, its folder, too; InputError if it cannot be written."""
     try:
         with atomic_write(path) as file:
             file.write(f'{json.dumps(certificate, indent=1)}\n'.encode())
@@ -52,10 +52,11 @@ def read(path) -> dict:
     if what != FORMAT:
         raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
                          (f', this is {what}: run its command again' if isinstance(what, str) else ''))
-    for name, kind in dict(anywhere=str, here=str, settings=(str, int, float), options=(str, int, type(None))).items():
+    kinds = dict(anywhere=str, here=str, settings=(str, int, float), options=(str, int, type(None)))
+    for name, kind in kinds.items():
         part = found.get(name)
         if not isinstance(part, dict) or not all(isinstance(value, kind) for value in part.values()):
-            raise InputError(f'{path}: the certificate is damaged: its part {name!r} is not what certify.py writes')
+            raise InputError(f'{path}: the certificate is damaged: {name!r} is not what certify.py writes')
     texts = [found.get(name) for name in ('model', 'dataset', 'command')]
     texts += [*found['flags']] if isinstance(found.get('flags'), list) else [None]
     texts += [found['verdict'].get('sentence')] if isinstance(found.get('verdict'), dict) else [None]
@@ -79,15 +80,17 @@ def compare(certificate: dict, found: dict, unasked: dict) -> list:
         if name in bound and there != here:
             why = f'holds on {there}; this is {here}'
         value = every.get(name, 'nothing')
-        lines.append(Line(name, said, '' if why else value, SKIPPED if why else SAME if value == said else DIFFERS, why))
+        verdict = SKIPPED if why else SAME if value == said else DIFFERS
+        lines.append(Line(name, said, '' if why else value, verdict, why))
     return lines
 
 
 def told(lines: list) -> tuple:
     """(lines of text, a table and a sentence; whether all lines that could be compared agree)."""
     width = max(len(line.name) for line in lines)
-    rows = [f'{line.name:{width}}  {line.said[:16]:16}  {line.verdict}' +
-            (f': {line.why}' if line.why else f': {line.found[:16]} here' * (line.verdict == DIFFERS)) for line in lines]
+    more = {SAME: '', DIFFERS: ': {0.found:.16} here', SKIPPED: ': {0.why}'}
+    rows = [f'{line.name:{width}}  {line.said[:16]:16}  {line.verdict}{more[line.verdict].format(line)}'
+            for line in lines]
     differing = [line.name for line in lines if line.verdict == DIFFERS]
     same = sum(line.verdict == SAME for line in lines)
     if differing:

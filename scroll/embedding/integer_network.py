@@ -6,10 +6,10 @@ integer that float32 holds: order, blocking, threads, batch, memory layout and v
 whose factors have eleven bits. Between convolutions stand one product with a float32 number, rounded as IEEE 754 says,
 rint and a clamp, each a call of its own, so that no compiler can contract them. Ordinary float32 convolutions run it.
 
-What could break it are algorithms that transform their input (Winograd, FFT): they are switched off. Since a library may
-choose by shape, the first time that a convolution meets inputs of some shape, sampled outputs are compared with int64
-arithmetic, before anything is counted; `IntegerNetwork.check` does so on built-in images, whose features' digest is
-in the file.
+What could break it are algorithms that transform their input (Winograd, FFT): they are switched off. Since a
+library may choose by shape, the first time that a convolution meets inputs of some shape, sampled outputs are
+compared with int64 arithmetic, before anything is counted; `IntegerNetwork.check` does so on built-in images,
+whose features' digest is in the file.
 
 A network is a list of operations, plain data; `scroll.embedding.quantisation` makes one from a float network.
 """
@@ -137,7 +137,9 @@ class IntegerNetwork(nn.Module):
         if op.kind == 'scale':
             return self._requantise(x, position, op, in_place=False)
         if op.kind == 'add':
-            return self._requantise(x + inputs[1], position, op)
+            read = op.reads[0]          # every value but the input has memory of its own, and this one may be its last use
+            free = self.last_use[read] == position and self.program[read].kind != 'input'
+            return self._requantise(x.add_(inputs[1]) if free else x + inputs[1], position, op)
         if op.kind == 'pad':
             return F.pad(x, options['amounts'])
         if op.kind == 'clamp':
@@ -279,7 +281,7 @@ _READS = dict(input=0, conv=1, scale=1, add=2, clamp=1, pad=1, max=1, average=1,
 
 
 def check_program(program: list, input_size: int) -> tuple:
-    """The shape of the last value; InputError unless every value exists and is exact: the bound of each channel, in int64."""
+    """The shape of the last value; InputError unless every value exists and is exact: each channel's bound, in int64."""
     if not program or program[0].kind != 'input' or any(op.kind == 'input' for op in program[1:]):
         raise InputError('an integer network begins with its one input')
     if not (isinstance(input_size, int) and 1 <= input_size <= 4096):
