@@ -25,7 +25,7 @@ def atomic_write(path):
         OSError: it cannot be written; whatever was there is as it was.
     """
     path = Path(path)
-    side = path.with_name(f'{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part')    # machines may share ids
+    side = Path(f'{path}.{os.getpid()}-{os.urandom(4).hex()}.part')        # machines may share ids
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(side, 'wb') as file:
