@@ -144,6 +144,13 @@ def integer_file(name: str) -> Path:
     return find(name).with_suffix('.integer.npz')
 
 
+def has_integers(name: str, input_size: int = None) -> bool:
+    """Whether beside these weights lies an integer network, and for images of this size (None: that of the weights)."""
+    if name == 'none' or not integer_file(name).is_file():
+        return False
+    return input_size in (None, load(name, tensors=False).input_size)
+
+
 def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwork:
     """The integer network that was made from these weights (`pretrain.py quantise`).
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from bench.core.arguments import real, whole
 from bench.core.environment import check_memory
 from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
+from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder, settle_dtype
 from scroll.errors import InputError
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID
@@ -50,6 +50,8 @@ class Ens(ContinualModel):
              help="keys from N(0, 1), or with the mean and deviation of the first batch's features")
         parser.set_defaults(lr=1e-4, n_epochs=1, batch_size=60)
         return parser
+
+    check_args = staticmethod(settle_dtype)
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

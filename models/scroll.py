@@ -20,7 +20,7 @@ from bench.core.distributed import agree_on_arguments, world
 from bench.core.progress import Progress
 from models.utils import learned_files, shared_work
 from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder
+from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder, settle_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.embedding.machine import in_words
@@ -120,7 +120,10 @@ class ScrollModel(ContinualModel):
                             minibatch_size=Adaptation.minibatch)
         return parser
 
-    check_args = staticmethod(learned_files.check_file_args)
+    @staticmethod
+    def check_args(args):
+        settle_dtype(args)
+        learned_files.check_file_args(args)
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)

@@ -12,17 +12,32 @@ from scroll.errors import InputError
 from scroll.grid import quantise
 
 
+AUTO = 'auto'
+
+
 def add_embedding_args(parser) -> None:
     """How the backbone runs."""
     flag = parser.add_argument_group('frozen backbone').add_argument
-    flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=DTYPES, default='float32',
-         help='arithmetic of the backbone; integer: the same features on every machine')
+    flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=(AUTO, *DTYPES), default=AUTO,
+         help='arithmetic of the backbone; integer: the same features on every machine; auto: integer where the '
+              'weights have an integer network for images of this size, else float32')
     flag('--embed_chunk', bears='bits', type=whole(1, 4096), default=64,
          help='images it sees at once; part of what a feature is')
     flag('--channels_last', bears='bits', type=binary_to_boolean_type, default=True,
          help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
     flag('--feature_cache', bears='speed', type=binary_to_boolean_type, default=True,
          help='keep features below <base_path>/cache')
+
+
+def settle_dtype(args) -> None:
+    """What `--embedding_dtype auto` means in this run: integers, where nothing that was asked for rules them out.
+
+    `-O` asks for products that are faster than exact.
+    """
+    if args.embed_dtype == AUTO:
+        size = getattr(args, 'input_size', None)
+        fits = not args.code_optimization and weights.has_integers(args.weights, size)
+        args.embed_dtype = 'integer' if fits else 'float32'
 
 
 def make_embedder(net, args, dataset, device) -> Embedder:

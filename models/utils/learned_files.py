@@ -150,8 +150,8 @@ def load(learner: Scroll, path, n_classes: int) -> None:
     if state.psi != learner.embedder.digest:
         raise InputError(f'{path}: made with another backbone ({state.psi[:16] or "features of its own"}) '
                          'than this run has '
-                         f'({learner.embedder.digest[:16]}): weights, input, kind of machine and version of '
-                         'torch must be equal')
+                         f'({learner.embedder.digest[:16]}): weights, input and --embedding_dtype must be '
+                         'equal, and in floating point kind of machine and version of torch, too')
     classes = state.statistics.classes
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
         shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)
