@@ -11,7 +11,8 @@ class BaseMNISTMLP(MammothBackbone):
     """(B, ...) -> two hidden layers with ReLU -> linear head.
 
     Args:
-        input_size: values of an image. output_size: classes. hidden_size: units of each hidden layer, hence features.
+        input_size: values of an image. output_size: classes. hidden_size: units of each hidden layer, hence
+            features.
     """
 
     def __init__(self, input_size: int, output_size: int, hidden_size: int = 100):

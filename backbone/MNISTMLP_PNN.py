@@ -11,7 +11,8 @@ class Lateral(nn.Module):
     """What one layer adds from the columns before: U relu(V [a_1 h_1, ..., a_k h_k]), equation 2; zero without columns.
 
     Args:
-        widths: values (or channels) of each h. width_out: of the sum. layer: `layer(width_in, width_out)`, linear, for U and V.
+        widths: values (or channels) of each h. width_out: of the sum. layer: `layer(width_in, width_out)`,
+            linear, for U and V.
     """
 
     def __init__(self, widths: list, width_out: int, layer):
@@ -41,7 +42,8 @@ class MNISTMLP_PNN(BaseMNISTMLP):
     """(B, ...) -> two hidden layers -> linear head; the second layer and the head have lateral inputs.
 
     Args:
-        input_size: values of an image. output_size: classes. old_cols: networks of this class, of tasks before.
+        input_size: values of an image. output_size: classes. old_cols: networks of this class, of tasks
+            before.
         hidden_size: units of each hidden layer.
     """
 

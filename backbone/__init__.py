@@ -1,8 +1,9 @@
 """Backbones: images -> features -> logits, one architecture per file, chosen by name with `--backbone`.
 
-The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features, `net.classifier` is a
-replaceable linear head. A backbone file registers a class or function with `@register_backbone('name')`; the parameters
-of its signature (beyond `num_classes`) become command-line flags.
+The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features,
+`net.classifier` is a replaceable linear head. A backbone file registers a class or function with
+`@register_backbone('name')`; the parameters of its signature (beyond `num_classes`) become command-line
+flags.
 """
 import inspect
 from typing import Literal
@@ -26,7 +27,8 @@ ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 class MammothBackbone(nn.Module):
     """Base class of all backbones.
 
-    A subclass defines `features(x)` and `classifier` (an `nn.Linear`); `forward` and the flat parameter vectors follow.
+    A subclass defines `features(x)` and `classifier` (an `nn.Linear`); `forward` and the flat parameter
+    vectors follow.
     """
 
     def __init__(self, **kwargs):
@@ -90,10 +92,11 @@ class StagedBackbone(MammothBackbone):
     """A convolutional backbone of a `stem(x)` and stages `layer1`, `layer2`, ...; a map after each.
 
     Attributes:
-        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first stage that is
-            given few pixels: the same shapes and, but for rounding, the same values; faster on CPUs. Parameters and gradients
-            stay as they are, and may be viewed flat.
-        FEW_PIXELS: a stage that is given maps of so many pixels or fewer has contiguous ones, with which it is faster.
+        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the
+            first stage that is given few pixels: the same shapes and, but for rounding, the same values;
+            faster on CPUs. Parameters and gradients stay as they are, and may be viewed flat.
+        FEW_PIXELS: a stage that is given maps of so many pixels or fewer has contiguous ones, with which it
+            is faster.
     """
     channels_last = False
     FEW_PIXELS = 10 * 10

@@ -10,9 +10,10 @@ What a file holds is recognised by its content, never by its name:
 | BYOL: `{experiment_state, step, rng}`, Haiku names | dict with `experiment_state` | resnet50-byol |
 | bare state dict (torchvision) | a dict of tensors | by its tensors |
 
-Every tensor becomes one of the backbone's or falls under a rule that says why it is not needed (`Checkpoint.info['ignored']`).
-What fits neither keeps its name, and the check against the backbone reports it. Where a file does not say how its images were
-normalised, it is what the architecture's published weights expect.
+Every tensor becomes one of the backbone's or falls under a rule that says why it is not needed
+(`Checkpoint.info['ignored']`). What fits neither keeps its name, and the check against the backbone reports
+it. Where a file does not say how its images were normalised, it is what the architecture's published weights
+expect.
 """
 import argparse
 import re
@@ -124,10 +125,12 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
 
     Args:
         state: name -> tensor. kind: of file it comes from. beside: entries of the file that are not used.
-        args: of the run that wrote it: its data set says what images were like, and some options show in no tensor.
+        args: of the run that wrote it: its data set says what images were like, and some options show in no
+            tensor.
 
     Raises:
-        InputError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors of one name.
+        InputError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors
+            of one name.
     """
     _refuse([name for name, t in state.items() if not isinstance(name, str) or not isinstance(t, torch.Tensor)])
     if sum(t.numel() for t in state.values()) > _MOST_NUMBERS:          # a stride of 0 makes any number of them of one
@@ -211,7 +214,8 @@ def from_byol(content: dict) -> Checkpoint:
     {module path: {leaf: array}}, where a batch norm's running statistics are modules `mean_ema` and `var_ema` of its own.
 
     Raises:
-        InputError: it is not made like that. What it has beside the torso and the three heads keeps its Haiku name.
+        InputError: it is not made like that. What it has beside the torso and the three heads keeps its Haiku
+            name.
     """
     experiment = content['experiment_state']
     if not isinstance(experiment, tuple) or len(experiment) != 5:
@@ -255,8 +259,8 @@ def _mapping(value) -> dict:
 def _from_haiku(parts: list, leaf: str, array: np.ndarray) -> tuple:
     """(name in the backbone, tensor) of an array of the torso; its own name where it is none of those.
 
-    `res_net50/block_group_0/block_1/conv_2` `w`, (height, width, in, out), is `layer1.1.conv3.weight`, (out, in, height, width).
-    What a batch norm has is (1, 1, 1, channels).
+    `res_net50/block_group_0/block_1/conv_2` `w`, (height, width, in, out), is `layer1.1.conv3.weight`, (out,
+    in, height, width). What a batch norm has is (1, 1, 1, channels).
     """
     if parts[-1].endswith('_ema'):
         parts, leaf = parts[:-1], f'{parts[-1]}/{leaf}'

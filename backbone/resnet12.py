@@ -1,8 +1,8 @@
 """ResNet12 as used on mini-ImageNet: four blocks of three convolutions, each block halving the image.
 
-At 84 px the maps are 42, 21, 10, 5 wide. Width 64 is the published network (12,424,320 parameters without head, 640
-features, which may be negative). Images of at least 16 px. Tian et al. 2020, "Rethinking few-shot image classification",
-https://github.com/WangYueFt/rfs; DropBlock: Ghiasi et al. 2018.
+At 84 px the maps are 42, 21, 10, 5 wide. Width 64 is the published network (12,424,320 parameters without
+head, 640 features, which may be negative). Images of at least 16 px. Tian et al. 2020, "Rethinking few-shot
+image classification", https://github.com/WangYueFt/rfs; DropBlock: Ghiasi et al. 2018.
 """
 import torch
 import torch.nn.functional as F
@@ -15,8 +15,9 @@ from scroll.errors import InputError
 class DropBlock(nn.Module):
     """Zeroes squares of a feature map in training; what is left is scaled up to keep the sum (Ghiasi et al. 2018, alg. 1).
 
-    Neighbours are too alike for dropping single values to hide anything. The share that is dropped grows linearly from 0
-    to `rate` over the first `RAMP` training batches, which a buffer counts: it is part of checkpoints, not of weights.
+    Neighbours are too alike for dropping single values to hide anything. The share that is dropped grows
+    linearly from 0 to `rate` over the first `RAMP` training batches, which a buffer counts: it is part of
+    checkpoints, not of weights.
     """
     RAMP = 20 * 2000
 
@@ -67,7 +68,8 @@ class ResNet12(MammothBackbone):
 
     Args:
         num_classes: outputs of the linear head.
-        width: channels of the first stage; the others have 2.5, 5 and 10 times as many, and so has the feature.
+        width: channels of the first stage; the others have 2.5, 5 and 10 times as many, and so has the
+            feature.
         drop_rate: dropout of stages 1 and 2, and the rate that DropBlock in stages 3 and 4 ends at.
         dropblock_size: side of the squares that DropBlock zeroes; no more than the map's.
     """

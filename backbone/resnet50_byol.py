@@ -1,9 +1,10 @@
 """ResNet50 as pre-trained by BYOL: stride-2 windows padded as TensorFlow and JAX do, below and to the right.
 
-Of an even side, 'SAME' padding adds one row more at the end than at the start: (2, 3) for the 7x7 stem, (0, 1) for 3x3
-windows, where torch adds as many on both sides. So these weights need this file, though names and shapes of the tensors
-are torchvision's. At 224 px the maps are 56, 56, 28, 14, 7 wide; width 64 is the published network (23,508,032
-parameters without head, 2048 non-negative features). Grill et al. 2020, "Bootstrap your own latent".
+Of an even side, 'SAME' padding adds one row more at the end than at the start: (2, 3) for the 7x7 stem, (0,
+1) for 3x3 windows, where torch adds as many on both sides. So these weights need this file, though names and
+shapes of the tensors are torchvision's. At 224 px the maps are 56, 56, 28, 14, 7 wide; width 64 is the
+published network (23,508,032 parameters without head, 2048 non-negative features). Grill et al. 2020,
+"Bootstrap your own latent".
 """
 from typing import Literal
 
@@ -19,8 +20,9 @@ EPS = 1e-5      # of BYOL's batch norms
 def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if its padding were 'SAME'.
 
-    Of an even side, torch's windows start one pixel too early: one row more in front, and its window dropped again, moves
-    them all by one. The layer remains a plain one of symmetric padding, beside which a residual adapter can stand.
+    Of an even side, torch's windows start one pixel too early: one row more in front, and its window dropped
+    again, moves them all by one. The layer remains a plain one of symmetric padding, beside which a residual
+    adapter can stand.
     """
     rows, columns = (1 - side % 2 for side in x.shape[2:])
     return layer(F.pad(x, (columns, 0, rows, 0)))[:, :, rows:, columns:]
@@ -63,7 +65,8 @@ class ResNet50Byol(StagedBackbone):
     Args:
         num_classes: outputs of the linear head.
         width: channels of the stem; features are 32 times as many.
-        stride_on: the convolution of a stage's first block that has its stride. The tensors fit both: versions of Haiku differ.
+        stride_on: the convolution of a stage's first block that has its stride. The tensors fit both:
+            versions of Haiku differ.
     """
 
     def __init__(self, num_classes: int, width: int = 64, stride_on: Literal['3x3', '1x1'] = '3x3'):

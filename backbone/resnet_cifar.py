@@ -16,7 +16,8 @@ class ResNet(StagedBackbone):
     """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
 
     Args:
-        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (1 where it says nothing) out.
+        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (1 where it says
+            nothing) out.
         num_blocks: of each stage.
         num_classes: outputs of the linear head.
         num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.

@@ -1,9 +1,10 @@
 """Pre-trained weights: files that say all that is needed to use them, read without running code from them.
 
-A weights file is a safetensors file: every tensor of the feature extractor (no head) in half precision, and as metadata
-one JSON text with the architecture and its options, input size, normalisation, the classes and data it was trained on and
-how well it does. Shipped files lie in `backbone/weights/` and go by their stem: `--weights compact`. Checkpoints of others
-are read as well (`backbone/checkpoints.py`), by path, by the names of `PUBLISHED`, or by torchvision's names.
+A weights file is a safetensors file: every tensor of the feature extractor (no head) in half precision, and
+as metadata one JSON text with the architecture and its options, input size, normalisation, the classes and
+data it was trained on and how well it does. Shipped files lie in `backbone/weights/` and go by their stem:
+`--weights compact`. Checkpoints of others are read as well (`backbone/checkpoints.py`), by path, by the names
+of `PUBLISHED`, or by torchvision's names.
 """
 import difflib
 import hashlib
@@ -64,7 +65,8 @@ class Weights:
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
         input_size: pixels. mean, std: per channel, for images in [0, 1].
         digest: SHA-256 of the file.
-        info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format and what of it is ignored.
+        info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format and what of it is
+            ignored.
     """
     name: str
     tensors: dict
@@ -118,7 +120,8 @@ def find(name: str) -> Path:
     """The file of a shipped or published name, of a name of torchvision's, or at a path.
 
     Raises:
-        InputError: there is none; with where to fetch it and where to put it, or else the nearest known names.
+        InputError: there is none; with where to fetch it and where to put it, or else the nearest known
+            names.
     """
     published = PUBLISHED.get(str(name))
     files = [SHIPPED / f'{name}.safetensors', Path(name)]
@@ -193,7 +196,8 @@ def load(name: str, tensors: bool = True) -> Weights:
     """Read weights by name or path; `tensors=False` gives only what the file says about itself.
 
     Raises:
-        InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does not fit its backbone.
+        InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does
+            not fit its backbone.
     """
     path = find(name)
     try:

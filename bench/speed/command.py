@@ -36,7 +36,8 @@ def measure(backbone, integers, images, rounds: int, features: int, peak):
     """Yield the lines of the table, as they are measured.
 
     Args:
-        integers: the integer network made from backbone, or None. features: length of the stream whose memory is watched.
+        integers: the integer network made from backbone, or None. features: length of the stream whose memory
+            is watched.
     """
     dim = backbone[0].feature_dim
     yield from library.online_stage(backbone, images[:512], rounds, peak)

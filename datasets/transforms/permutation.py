@@ -21,7 +21,8 @@ class Permutation(FixedPermutation):
     What is random is settled here and not at the first image, which another process may see.
 
     Args:
-        size: number of values of an image, or its shape; images of another number are then refused. None: any.
+        size: number of values of an image, or its shape; images of another number are then refused. None:
+            any.
     """
 
     def __init__(self, size=None):

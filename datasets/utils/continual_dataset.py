@@ -1,7 +1,8 @@
 """The contract every data set fulfils: Mammoth's `ContinualDataset`.
 
-Data sets of ours build on `datasets.utils.scheduled_dataset`, which any schedule can cut. A file written for Mammoth defines a
-subclass with a few constants and a `get_data_loaders` that hands two `torch` data sets to `store_masked_loaders`.
+Data sets of ours build on `datasets.utils.scheduled_dataset`, which any schedule can cut. A file written for
+Mammoth defines a subclass with a few constants and a `get_data_loaders` that hands two `torch` data sets to
+`store_masked_loaders`.
 """
 import copy
 import functools
@@ -25,12 +26,16 @@ class ContinualDataset:
 
     Class attributes:
         NAME, SETTING ('class-il', 'task-il', 'domain-il', 'general-continual', ...), N_TASKS, SIZE,
-        N_CLASSES_PER_TASK: int, or list where tasks differ. N_CLASSES: of all tasks together; follows from these where it is left
-        out. MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional. CONFUSED_WITH: optional, class of the files -> the class that
-        asymmetric label noise takes it for. DEFAULT_WEIGHTS: of `--weights`; None: the weights that come with this project.
+        N_CLASSES_PER_TASK: int, or list where tasks differ. N_CLASSES: of all tasks together; follows from
+            these where it is left
+        out. MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional. CONFUSED_WITH: optional, class of the files ->
+            the class that
+        asymmetric label noise takes it for. DEFAULT_WEIGHTS: of `--weights`; None: the weights that come with
+            this project.
 
     Attributes:
-        args; c_task (current_task): -1 before the first; train_loader; test_loaders: one for each task so far.
+        args; c_task (current_task): -1 before the first; train_loader; test_loaders: one for each task so
+            far.
         class_order: int64 (N_CLASSES,), label in the stream of each class of the files.
         task_order: int64 (N_TASKS,), the tasks as the class has them in the order of their arrival.
         eval_fn: what `evaluate` is.

@@ -8,7 +8,8 @@ _GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get
 def set_default_from_args(flag: str):
     """Decorator in the body of a data-set class: what the function returns is the default of `--<flag>`.
 
-    The function may have `self` or no parameter, and can be called on the class and on an instance either way:
+    The function may have `self` or no parameter, and can be called on the class and on an instance either
+    way:
 
         @set_default_from_args('n_epochs')
         def get_epochs():

@@ -8,8 +8,8 @@ def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'data
     """Fetch one file of a repository, or all of them, into the folder `root`; what is there already is not fetched again.
 
     Args:
-        filename: path within the repository; None: every file. options: of `huggingface_hub.hf_hub_download` or
-            `snapshot_download` (revision, token, allow_patterns, ...).
+        filename: path within the repository; None: every file. options: of `huggingface_hub.hf_hub_download`
+            or `snapshot_download` (revision, token, allow_patterns, ...).
 
     Returns:
         The path of the file, or of the folder.

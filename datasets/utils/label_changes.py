@@ -1,7 +1,8 @@
 """What flags do to labels: the order of classes, the validation split, label noise, missing labels.
 
-Pure functions of labels and flags. Each draws from a random stream of its own, class by class in a fixed order, so that a larger
-share of the same seed contains the smaller one, and nothing depends on tasks, class names or worker processes.
+Pure functions of labels and flags. Each draws from a random stream of its own, class by class in a fixed
+order, so that a larger share of the same seed contains the smaller one, and nothing depends on tasks, class
+names or worker processes.
 """
 import hashlib
 import re
@@ -23,8 +24,8 @@ def option(args, name: str, default=None):
 def class_order(args, n_classes: int) -> np.ndarray:
     """int64 (N,): the label in the stream of each class of the files.
 
-    `--permute_classes` draws as Mammoth does, so that `--seed 1993` is the order of iCaRL's authors; `--custom_class_order` lists
-    the classes in the order of their arrival.
+    `--permute_classes` draws as Mammoth does, so that `--seed 1993` is the order of iCaRL's authors;
+    `--custom_class_order` lists the classes in the order of their arrival.
     """
     custom = option(args, 'custom_class_order')
     if custom is not None and option(args, 'permute_classes', False):
@@ -84,10 +85,12 @@ def held_out(args, labels: np.ndarray) -> np.ndarray:
 def noisy_labels(args, labels: np.ndarray, n_classes: int, confused_with: dict = None) -> np.ndarray:
     """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong.
 
-    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the class that this one is confused with
-    (Patrini et al. 2017), `confused_with[c]`; where the data set names none at all, the next one, in a circle.
+    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the class that this one is
+    confused with (Patrini et al. 2017), `confused_with[c]`; where the data set names none at all, the next
+    one, in a circle.
 
-    Unless `--disable_noisy_labels_cache 1`, they are kept below `<base_path>/<cache_path_noisy_labels>`, and taken from there.
+    Unless `--disable_noisy_labels_cache 1`, they are kept below `<base_path>/<cache_path_noisy_labels>`, and
+    taken from there.
     """
     rate, kind, seed = option(args, 'noise_rate', 0), option(args, 'noise_type', 'symmetric'), option(args, 'seed', 0)
     if not 0 <= rate <= 1:

@@ -1,7 +1,7 @@
 """In-memory uint8 images -> batches, made in one vectorised step each; no worker processes, nothing per image.
 
-Batches never cross the end of a segment of the schedule, and shuffling stays within segments: the order of the stream is
-the schedule's, and how it is carried in batches is the loader's.
+Batches never cross the end of a segment of the schedule, and shuffling stays within segments: the order of
+the stream is the schedule's, and how it is carried in batches is the loader's.
 """
 import numpy as np
 import torch
@@ -13,11 +13,13 @@ class InMemoryDataset:
     """Images, labels and the transform that turns them into network input.
 
     Attributes:
-        data: uint8 (N, H, W, C) or, grey, (N, H, W), array or tensor; may be reassigned together with `targets`, also to float
-            tensors (N, C, H, W) in [0, 1]. targets: int64 tensor (N,); reassigned ones may be an array or a list.
-        transform: a transform of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0, 1]; for test
-            data of uint8 (B, H, W, C).
-        not_aug_transform: the un-augmented image as methods see it; its presence says that `data` holds uint8 images.
+        data: uint8 (N, H, W, C) or, grey, (N, H, W), array or tensor; may be reassigned together with
+            `targets`, also to float tensors (N, C, H, W) in [0, 1]. targets: int64 tensor (N,); reassigned
+            ones may be an array or a list.
+        transform: a transform of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in
+            [0, 1]; for test data of uint8 (B, H, W, C).
+        not_aug_transform: the un-augmented image as methods see it; its presence says that `data` holds uint8
+            images.
         extra_return_fields: names of further attributes, (N, ...) each, that batches end with.
         indexes: int64 (N,), positions of the samples in the data set's files.
         device: where images lie while batches are made of them.
@@ -90,7 +92,8 @@ class ImageLoader:
         seed: of the shuffle.
 
     Attributes:
-        raw: if set, batches are uint8 images (B, H, W, C), instead of both network input and un-augmented image.
+        raw: if set, batches are uint8 images (B, H, W, C), instead of both network input and un-augmented
+            image.
         raw_not_aug: if set, un-augmented images are uint8 (B, H, W, C).
     """
 

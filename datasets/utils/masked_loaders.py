@@ -16,8 +16,9 @@ _TEST_BATCH = 256
 class MammothDatasetWrapper(torch.utils.data.Dataset):
     """A third-party data set with the additional fields that methods hang on samples.
 
-    Items are (input, label, un-augmented image, *extra fields) of training data, (input, label) of test data. All attributes that
-    the wrapped data set has (`data`, `targets`, `transform`, ...) are read from and written to it.
+    Items are (input, label, un-augmented image, *extra fields) of training data, (input, label) of test data.
+    All attributes that the wrapped data set has (`data`, `targets`, `transform`, ...) are read from and
+    written to it.
 
     Attributes:
         dataset: what is wrapped. train: whether items are those of training data.
@@ -74,12 +75,13 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     """The next task's (train loader, test loader), also kept in `setting.train_loader` and `setting.test_loaders`.
 
-    In this order: validation split, label noise, order of classes, the task's samples, missing labels. The data sets
-    themselves are left as they were given.
+    In this order: validation split, label noise, order of classes, the task's samples, missing labels. The
+    data sets themselves are left as they were given.
 
     Args:
-        train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,), labels of the files;
-            with `task_ids` (N,), these instead of the labels say which task a sample belongs to.
+        train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,),
+            labels of the files; with `task_ids` (N,), these instead of the labels say which task a sample
+            belongs to.
         setting: the `ContinualDataset`.
     """
     task, args = setting.begin_task(), setting.args

@@ -1,7 +1,7 @@
 """The official files of each data set -> uint8 images (N, H, W, 3) and int64 labels (N,). No schedule, no transform.
 
-Every reader returns `Images(train, train_labels, test, test_labels, class_names)` or raises a InputError of one line that says
-what is missing or damaged and where it belongs.
+Every reader returns `Images(train, train_labels, test, test_labels, class_names)` or raises a InputError of
+one line that says what is missing or damaged and where it belongs.
 """
 import csv
 import gzip
@@ -106,8 +106,8 @@ def _shown(value) -> str:
 def mini_split(base_path, split: str):
     """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order.
 
-    Reads `mini-imagenet-cache-<split>.pkl`, or `<split>.csv` (columns filename, label) beside an `images` folder; both
-    below `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
+    Reads `mini-imagenet-cache-<split>.pkl`, or `<split>.csv` (columns filename, label) beside an `images`
+    folder; both below `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
     """
     home = Path(base_path) / 'MINIIMAGENET'
     cache, table = home / f'mini-imagenet-cache-{split}.pkl', home / f'{split}.csv'
@@ -165,7 +165,8 @@ def digits() -> Images:
 def mnist(base_path, n_classes: int = 10) -> Images:
     """MNIST from its four files, grey images (N, 28, 28); of its classes the first `n_classes`.
 
-    They lie, compressed or not, in `<base_path>/MNIST`, or where torchvision puts them below it (`MNIST/raw`).
+    They lie, compressed or not, in `<base_path>/MNIST`, or where torchvision puts them below it
+    (`MNIST/raw`).
     """
     home = Path(base_path) / 'MNIST'
     parts = []
@@ -206,8 +207,9 @@ def _read_idx(path: Path, dimensions: int) -> np.ndarray:
 def tiny_imagenet(base_path) -> Images:
     """TinyImageNet: 200 classes, 500 training and 50 test images each, 64x64, from `<base_path>/TINYIMG`.
 
-    Either the official folder, `tiny-imagenet-200` with `train` and `val`: classes in the order of their wnids; or the parts
-    that Mammoth uses, `processed/{x,y}_{train,val}_{01..20}.npy`: classes as their labels say, without names.
+    Either the official folder, `tiny-imagenet-200` with `train` and `val`: classes in the order of their
+    wnids; or the parts that Mammoth uses, `processed/{x,y}_{train,val}_{01..20}.npy`: classes as their labels
+    say, without names.
     """
     home = Path(base_path) / 'TINYIMG'
     if (home / 'processed').is_dir():

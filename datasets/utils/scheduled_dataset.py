@@ -27,13 +27,16 @@ _SMALLEST = 8                       # pixels that a network can be asked to take
 class ScheduledDataset(ContinualDataset):
     """An in-memory image-classification data set as a class-incremental stream under any schedule.
 
-    A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and `read`.
+    A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and
+    `read`.
 
     Attributes:
         schedule: `scroll.schedules.Schedule` over the training samples.
-        train_ids: int64 (N,), positions of the training samples in the files: all but those held out by `--validation`.
+        train_ids: int64 (N,), positions of the training samples in the files: all but those held out by
+            `--validation`.
         train_labels, true_labels: int64 (N,), labels in the stream, with and without `--noise_rate`.
-        preprocessing: what the network gets; size and normalisation belong to the weights, or to the data set without.
+        preprocessing: what the network gets; size and normalisation belong to the weights, or to the data set
+            without.
     """
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)

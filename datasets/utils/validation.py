@@ -19,7 +19,8 @@ class ValidationDataset(torch.utils.data.Dataset):
     """Held-out training samples as test items (input, label).
 
     Attributes:
-        data: uint8 images (N, H, W, C) or (N, H, W), array or tensor. targets: (N,). transform: of a PIL image, or None.
+        data: uint8 images (N, H, W, C) or (N, H, W), array or tensor. targets: (N,). transform: of a PIL
+            image, or None.
     """
 
     def __init__(self, data, targets, transform=None):
@@ -38,7 +39,8 @@ def get_train_val(train, test_transform, dataset: str, val_perc: float = 0.1) ->
     """(training data, `ValidationDataset`): a share of each class set aside, the same in every run.
 
     Args:
-        train: with `data` and `targets`; it is not changed. test_transform: for the validation images. dataset: name, which the
+        train: with `data` and `targets`; it is not changed. test_transform: for the validation images.
+            dataset: name, which the
         split is drawn from. val_perc: share of the samples of a class.
     """
     labels = np.asarray(train.targets)

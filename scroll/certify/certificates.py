@@ -5,7 +5,8 @@
      "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
      "here": {"machine": "x86_64 AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}
 
-Lines come in the order in which each follows from those above it, so the first that differs says where to look.
+Lines come in the order in which each follows from those above it, so the first that differs says where to
+look.
 """
 import json
 from pathlib import Path

@@ -1,9 +1,9 @@
 """Many schedules over the same samples: the learner after any segment of each, fast where classes arrive whole.
 
-Where each class arrives in one segment, the statistics after a segment are the sum of those of its classes so far. Sums of
-integers are exact, so that short cut (`SummedStream`) gives, bit by bit, what learning the stream gives (`learn_stream`); it
-makes a thousand schedules of CIFAR-100 a matter of minutes. Each schedule's predictor is still solved from that schedule's
-own sums.
+Where each class arrives in one segment, the statistics after a segment are the sum of those of its classes so
+far. Sums of integers are exact, so that short cut (`SummedStream`) gives, bit by bit, what learning the
+stream gives (`learn_stream`); it makes a thousand schedules of CIFAR-100 a matter of minutes. Each schedule's
+predictor is still solved from that schedule's own sums.
 """
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -127,9 +127,9 @@ class TestSet:
     def predictions(self, predictor: LinearPredictor, rows=None, single=None) -> np.ndarray:
         """`predictor.predict` of the features in `rows` (all by default): (n,) labels.
 
-        Logits are taken in float32 first. Its rounding moves each by at most gamma (|w| |u| + |b|), gamma = n e / (1 - n e) with
-        n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where a second logit is nearer to the largest than twice
-        that, the predictor itself is asked, whose logits are exact.
+        Logits are taken in float32 first. Its rounding moves each by at most gamma (|w| |u| + |b|), gamma = n
+        e / (1 - n e) with n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where a second logit
+        is nearer to the largest than twice that, the predictor itself is asked, whose logits are exact.
 
         Args:
             single: float32 (n, d), the rows as they will be multiplied, if the caller has them at hand.

@@ -30,11 +30,12 @@ def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
 
 
 def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray, points: np.ndarray) -> float:
-    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), R[i, j] the accuracy on task j after task i, over the tasks i
-    that are looked at.
+    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), R[i, j] the accuracy on task j after task
+    i, over the tasks i that are looked at.
 
     Args:
-        hits: int (P, K), test samples of each class predicted right after each of `points`. sizes: int (K,), test samples.
+        hits: int (P, K), test samples of each class predicted right after each of `points`. sizes: int (K,),
+            test samples.
         tasks: int (K,), the task that brings each class. points: int (P,), tasks i, counted as in `tasks`.
     """
     means = []
@@ -46,8 +47,8 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
 
 
 class Spread(NamedTuple):
-    """Accuracies of R schedules: their mean, deviation (over R - 1), smallest and largest, range, mean of the worst tenth,
-    and (mean - worst) / mean."""
+    """Accuracies of R schedules: their mean, deviation (over R - 1), smallest and largest, range, mean of the
+    worst tenth, and (mean - worst) / mean."""
     mean: float
     deviation: float
     worst: float
@@ -69,9 +70,9 @@ def spread(accuracies) -> Spread:
 
 
 def cvar(accuracies, share: float) -> float:
-    """Conditional value at risk, the mean of the worst `share` of accuracies (R,) (Rockafellar and Uryasev 2000, for a loss
-    that takes R values equally often): with m = share R, the floor(m) worst and m - floor(m) of the next, over m; of at least
-    one."""
+    """Conditional value at risk, the mean of the worst `share` of accuracies (R,) (Rockafellar and Uryasev
+    2000, for a loss that takes R values equally often): with m = share R, the floor(m) worst and m - floor(m)
+    of the next, over m; of at least one."""
     a = np.sort(np.asarray(accuracies, np.float64))
     m = max(1.0, round(share * len(a), 9))                                      # 0.1 * 30 is not 3
     weights = np.clip(m - np.arange(len(a)), 0, 1)
@@ -81,7 +82,8 @@ def cvar(accuracies, share: float) -> float:
 def order_disparity(accuracies) -> tuple:
     """(AOPD, MOPD) of accuracies (R, K), of K tasks or classes under R schedules (Yoon et al. 2020).
 
-    OPD_k = max_r P_k^r - min_r P_k^r; the mean and the maximum over k. Of classes, since tasks differ between schedules.
+    OPD_k = max_r P_k^r - min_r P_k^r; the mean and the maximum over k. Of classes, since tasks differ between
+    schedules.
     """
     opd = np.ptp(np.asarray(accuracies, np.float64), axis=0)
     return float(opd.mean()), float(opd.max())
@@ -99,7 +101,8 @@ def disagreement(predictions: np.ndarray, times=None) -> float:
     With n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
 
     Args:
-        predictions: (D, N) distinct rows of predictions. times: int (D,), how many schedules gave each; None: one.
+        predictions: (D, N) distinct rows of predictions. times: int (D,), how many schedules gave each; None:
+            one.
     """
     predictions = np.asarray(predictions)
     times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
@@ -164,7 +167,8 @@ def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, fina
     """The verdict over R schedules.
 
     Args:
-        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose digests are claimed to be equal.
+        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose digests are
+            claimed to be equal.
         outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R.
         labels: (N,), of the test samples. final, incremental: R accuracies, percent.
     """

@@ -1,15 +1,16 @@
 """A convolutional network in integers: the same features, to the last bit, on every machine.
 
-Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and for each output
-channel sum |q| A + |b| <= 2^24 (A: the largest activation, b: the bias). So every partial sum of a convolution is an
-integer that float32 holds: order, blocking, threads, batch, memory layout and vector width cannot matter, nor can TF32,
-whose factors have eleven bits. Between convolutions stand one product with a float32 number, rounded as IEEE 754 says,
-rint and a clamp, each a call of its own, so that no compiler can contract them. Ordinary float32 convolutions run it.
+Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and for each
+output channel sum |q| A + |b| <= 2^24 (A: the largest activation, b: the bias). So every partial sum of a
+convolution is an integer that float32 holds: order, blocking, threads, batch, memory layout and vector width
+cannot matter, nor can TF32, whose factors have eleven bits. Between convolutions stand one product with a
+float32 number, rounded as IEEE 754 says, rint and a clamp, each a call of its own, so that no compiler can
+contract them. Ordinary float32 convolutions run it.
 
-What could break it are algorithms that transform their input (Winograd, FFT): they are switched off. Since a library may
-choose by shape, the first time that a convolution meets inputs of some shape, sampled outputs are compared with int64
-arithmetic, before anything is counted; `IntegerNetwork.check` does so on built-in images, whose features' digest is
-in the file.
+What could break it are algorithms that transform their input (Winograd, FFT): they are switched off. Since a
+library may choose by shape, the first time that a convolution meets inputs of some shape, sampled outputs are
+compared with int64 arithmetic, before anything is counted; `IntegerNetwork.check` does so on built-in images,
+whose features' digest is in the file.
 
 A network is a list of operations, plain data; `scroll.embedding.quantisation` makes one from a float network.
 """
@@ -43,12 +44,14 @@ class Op:
 
     Attributes:
         kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`. `scale`: times
-            `multiplier`. `add`: of two values in units of 1/64. `clamp`: of a value. `pad`: with zeros. `max`: max-pool.
-            `average`: sum over windows, times `multiplier`. `pool`: sum over the map. `flatten`: all values of an image.
+            `multiplier`. `add`: of two values in units of 1/64. `clamp`: of a value. `pad`: with zeros.
+            `max`: max-pool. `average`: sum over windows, times `multiplier`. `pool`: sum over the map.
+            `flatten`: all values of an image.
         reads: positions of the values it reads.
         low, high: the range that its value is clamped to, after rint.
         options: of a convolution or pooling (stride, padding, dilation, groups; kernel, ceil).
-        multiplier: float32 (C,) or (1,). negative: float32, as `multiplier`, for values below zero (LeakyReLU), or None.
+        multiplier: float32 (C,) or (1,). negative: float32, as `multiplier`, for values below zero
+            (LeakyReLU), or None.
         weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions.
     """
     kind: str

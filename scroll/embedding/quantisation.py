@@ -1,8 +1,8 @@
 """A float network -> an `IntegerNetwork`: convolutions, batch norms, ReLU and its kin, sums and poolings, by torch's export.
 
-Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration images,
-weights by their largest magnitude in each output channel, or more where the bound of exact sums asks for it. All of this
-happens once; the result is plain numbers.
+Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
+images, weights by their largest magnitude in each output channel, or more where the bound of exact sums asks
+for it. All of this happens once; the result is plain numbers.
 """
 import operator
 from dataclasses import dataclass, replace
@@ -57,7 +57,8 @@ def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.nd
     """The integer network of `net.features`, calibrated on these images.
 
     Args:
-        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was trained on.
+        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was
+            trained on.
 
     Raises:
         InputError: a layer that integers cannot do, by name.
