@@ -151,8 +151,8 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
     architecture = ARCHITECTURES.get((stem, convolutions, stages))
     if architecture is None:
         raise InputError(f"its tensors ({_first(list(state))}) are those of no backbone that can be read: conv1 of {stem} px, "
-                        f"blocks {'-'.join(map(str, stages)) or 'none'} of {convolutions} convolutions; known: "
-                        f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
+                         f"blocks {'-'.join(map(str, stages)) or 'none'} of {convolutions} convolutions; known: "
+                         f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
     args = {name: value for name, value in (args or {}).items() if type(value) in (int, str)}
     if architecture.backbone == 'resnet50-tv' and args.get('backbone') == BYOL.backbone:      # the same names and shapes
         architecture = BYOL

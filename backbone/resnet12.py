@@ -91,7 +91,7 @@ class ResNet12(MammothBackbone):
     def maps(self, x: torch.Tensor) -> list:
         if min(x.shape[2:]) < 16:
             raise InputError(f'--backbone resnet12 halves images four times; {tuple(x.shape[2:])} pixels are too few: give '
-                            '--input_size 16 or more')
+                             '--input_size 16 or more')
         maps = []
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)

@@ -21,7 +21,7 @@ class TimmBackbone(MammothBackbone):
     def _fitting(self, x: torch.Tensor) -> torch.Tensor:
         if self.img_size not in (None, x.shape[-1]):
             raise InputError(f'--backbone vit: it takes images of {self.img_size} pixels, these have {x.shape[-1]}: give '
-                            f'--input_size {self.img_size}, or --img_size {x.shape[-1]}')
+                             f'--input_size {self.img_size}, or --img_size {x.shape[-1]}')
         return x
 
     def features(self, x: torch.Tensor) -> torch.Tensor:

@@ -92,7 +92,7 @@ class Weights:
         if wrong:
             more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
             raise InputError(f"--weights {self.name}: made for --backbone {self.backbone} {self.options}; "
-                            f"these tensors do not fit: {', '.join(wrong[:3])}{more}")
+                             f"these tensors do not fit: {', '.join(wrong[:3])}{more}")
 
 
 def _is_feature_tensor(name: str) -> bool:
@@ -161,10 +161,10 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
     network, about = IntegerNetwork.load(path)
     if about.get('psi') != state_digest(net):
         raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights {name}: '
-                        f'python pretrain.py quantise {name}')
+                         f'python pretrain.py quantise {name}')
     if network.input_size != preprocessing.input_size:
         raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: --input_size '
-                        f'{preprocessing.input_size} needs one of its own')
+                         f'{preprocessing.input_size} needs one of its own')
     return network
 
 
@@ -259,7 +259,7 @@ def _check(weights: Weights) -> None:
     published = PUBLISHED.get(weights.name)
     if published and weights.backbone != published.backbone:
         raise InputError(f'--weights {weights.name}: {find(weights.name)} has weights of {weights.backbone}; '
-                        f'expected {published.backbone}')
+                         f'expected {published.backbone}')
     try:
         with torch.device('meta'):
             net = get_backbone_class(weights.backbone)(1, **weights.options)

@@ -125,7 +125,7 @@ def _load(path: Path, labels: np.ndarray, n_classes: int) -> np.ndarray:
         noisy = np.load(path, allow_pickle=False)
     except Exception as error:              # damaged headers raise almost anything
         raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:300]}); delete it, or give '
-                        '--disable_noisy_labels_cache 1') from error
+                         '--disable_noisy_labels_cache 1') from error
     fits = isinstance(noisy, np.ndarray) and noisy.shape == labels.shape and noisy.dtype == np.int64
     if not fits or noisy.min() < 0 or noisy.max() >= n_classes:
         raise InputError(f'{path}: does not hold the labels of this data set: delete it')
@@ -138,7 +138,7 @@ def _save(path: Path, noisy: np.ndarray) -> None:
             np.save(file, noisy)
     except OSError as error:
         raise InputError(f'{path}: cannot be written ({error.strerror}); give another --base_path, or '
-                        '--disable_noisy_labels_cache 1') from error
+                         '--disable_noisy_labels_cache 1') from error
 
 
 def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
@@ -164,4 +164,4 @@ def check_labelled(args, tasks) -> None:
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = next(name for name in ('label_perc', 'label_perc_by_class') if option(args, name, 1) < 1)
         raise InputError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any task; '
-                        'give more')
+                         'give more')

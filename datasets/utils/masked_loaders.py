@@ -54,7 +54,7 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
             return tuple(item[:2])
         if len(item) < 3:
             raise InputError(f'{type(self.dataset).__name__}: training items must be (input, label, un-augmented image), '
-                            f'not {len(item)} values')
+                             f'not {len(item)} values')
         return *item[:3], *(getattr(self, name)[index] for name in self.extra_return_fields)
 
     def add_extra_return_field(self, name: str, values) -> None:

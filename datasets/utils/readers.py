@@ -87,13 +87,13 @@ def check(name: str, images) -> None:
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or 0 in pixels.shape[1:] \
                 or pixels.ndim == 4 and pixels.shape[3] not in (1, 3):
             raise InputError(f'{name}: its {part} images are {_shown(pixels)}: expected uint8 (N, H, W, 3), (N, H, W, 1) or '
-                            '(N, H, W)')
+                             '(N, H, W)')
         if not isinstance(labels, np.ndarray) or labels.dtype.kind not in 'iu' or labels.shape != pixels.shape[:1]:
             raise InputError(f'{name}: its {part} labels are {_shown(labels)}: expected whole numbers ({len(pixels)},), one an '
-                            'image')
+                             'image')
         if len(labels) and not 0 <= labels.min() <= labels.max() < count:
             raise InputError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected 0..{count - 1}, for its '
-                            f'{count} classes')
+                             f'{count} classes')
     empty = np.flatnonzero(np.bincount(images[1].astype(np.int64), minlength=count) == 0)
     if len(empty):
         raise InputError(f'{name}: there are no training images of class {empty[0]} ({images[4][empty[0]]})')
@@ -174,7 +174,7 @@ def mnist(base_path, n_classes: int = 10) -> Images:
         images, labels = (_read_idx(_idx_file(home, name), dimensions) for name, dimensions in zip(names, (3, 1)))
         if len(images) != len(labels) or not len(labels) or labels.max() > 9:
             raise InputError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected as many, labels 0..9; '
-                            'fetch the files again')
+                             'fetch the files again')
         kept = labels < n_classes
         parts += [images[kept], labels[kept].astype(np.int64)]
     return Images(*parts, [str(y) for y in range(n_classes)])
@@ -218,7 +218,7 @@ def tiny_imagenet(base_path) -> Images:
     official = next((p for p in (home / 'tiny-imagenet-200', home) if (p / 'train').is_dir()), None)
     if official is None:
         raise InputError(f'TinyImageNet is missing: unpack tiny-imagenet-200.zip into {home}, or put the folder processed with '
-                        'its parts x_train_01.npy ... y_val_20.npy there')
+                         'its parts x_train_01.npy ... y_val_20.npy there')
     wnids = sorted(p.name for p in (official / 'train').iterdir() if p.is_dir())
     files = {'train': [(path, y) for y, wnid in enumerate(wnids)
                        for path in sorted((official / 'train' / wnid / 'images').glob('*.JPEG'))],
@@ -257,7 +257,7 @@ def _tiny_shards(home: Path, split: str) -> tuple:
         pixels, y = (_tiny_part(home / f'{kind}_{split}_{i:02d}.npy') for kind in 'xy')
         if pixels.shape != (len(y), 64, 64, 3) or pixels.dtype.kind != 'f' or y.ndim != 1:
             raise InputError(f'{home}: part {i} of {split} holds {pixels.dtype} {pixels.shape} and {len(y)} labels: expected '
-                            'floats (N, 64, 64, 3) and N labels')
+                             'floats (N, 64, 64, 3) and N labels')
         images += [np.rint(np.clip(pixels[a:a + 500], 0, 1) * 255).astype(np.uint8) for a in range(0, len(y), 500)]
         labels.append(np.asarray(y, np.int64))
     return np.concatenate(images), np.concatenate(labels)

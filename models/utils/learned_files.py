@@ -120,7 +120,7 @@ def check_learned(learner: Scroll, args) -> None:
     """InputError at the end of a run that has seen no sample: it has nothing to evaluate or to write."""
     if not hasattr(learner, 'statistics_'):
         raise InputError('this run has seen no sample, so there is nothing to write' +
-                        (f': --shard {args.shard} has none of the stream' if args.shard else ''))
+                         (f': --shard {args.shard} has none of the stream' if args.shard else ''))
 
 
 def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
