@@ -46,6 +46,7 @@ class MNISTMLP(BaseMNISTMLP):
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         if num_flat_features(x) != self.input_size:
-            raise InputError(f'--backbone mnistmlp: an image has {num_flat_features(x)} values, {tuple(x.shape[1:])}, where '
-                             f'{self.input_size} are expected: give --mlp_input_size {num_flat_features(x)}')
+            raise InputError(f'--backbone mnistmlp: an image has {num_flat_features(x)} values, '
+                             f'{tuple(x.shape[1:])}, where {self.input_size} are expected: give '
+                             f'--mlp_input_size {num_flat_features(x)}')
         return super().features(x)

@@ -24,7 +24,8 @@ class Lateral(nn.Module):
     def forward(self, hidden: list):
         if not hidden:
             return 0
-        return self.expand(F.relu(self.reduce(torch.cat([a * h for a, h in zip(self.alphas, hidden)], dim=1))))
+        return self.expand(F.relu(self.reduce(torch.cat([a * h for a, h in zip(self.alphas, hidden)],
+                                                        dim=1))))
 
 
 class Frozen(nn.ModuleList):
@@ -51,7 +52,8 @@ class MNISTMLP_PNN(BaseMNISTMLP):
         super().__init__(input_size, output_size, hidden_size)
         self.old_cols = Frozen(old_cols)
         widths = [col.feature_dim for col in self.old_cols]
-        self.lateral2, self.lateral_out = (Lateral(widths, width, nn.Linear) for width in (hidden_size, output_size))
+        self.lateral2, self.lateral_out = (Lateral(widths, width, nn.Linear)
+                                           for width in (hidden_size, output_size))
 
     def hidden(self, x: torch.Tensor) -> tuple:
         """Both hidden layers (B, H)."""

@@ -16,7 +16,8 @@ class ResNetPNN(ResNet):
         old_cols: networks of this class, of tasks before. Others: as of `ResNet`.
     """
 
-    def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64, old_cols: list = None):
+    def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64,
+                 old_cols: list = None):
         super().__init__(block, num_blocks, num_classes, num_filters)
         self.old_cols = Frozen(old_cols)
         self.laterals = nn.ModuleList()

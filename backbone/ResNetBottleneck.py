@@ -24,7 +24,8 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(channels * self.expansion)
         self.downsample = None
         if stride != 1 or channels_in != channels * self.expansion:
-            self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels * self.expansion, 1, stride, bias=False),
+            self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels * self.expansion, 1, stride,
+                                                      bias=False),
                                             nn.BatchNorm2d(channels * self.expansion))
 
     def before_relu(self, x: torch.Tensor) -> torch.Tensor:

@@ -79,7 +79,8 @@ class MammothBackbone(nn.Module):
 
     def get_grads(self) -> torch.Tensor:
         """All gradients as one flat vector, zero where a parameter has none."""
-        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.parameters()])
+        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
+                          for p in self.parameters()])
 
     def set_grads(self, flat: torch.Tensor) -> None:
         """Overwrite all gradients from one flat vector."""

@@ -27,7 +27,7 @@ from bench.core import safe_pickle
 from bench.core.torch_files import IGNORED, load_torch
 from scroll.errors import InputError
 
-HALF = ((0.5,) * 3, (0.5,) * 3)                                                                     # [0, 1] -> [-1, 1]
+HALF = ((0.5,) * 3, (0.5,) * 3)  # [0, 1] -> [-1, 1]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
 CIFAR100 = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
@@ -54,12 +54,13 @@ ARCHITECTURES = {   # (side of the stem's kernel or 0, convolutions of a block, 
     (7, 3, (3, 4, 6, 3)): Architecture('resnet50-tv', None, 224, IMAGENET),
 }
 BYOL = Architecture('resnet50-byol', 'width', 224, IMAGENET)
-MAMMOTH_INPUT = {'seq-cifar10': (32, CIFAR10), 'seq-cifar100': (32, CIFAR100), 'seq-tinyimg': (64, TINY_IMAGENET)}
+MAMMOTH_INPUT = {'seq-cifar10': (32, CIFAR10), 'seq-cifar100': (32, CIFAR100),
+                 'seq-tinyimg': (64, TINY_IMAGENET)}
 
 _HIDDEN_OPTIONS = {'stem_padding': (1, 2), 'stride_on': ('3x3', '1x1')}         # of our backbones; no tensor shows them
 _MOST_NUMBERS = 10 ** 9
 _PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
-_LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'         # the number that opens files of torch before 1.6
+_LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'  # the number that opens files of torch before 1.6
 
 
 class Checkpoint(NamedTuple):
@@ -113,7 +114,8 @@ def _state_dict(content) -> tuple:
     for entry, kind in (('state_dict', 'checkpoint with state_dict'), ('model', 'checkpoint with model')):
         if isinstance(content.get(entry), dict):
             args = content.get('args')
-            args = vars(args) if isinstance(args, argparse.Namespace) else args if isinstance(args, dict) else {}
+            args = vars(args) if isinstance(args,
+                                            argparse.Namespace) else args if isinstance(args, dict) else {}
             if any(str(name).startswith('net.') for name in content[entry]):
                 kind = 'Mammoth checkpoint'
             return content[entry], kind, sorted(str(name) for name in content if name != entry), args
@@ -132,9 +134,11 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
         InputError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors
             of one name.
     """
-    _refuse([name for name, t in state.items() if not isinstance(name, str) or not isinstance(t, torch.Tensor)])
+    _refuse([name
+             for name, t in state.items() if not isinstance(name, str) or not isinstance(t, torch.Tensor)])
     if sum(t.numel() for t in state.values()) > _MOST_NUMBERS:          # a stride of 0 makes any number of them of one
-        raise InputError(f'its tensors stand for more than {_MOST_NUMBERS:,} numbers, more than any backbone here has')
+        raise InputError(f'its tensors stand for more than {_MOST_NUMBERS:,} numbers, more than any backbone '
+                         'here has')
     ignored = {'beside the network': list(beside)} if beside else {}
     for prefix in _PREFIXES:
         if any(name.startswith(prefix) for name in state):
@@ -145,35 +149,43 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
     for rule, pattern in IGNORED.items():
         ignored[rule] = sum(bool(pattern.fullmatch(name)) for name in state)
         state = {name: t for name, t in state.items() if not pattern.fullmatch(name)}
-    _refuse([name for name, t in state.items() if not t.is_floating_point() or t.layout != torch.strided or t.is_meta])
-    state = _renamed(state, [name.replace('.shortcut.', '.downsample.') for name in state])         # Mammoth's word
+    _refuse([name for name, t in state.items() if not t.is_floating_point() or t.layout != torch.strided
+             or t.is_meta])
+    state = _renamed(state, [name.replace('.shortcut.', '.downsample.') for name in state])  # Mammoth's word
     stem, convolutions, stages = _anatomy(state)
     architecture = ARCHITECTURES.get((stem, convolutions, stages))
     if architecture is None:
-        raise InputError(f"its tensors ({_first(list(state))}) are those of no backbone that can be read: conv1 of {stem} px, "
-                         f"blocks {'-'.join(map(str, stages)) or 'none'} of {convolutions} convolutions; known: "
+        raise InputError(f"its tensors ({_first(list(state))}) are those of no backbone that can be read: "
+                         f"conv1 of {stem} px, blocks {'-'.join(map(str, stages)) or 'none'} of "
+                         f"{convolutions} convolutions; known: "
                          f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
     args = {name: value for name, value in (args or {}).items() if type(value) in (int, str)}
     if architecture.backbone == 'resnet50-tv' and args.get('backbone') == BYOL.backbone:      # the same names and shapes
         architecture = BYOL
-    input_size, normalisation = MAMMOTH_INPUT.get(str(args.get('dataset')).replace('_', '-'), architecture[2:])
-    return _checkpoint(architecture._replace(input_size=input_size, normalisation=normalisation), state, kind, ignored,
-                       {name: args[name] for name, values in _HIDDEN_OPTIONS.items() if args.get(name) in values})
+    input_size, normalisation = MAMMOTH_INPUT.get(str(args.get('dataset')).replace('_', '-'),
+                                                  architecture[2:])
+    return _checkpoint(architecture._replace(input_size=input_size, normalisation=normalisation), state, kind,
+                       ignored,
+                       {name: args[name]
+                        for name, values in _HIDDEN_OPTIONS.items() if args.get(name) in values})
 
 
-def _checkpoint(architecture: Architecture, tensors: dict, kind: str, ignored: dict, options: dict) -> Checkpoint:
+def _checkpoint(architecture: Architecture, tensors: dict, kind: str, ignored: dict,
+                options: dict) -> Checkpoint:
     tensors = {name: t.detach().float() for name, t in tensors.items()}
     channels = [tensors[name].shape[0] for name in ('layer1.0.bn1.weight', 'layer1.0.bn1.bias')
                 if name in tensors and tensors[name].dim() == 1]
     if architecture.width and channels:
         options = {architecture.width: channels[0], **options}
-    return Checkpoint(tensors, architecture.backbone, options, architecture.input_size, *architecture.normalisation,
+    return Checkpoint(tensors, architecture.backbone, options, architecture.input_size,
+                      *architecture.normalisation,
                       dict(format=kind, ignored={rule: what for rule, what in ignored.items() if what}))
 
 
 def _refuse(odd: list) -> None:
     if odd:
-        raise InputError(f'not a checkpoint known here: {_first(odd)}: not an ordinary tensor of real numbers under a name')
+        raise InputError(f'not a checkpoint known here: {_first(odd)}: not an ordinary tensor of real '
+                         'numbers under a name')
 
 
 def _renamed(state: dict, names: list) -> dict:
@@ -204,7 +216,8 @@ _BYOL_MODULE = re.compile(r'(?:.*/)?res_net\w*/'
                           r'(?:initial_|block_group_(?P<stage>\d)/block_(?P<block>\d)/(?P<shortcut>shortcut_)?)'
                           r'(?P<kind>conv|batchnorm)(?:_(?P<index>\d))?')
 _BYOL_LEAVES = {('conv', 'w'): 'weight', ('batchnorm', 'scale'): 'weight', ('batchnorm', 'offset'): 'bias',
-                ('batchnorm', 'mean_ema/average'): 'running_mean', ('batchnorm', 'var_ema/average'): 'running_var'}
+                ('batchnorm', 'mean_ema/average'): 'running_mean',
+                ('batchnorm', 'var_ema/average'): 'running_var'}
 
 
 def from_byol(content: dict) -> Checkpoint:
@@ -219,7 +232,8 @@ def from_byol(content: dict) -> Checkpoint:
     """
     experiment = content['experiment_state']
     if not isinstance(experiment, tuple) or len(experiment) != 5:
-        raise InputError('not a BYOL checkpoint known here: its experiment_state has not the five parts of BYOL')
+        raise InputError('not a BYOL checkpoint known here: its experiment_state has not the five parts of '
+                         'BYOL')
     ignored = {'target network, optimiser': ['target_params', 'target_state', 'opt_state'],
                'beside the network': sorted(str(name) for name in content if name != 'experiment_state')}
     tensors, counts = {}, {'head': 0, 'average without correction, and its counter': 0}
@@ -252,7 +266,8 @@ def _mapping(value) -> dict:
     if isinstance(value, tuple) and len(value) == 1:
         value = value[0]
     if not isinstance(value, dict):
-        raise InputError(f'not a BYOL checkpoint known here: it has a {type(value).__name__} where a dict of arrays was expected')
+        raise InputError(f'not a BYOL checkpoint known here: it has a {type(value).__name__} where a dict of '
+                         'arrays was expected')
     return value
 
 

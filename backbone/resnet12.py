@@ -52,7 +52,8 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv3 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(channels)
-        self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, bias=False), nn.BatchNorm2d(channels))
+        self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, bias=False),
+                                        nn.BatchNorm2d(channels))
         self.drop = drop
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -77,21 +78,24 @@ class ResNet12(MammothBackbone):
     def __init__(self, num_classes: int, width: int = 64, drop_rate: float = 0.1, dropblock_size: int = 5):
         super().__init__()
         if width < 2 or width % 2:
-            raise ValueError(f'width={width}: must be even and positive, since stage 2 has 2.5 times as many channels')
+            raise ValueError(f'width={width}: must be even and positive, since stage 2 has 2.5 times as many '
+                             'channels')
         if not 0 <= drop_rate < 1 or dropblock_size < 1:
-            raise ValueError(f'drop_rate={drop_rate}, dropblock_size={dropblock_size}: expected a rate in [0, 1), a size above 0')
+            raise ValueError(f'drop_rate={drop_rate}, dropblock_size={dropblock_size}: expected a rate in '
+                             '[0, 1), a size above 0')
         self.width, self.num_classes, self.feature_dim = width, num_classes, 10 * width
         channels = [3, width, width * 5 // 2, 5 * width, 10 * width]
         for stage in range(4):
             drop = nn.Dropout(drop_rate) if stage < 2 else DropBlock(drop_rate, dropblock_size)
-            setattr(self, f'layer{stage + 1}', nn.Sequential(Block(channels[stage], channels[stage + 1], drop)))
+            setattr(self, f'layer{stage + 1}',
+                    nn.Sequential(Block(channels[stage], channels[stage + 1], drop)))
         self.classifier = nn.Linear(self.feature_dim, num_classes)
         kaiming(self)
 
     def maps(self, x: torch.Tensor) -> list:
         if min(x.shape[2:]) < 16:
-            raise InputError(f'--backbone resnet12 halves images four times; {tuple(x.shape[2:])} pixels are too few: give '
-                             '--input_size 16 or more')
+            raise InputError(f'--backbone resnet12 halves images four times; {tuple(x.shape[2:])} pixels are '
+                             'too few: give --input_size 16 or more')
         maps = []
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)

@@ -72,7 +72,8 @@ class ResNet50Byol(StagedBackbone):
     def __init__(self, num_classes: int, width: int = 64, stride_on: Literal['3x3', '1x1'] = '3x3'):
         super().__init__()
         if width < 1 or stride_on not in ('3x3', '1x1'):
-            raise ValueError(f"width={width}, stride_on={stride_on}: width must be positive, stride_on '3x3' or '1x1'")
+            raise ValueError(f"width={width}, stride_on={stride_on}: width must be positive, stride_on '3x3' "
+                             "or '1x1'")
         self.num_classes, self.feature_dim = num_classes, 32 * width
         self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width, EPS)
@@ -80,7 +81,8 @@ class ResNet50Byol(StagedBackbone):
         channels_in = width
         for stage, (blocks, stride) in enumerate(zip((3, 4, 6, 3), (1, 2, 2, 2))):
             channels = width * 2 ** stage
-            first = Bottleneck(channels_in, channels, (1, stride) if stride_on == '3x3' else (stride, 1), True)
+            first = Bottleneck(channels_in, channels, (1, stride) if stride_on == '3x3' else (stride, 1),
+                               True)
             channels_in = 4 * channels
             rest = [Bottleneck(channels_in, channels, (1, 1), False) for _ in range(blocks - 1)]
             setattr(self, f'layer{stage + 1}', nn.Sequential(first, *rest))

@@ -37,7 +37,8 @@ class ResNet(StagedBackbone):
         for stage, count in enumerate(num_blocks):
             channels = num_filters * 2 ** stage
             rest = [block(channels * expansion, channels) for _ in range(count - 1)]
-            setattr(self, f'layer{stage + 1}', nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest))
+            setattr(self, f'layer{stage + 1}',
+                    nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest))
             channels_in = channels * expansion
         self.classifier = nn.Linear(self.feature_dim, num_classes)
 

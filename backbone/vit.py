@@ -20,8 +20,8 @@ class TimmBackbone(MammothBackbone):
 
     def _fitting(self, x: torch.Tensor) -> torch.Tensor:
         if self.img_size not in (None, x.shape[-1]):
-            raise InputError(f'--backbone vit: it takes images of {self.img_size} pixels, these have {x.shape[-1]}: give '
-                             f'--input_size {self.img_size}, or --img_size {x.shape[-1]}')
+            raise InputError(f'--backbone vit: it takes images of {self.img_size} pixels, these have '
+                             f'{x.shape[-1]}: give --input_size {self.img_size}, or --img_size {x.shape[-1]}')
         return x
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
@@ -45,11 +45,13 @@ def _made(name: str, num_classes: int, pretrained: bool, **options) -> TimmBackb
         return TimmBackbone(timm.create_model(name, pretrained=pretrained, **options), num_classes, **options)
     except Exception as error:                      # whatever the network, the hub or timm says
         raise ValueError(f'{name}: {type(error).__name__}: {" ".join(str(error).split())[:300]}' + (
-            '; where there is no network, give --pretrained 0, or --weights FILE' if pretrained else '')) from error
+            '; where there is no network, give --pretrained 0, or --weights FILE'
+            if pretrained else '')) from error
 
 
 @register_backbone('vit')
-def vit(num_classes: int, pretrained: bool = True, vit_name: str = 'vit_base_patch16_224', img_size: int = 224) -> TimmBackbone:
+def vit(num_classes: int, pretrained: bool = True, vit_name: str = 'vit_base_patch16_224',
+        img_size: int = 224) -> TimmBackbone:
     """Args:
         pretrained: with timm's weights, which it fetches.
         vit_name: any vision transformer that timm knows.
@@ -59,7 +61,8 @@ def vit(num_classes: int, pretrained: bool = True, vit_name: str = 'vit_base_pat
 
 
 @register_backbone('efficientnet')
-def efficientnet(num_classes: int, pretrained: bool = True, efficientnet_name: str = 'efficientnet_b0') -> TimmBackbone:
+def efficientnet(num_classes: int, pretrained: bool = True,
+                 efficientnet_name: str = 'efficientnet_b0') -> TimmBackbone:
     """Args:
         pretrained: with timm's weights, which it fetches.
         efficientnet_name: any EfficientNet that timm knows.

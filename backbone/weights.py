@@ -43,10 +43,12 @@ class Published(NamedTuple):
 PUBLISHED = {
     'url-resnet18': Published('url-resnet18.pth.tar', 'resnet18-md',
                               'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
-                              'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A', '45 MB or more'),
+                              'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A',
+                              '45 MB or more'),
     'sdl-resnet18': Published('sdl-resnet18.pth.tar', 'resnet18-md',
                               '.../sdl/weights/imagenet-net/model_best.pth.tar in the archive '
-                              'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9', '45 MB or more'),
+                              'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9',
+                              '45 MB or more'),
     'rfs-resnet12': Published('rfs-resnet12.pth', 'resnet12',
                               'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs', '50 MB'),
     'byol-resnet50': Published('pretrain_res50x1.pkl', 'resnet50-byol',
@@ -86,8 +88,10 @@ class Weights:
     def check(self, net: torch.nn.Module) -> None:
         """InputError, with the first of them, if a tensor is missing on either side or has another shape."""
         wanted = {name: t for name, t in net.state_dict().items() if _is_feature_tensor(name)}
-        wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})" for name in sorted(set(wanted) ^ set(self.tensors))]
-        wrong += [f'{name} {tuple(self.tensors[name].shape)} for {tuple(t.shape)}' for name, t in wanted.items()
+        wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})"
+                 for name in sorted(set(wanted) ^ set(self.tensors))]
+        wrong += [f'{name} {tuple(self.tensors[name].shape)} for {tuple(t.shape)}'
+                  for name, t in wanted.items()
                   if name in self.tensors and t.shape != self.tensors[name].shape]
         if wrong:
             more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
@@ -99,9 +103,11 @@ def _is_feature_tensor(name: str) -> bool:
     return not name.startswith('classifier.') and not name.endswith('num_batches_tracked')
 
 
-def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: int, mean, std, info: dict) -> None:
+def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: int, mean, std,
+         info: dict) -> None:
     """Write the feature extractor of `net` to `path` in half precision, whole or not at all."""
-    tensors = {name: t.detach().half().contiguous() for name, t in net.state_dict().items() if _is_feature_tensor(name)}
+    tensors = {name: t.detach().half().contiguous()
+               for name, t in net.state_dict().items() if _is_feature_tensor(name)}
     bad = [name for name, t in tensors.items() if not torch.isfinite(t).all()]
     if bad:
         raise ValueError(f'not finite in half precision: {bad[0]}')
@@ -132,14 +138,16 @@ def find(name: str) -> Path:
         except OSError as error:            # too long for a name, or in a folder that is closed
             raise InputError(f'--weights {name}: {error.strerror}') from error
     if published:
-        raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at {SHIPPED / published.file}')
+        raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at '
+                         f'{SHIPPED / published.file}')
     if re.fullmatch(r'ResNet(18|50)_Weights\.\w+', str(name)):
         return _of_torchvision(name)
     known = [*names(), *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1', 'ResNet50_Weights.IMAGENET1K_V1']
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
     offered = f"shipped: {', '.join(names()) or 'none'}; to be fetched: {', '.join(PUBLISHED)}"
     hint = f'did you mean {close[0]}?' if close else offered
-    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from scratch)")
+    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from "
+                     "scratch)")
 
 
 def integer_file(name: str) -> Path:
@@ -157,14 +165,15 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
         raise InputError('--embedding_dtype integer: --weights none has no integer network; give weights')
     path = integer_file(name)
     if not path.is_file():
-        raise InputError(f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise {name}')
+        raise InputError(f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise '
+                         f'{name}')
     network, about = IntegerNetwork.load(path)
     if about.get('psi') != state_digest(net):
-        raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights {name}: '
-                         f'python pretrain.py quantise {name}')
+        raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights '
+                         f'{name}: python pretrain.py quantise {name}')
     if network.input_size != preprocessing.input_size:
-        raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: --input_size '
-                         f'{preprocessing.input_size} needs one of its own')
+        raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: '
+                         f'--input_size {preprocessing.input_size} needs one of its own')
     return network
 
 
@@ -177,7 +186,8 @@ def _of_torchvision(name: str) -> Path:
         raise InputError(f'--weights {name}: torchvision has no such weights ({error})') from error
     path = Path(torch.hub.get_dir()) / 'checkpoints' / weights.url.rpartition('/')[2]
     if not path.is_file():
-        raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and put it at {path}")
+        raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and "
+                         f"put it at {path}")
     if not _digest(path).startswith(path.stem.rpartition('-')[2]):
         raise InputError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
     return path
@@ -233,25 +243,29 @@ def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:
             names = file.keys()                     # safe_open is no mapping
             values = {key: file.get_tensor(key) for key in names} if tensors or bare else {}
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise InputError(f'{path} is damaged, or neither a safetensors file nor a checkpoint ({error})') from error
+        raise InputError(f'{path} is damaged, or neither a safetensors file nor a checkpoint '
+                         f'({error})') from error
     if bare:
         return checkpoints.from_state_dict(values)
     if not isinstance(about, dict) or about.get('format') != _FORMAT or not _complete(about):
         raise InputError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
     name = backbone_name(about['backbone'], about['options'])
     return checkpoints.Checkpoint({key: t.float() for key, t in values.items()}, name, about['options'],
-                                  int(about['input_size']), tuple(about['mean']), tuple(about['std']), about['info'])
+                                  int(about['input_size']), tuple(about['mean']), tuple(about['std']),
+                                  about['info'])
 
 
 def _complete(about: dict) -> bool:
     """Whether metadata say all that is needed, each in its kind."""
-    levels = [v for name in ('mean', 'std') for v in (about[name] if isinstance(about.get(name), list) else [None])]
+    levels = [v for name in ('mean', 'std')
+              for v in (about[name] if isinstance(about.get(name), list) else [None])]
     kinds = dict(backbone=str, options=dict, info=dict, input_size=int)
     return (all(isinstance(about.get(name), kind) for name, kind in kinds.items())
             and backbone_name(about['backbone'], about['options']) in get_backbone_names()
             and all(type(value) in (int, float, str, bool) for value in about['options'].values())
             and 1 <= about['input_size'] <= 4096
-            and len(levels) == 6 and all(type(v) in (int, float) and math.isfinite(v) for v in levels) and min(levels[3:]) > 0)
+            and len(levels) == 6 and all(type(v) in (int, float) and math.isfinite(v) for v in levels)
+            and min(levels[3:]) > 0)
 
 
 def _check(weights: Weights) -> None:

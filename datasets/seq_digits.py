@@ -10,7 +10,7 @@ class SequentialDigits(ScheduledDataset):
     SIZE = (8, 8)
     DEFAULT_SPLITS = 5
     PADDING, FLIP = 1, False
-    ADAPT_PADDING = 0.0                 # digits fill their image; a grey border costs four points on held-out training data
+    ADAPT_PADDING = 0.0  # digits fill their image; a grey border costs four points on held-out training data
 
     @staticmethod
     def get_epochs() -> int:

@@ -109,7 +109,8 @@ class ArgumentParser(_Declaring, argparse.ArgumentParser):
             flag = unknown[0].split('=')[0]
             known = [o for action in self._actions for o in action.option_strings]
             close = difflib.get_close_matches(flag.replace('-', '_').replace('__', '--', 1), known, n=1)
-            raise InputError(f"{unknown[0]}: no such flag here" + (f'; did you mean {close[0]}?' if close else '; see --help'))
+            raise InputError(f"{unknown[0]}: no such flag here"
+                             + (f'; did you mean {close[0]}?' if close else '; see --help'))
         return parsed
 
 
@@ -194,17 +195,21 @@ def labelled(text) -> float:
     """Command-line type: a share of labelled samples, above 0 and up to 1."""
     value = share(text)
     if value == 0:
-        raise argparse.ArgumentTypeError(f'{text}: expected a share above 0: without a label there is nothing to learn')
+        raise argparse.ArgumentTypeError(f'{text}: expected a share above 0: without a label there is '
+                                         'nothing to learn')
     return value
 
 
 def noise_type(text: str) -> str:
     """Command-line type: `sym`, `symm` and `asym`, `asymm` are short for the choices."""
-    return {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric', 'asymm': 'asymmetric'}.get(text, text)
+    return {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric',
+            'asymm': 'asymmetric'}.get(text, text)
 
 
 def add_rehearsal_args(parser) -> None:
     """Replay buffer."""
     group = parser.add_argument_group('replay buffer')
-    group.add_argument('--buffer_size', type=whole(0, 10 ** 9), required=True, help='samples in the buffer, all classes together')
-    group.add_argument('--minibatch_size', type=whole(1, 10 ** 9), help='samples replayed at once (default: batch_size)')
+    group.add_argument('--buffer_size', type=whole(0, 10 ** 9), required=True,
+                       help='samples in the buffer, all classes together')
+    group.add_argument('--minibatch_size', type=whole(1, 10 ** 9),
+                       help='samples replayed at once (default: batch_size)')

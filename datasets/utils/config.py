@@ -8,7 +8,8 @@ from bench.core.configs import dataset_config
 from bench.core.plugins import keyword_flags, nearest
 from scroll.errors import InputError
 
-CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD', 'TRANSFORM',
+CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD',
+             'TRANSFORM',
              'TEST_TRANSFORM')
 
 
@@ -28,10 +29,12 @@ _EXPECTED = {       # constant -> what it is to be, and whether a value is
     'N_TASKS': ('a positive whole number', lambda value: _counts(value) and not isinstance(value, list)),
     'N_CLASSES': ('a positive whole number', lambda value: _counts(value) and not isinstance(value, list)),
     'N_CLASSES_PER_TASK': ('a positive whole number, or a list of some', _counts),
-    'SIZE': ('a list of two whole numbers', lambda value: _counts(value) and isinstance(value, list) and len(value) == 2),
+    'SIZE': ('a list of two whole numbers',
+             lambda value: _counts(value) and isinstance(value, list) and len(value) == 2),
     'MEAN': ('a number, or a list of three', _levels),
     'STD': ('a number above 0, or a list of three',
-            lambda value: _levels(value) and all(v > 0 for v in (value if isinstance(value, list) else [value]))),
+            lambda value: _levels(value)
+            and all(v > 0 for v in (value if isinstance(value, list) else [value]))),
     'SETTING': ('a name', lambda value: isinstance(value, str)),
 }
 
@@ -51,7 +54,8 @@ def build(kind, args):
     given = {name: getattr(args, name) for name in keyword_flags(kind) if hasattr(args, name)}
     if not isinstance(kind, type):
         return kind(args, **given)
-    values, source = dataset_config(getattr(args, 'dataset', kind.NAME), getattr(args, 'dataset_config', None))
+    values, source = dataset_config(getattr(args, 'dataset', kind.NAME),
+                                    getattr(args, 'dataset_config', None))
     constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
         if constants.pop(name, known := getattr(kind, name, None)) != known:

@@ -76,7 +76,8 @@ class ContinualDataset:
         if not self.has_own_classes():
             for flag in ('joint', 'custom_task_order'):
                 if label_changes.option(self.args, flag, False):
-                    raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes of their own')
+                    raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with '
+                                     'classes of their own')
         if label_changes.option(self.args, 'joint', False):
             self.N_TASKS, per_task = 1, self.N_CLASSES
         elif order is not None:
@@ -146,7 +147,8 @@ class ContinualDataset:
 
     def seen_classes(self) -> np.ndarray:
         """Labels of the classes of all tasks so far, each once, as they came."""
-        return np.array(list(dict.fromkeys(c for t in range(self.c_task + 1) for c in self.task_classes(t).tolist())), np.int64)
+        return np.array(list(dict.fromkeys(c for t in range(self.c_task + 1)
+                                           for c in self.task_classes(t).tolist())), np.int64)
 
     def get_offsets(self, task=None) -> tuple:
         """First and last + 1 class of a task (the current one by default): all classes, where tasks share them."""
@@ -199,7 +201,8 @@ class ContinualDataset:
     def get_class_names(self) -> list:
         """Names of the classes by label in the stream; of those in the files, if the class has `class_names`."""
         if self.class_names is None:
-            raise InputError(f'--dataset {self.NAME}: it has no class names, which this method needs: define get_class_names')
+            raise InputError(f'--dataset {self.NAME}: it has no class names, which this method needs: define '
+                             'get_class_names')
         return fix_class_names_order(self.class_names, self.args)
 
     @staticmethod

@@ -2,7 +2,8 @@
 import functools
 import inspect
 
-_GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get_iters', backbone='get_backbone')
+_GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get_iters',
+                backbone='get_backbone')
 
 
 def set_default_from_args(flag: str):
@@ -22,7 +23,7 @@ class _Default:
     """A decorated function: a method that may lack `self`, and that knows its flag."""
 
     def __init__(self, flag: str, function):
-        self.flag, self.function = flag, getattr(function, '__func__', function)       # also of a static method
+        self.flag, self.function = flag, getattr(function, '__func__', function)  # also of a static method
         functools.update_wrapper(self, self.function)
 
     def __get__(self, instance, owner=None):
@@ -42,7 +43,8 @@ def dataset_defaults(kind) -> dict:
         attribute = inspect.getattr_static(kind, name)
         attribute = getattr(attribute, '__func__', attribute)
         if isinstance(attribute, _Default):
-            named = {flag: getter for flag, getter in named.items() if getter != name} | {attribute.flag: name}
+            named = {flag: getter
+                     for flag, getter in named.items() if getter != name} | {attribute.flag: name}
     found = {flag: _ask(kind, name) for flag, name in named.items()}
     return {flag: value for flag, value in found.items() if value is not None}
 

@@ -24,12 +24,14 @@ def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'data
     try:
         import huggingface_hub
     except ImportError as error:
-        raise InputError(f'{where} is missing: fetch {what}, and put {"it" if filename else "them"} there, or install '
-                         'huggingface_hub') from error
+        raise InputError(f'{where} is missing: fetch {what}, and put {"it" if filename else "them"} there, '
+                         'or install huggingface_hub') from error
     try:
         if filename:
-            return str(huggingface_hub.hf_hub_download(repo_id, filename, repo_type=repo_type, local_dir=root, **options))
+            return str(huggingface_hub.hf_hub_download(repo_id, filename, repo_type=repo_type, local_dir=root,
+                                                       **options))
         return str(huggingface_hub.snapshot_download(repo_id, repo_type=repo_type, local_dir=root, **options))
     except Exception as error:              # no network, no such repository, no access
-        raise InputError(f'{what} cannot be fetched ({type(error).__name__}: {" ".join(str(error).split())[:200]}): put '
-                         f'{"it" if filename else "them"} at {where}') from error
+        raise InputError(f'{what} cannot be fetched ({type(error).__name__}: '
+                         f'{" ".join(str(error).split())[:200]}): put {"it" if filename else "them"} at '
+                         f'{where}') from error

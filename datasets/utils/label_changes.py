@@ -29,7 +29,8 @@ def class_order(args, n_classes: int) -> np.ndarray:
     """
     custom = option(args, 'custom_class_order')
     if custom is not None and option(args, 'permute_classes', False):
-        raise InputError('--custom_class_order and --permute_classes both say how classes are ordered: give one of them')
+        raise InputError('--custom_class_order and --permute_classes both say how classes are ordered: give '
+                         'one of them')
     if custom is not None:
         return np.argsort(permutation(custom, n_classes, '--custom_class_order', 'class'))
     if option(args, 'permute_classes', False):
@@ -55,7 +56,8 @@ def permutation(text: str, count: int, flag: str, what: str) -> np.ndarray:
     if len(listed) != len(items) or sorted(listed) != list(range(count)):
         shown = text if len(str(text)) <= 40 else f'{str(text)[:37]}...'
         plural = 'classes' if what == 'class' else f'{what}s'
-        raise InputError(f'{flag} {shown}: expected each of the {count} {plural} 0..{count - 1} once, joined by commas or dashes')
+        raise InputError(f'{flag} {shown}: expected each of the {count} {plural} 0..{count - 1} once, joined '
+                         'by commas or dashes')
     return np.array(listed, np.int64)
 
 
@@ -73,7 +75,8 @@ def validation_share(args) -> float:
     percent = option(args, 'validation', 0)
     share = percent if percent < 1 else percent / 100
     if not 0 <= share < 1:
-        raise InputError(f'--validation {percent:g}: expected percent of the training samples of a class, above 0 and below 100')
+        raise InputError(f'--validation {percent:g}: expected percent of the training samples of a class, '
+                         'above 0 and below 100')
     return share
 
 
@@ -148,7 +151,8 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
         if not 0 < share <= 1:
             raise InputError(f'--{flag} {share:g}: expected a share of the samples, above 0 and up to 1')
     if by_task < 1 and by_class < 1:
-        raise InputError('--label_perc and --label_perc_by_class both say how many labels there are: give one of them')
+        raise InputError('--label_perc and --label_perc_by_class both say how many labels there are: give '
+                         'one of them')
     random = numpy_stream(option(args, 'seed', 0), f'unlabelled {task}')
     if by_task < 1:
         return ~pick(np.zeros_like(labels), by_task, random)
@@ -163,5 +167,5 @@ def check_labelled(args, tasks) -> None:
     """
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = next(name for name in ('label_perc', 'label_perc_by_class') if option(args, name, 1) < 1)
-        raise InputError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any task; '
-                         'give more')
+        raise InputError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any '
+                         'task; give more')

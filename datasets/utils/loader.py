@@ -97,7 +97,8 @@ class ImageLoader:
         raw_not_aug: if set, un-augmented images are uint8 (B, H, W, C).
     """
 
-    def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None, drop_last: bool = False,
+    def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None,
+                 drop_last: bool = False,
                  seed: int = 0):
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.segment_ends = None if segment_ends is None else np.asarray(segment_ends)

@@ -33,7 +33,7 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
                           num_times_iterated=torch.zeros(count, dtype=torch.int64))
 
     def __getattr__(self, name: str):
-        if name.startswith('__') or 'dataset' not in vars(self):        # copies ask before there is anything to ask
+        if name.startswith('__') or 'dataset' not in vars(self):  # copies ask before there is anything to ask
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
@@ -48,13 +48,13 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> tuple:
         item = self.dataset[index]
-        if index < len(self.num_times_iterated):                        # `data` may have been replaced by more
+        if index < len(self.num_times_iterated):  # `data` may have been replaced by more
             self.num_times_iterated[index] += 1
         if not self.train:
             return tuple(item[:2])
         if len(item) < 3:
-            raise InputError(f'{type(self.dataset).__name__}: training items must be (input, label, un-augmented image), '
-                             f'not {len(item)} values')
+            raise InputError(f'{type(self.dataset).__name__}: training items must be (input, label, '
+                             f'un-augmented image), not {len(item)} values')
         return *item[:3], *(getattr(self, name)[index] for name in self.extra_return_fields)
 
     def add_extra_return_field(self, name: str, values) -> None:
@@ -97,7 +97,8 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
     train.keep(rest)
     labels = labels[rest]
-    noisy = label_changes.noisy_labels(args, labels, setting.N_CLASSES, getattr(setting, 'CONFUSED_WITH', None))
+    noisy = label_changes.noisy_labels(args, labels, setting.N_CLASSES,
+                                       getattr(setting, 'CONFUSED_WITH', None))
     order = setting.class_order
     train.targets, test.targets = torch.from_numpy(order[noisy]), torch.from_numpy(order[test_labels])
     if noisy is not labels:
@@ -108,8 +109,10 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     if not len(train):
         raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
     train.targets[torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))] = -1
-    setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', batch_size=args.batch_size,
-                                                    shuffle=True, drop_last=label_changes.option(args, 'drop_last', False))
+    setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}',
+                                                    batch_size=args.batch_size,
+                                                    shuffle=True,
+                                                    drop_last=label_changes.option(args, 'drop_last', False))
     setting.test_loaders.append(create_seeded_dataloader(args, test, concern=f'test {task}', shuffle=False,
                                                          batch_size=max(_TEST_BATCH, args.batch_size)))
     return setting.train_loader, setting.test_loaders[-1]
@@ -118,7 +121,8 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
 def _labels(dataset, setting) -> np.ndarray:
     """int64 (N,): labels of the files."""
     targets = dataset.targets
-    labels = np.array(targets.cpu() if isinstance(targets, torch.Tensor) else targets).astype(np.int64).reshape(-1)
+    labels = np.array(targets.cpu() if isinstance(targets,
+                                                  torch.Tensor) else targets).astype(np.int64).reshape(-1)
     if len(labels) and not 0 <= labels.min() <= labels.max() < setting.N_CLASSES:
         wrong = labels.max() if labels.max() >= setting.N_CLASSES else labels.min()
         raise InputError(f'{setting.NAME}: a sample has label {wrong}, but N_CLASSES is {setting.N_CLASSES}')

@@ -18,7 +18,8 @@ class OwnStreamDataset(ScheduledDataset):
     def _settle_tasks(self):
         for flag in _CUTTING:
             if option(self.args, flag):
-                raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream with an order of its own; leave it out')
+                raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream with an order of its '
+                                 'own; leave it out')
         super()._settle_tasks()
 
     @classmethod

@@ -53,10 +53,12 @@ def read(path) -> dict:
     if what != FORMAT:
         raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
                          (f', this is {what}: run its command again' if isinstance(what, str) else ''))
-    for name, kind in dict(anywhere=str, here=str, settings=(str, int, float), options=(str, int, type(None))).items():
+    for name, kind in dict(anywhere=str, here=str, settings=(str, int, float),
+                           options=(str, int, type(None))).items():
         part = found.get(name)
         if not isinstance(part, dict) or not all(isinstance(value, kind) for value in part.values()):
-            raise InputError(f'{path}: the certificate is damaged: its part {name!r} is not what certify.py writes')
+            raise InputError(f'{path}: the certificate is damaged: its part {name!r} is not what certify.py '
+                             'writes')
     texts = [found.get(name) for name in ('model', 'dataset', 'command')]
     texts += [*found['flags']] if isinstance(found.get('flags'), list) else [None]
     texts += [found['verdict'].get('sentence')] if isinstance(found.get('verdict'), dict) else [None]
@@ -80,7 +82,8 @@ def compare(certificate: dict, found: dict, unasked: dict) -> list:
         if name in bound and there != here:
             why = f'holds on {there}; this is {here}'
         value = every.get(name, 'nothing')
-        lines.append(Line(name, said, '' if why else value, SKIPPED if why else SAME if value == said else DIFFERS, why))
+        lines.append(Line(name, said, '' if why else value,
+                          SKIPPED if why else SAME if value == said else DIFFERS, why))
     return lines
 
 
@@ -88,7 +91,8 @@ def told(lines: list) -> tuple:
     """(lines of text, a table and a sentence; whether all lines that could be compared agree)."""
     width = max(len(line.name) for line in lines)
     rows = [f'{line.name:{width}}  {line.said[:16]:16}  {line.verdict}' +
-            (f': {line.why}' if line.why else f': {line.found[:16]} here' * (line.verdict == DIFFERS)) for line in lines]
+            (f': {line.why}' if line.why else f': {line.found[:16]} here' * (line.verdict == DIFFERS))
+            for line in lines]
     differing = [line.name for line in lines if line.verdict == DIFFERS]
     same = sum(line.verdict == SAME for line in lines)
     if differing:

@@ -40,7 +40,8 @@ def class_statistics(features: np.ndarray, labels: np.ndarray) -> ClassStatistic
     """The parts whose sums are the statistics of any stream of whole classes. Takes 8 (d + 1)^2 bytes a class."""
     classes = np.unique(labels)
     parts = [Statistics(features.shape[1]).add(features[at], labels[at]) for _, at in by_label(labels)]
-    return ClassStatistics(classes, np.array([part.total for part in parts]), np.concatenate([part.sums for part in parts]),
+    return ClassStatistics(classes, np.array([part.total for part in parts]),
+                           np.concatenate([part.sums for part in parts]),
                            np.stack([part.gram for part in parts]))
 
 
@@ -94,7 +95,8 @@ class SummedStream:
             seen, done = np.sort(order[:upto]), upto
             learner = Scroll(**self.params)
             learner.load_state_dict(dict(buffer=None, adapted=False, statistics=dict(
-                classes=parts.classes[seen], counts=parts.counts[seen], sums=parts.sums[seen], gram=gram.copy())))
+                classes=parts.classes[seen], counts=parts.counts[seen], sums=parts.sums[seen],
+                gram=gram.copy())))
             yield learner
 
 
@@ -136,12 +138,14 @@ class TestSet:
         """
         rows = np.arange(len(self.labels)) if rows is None else rows
         single = self._single[rows] if single is None else single
-        logits = predictor.weight.astype(np.float32) @ single.T                 # (K, n): maxima over K are then contiguous
+        logits = predictor.weight.astype(np.float32) @ single.T  # (K, n): maxima over K are then contiguous
         logits += predictor.bias.astype(np.float32)[:, None]
         roundings = (single.shape[1] + 4) * 2.0 ** -24
-        error = roundings / (1 - roundings) * float((1.01 * np.linalg.norm(predictor.weight, axis=1) + abs(predictor.bias)).max())
+        error = roundings / (1 - roundings) * float((1.01 * np.linalg.norm(predictor.weight, axis=1)
+                                                     + abs(predictor.bias)).max())
         near = (logits >= logits.max(axis=0) - np.float32(2.01 * error)).astype(np.float32)
-        number, place = np.stack([np.ones(len(near), np.float32), np.arange(len(near), dtype=np.float32)]) @ near
+        number, place = np.stack([np.ones(len(near), np.float32),
+                                  np.arange(len(near), dtype=np.float32)]) @ near
         out = predictor.classes[np.minimum(place, len(near) - 1).astype(np.int64)]
         unsure = np.flatnonzero(number != 1)
         if len(unsure):

@@ -29,7 +29,8 @@ def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
     return float((np.asarray(accuracies) * np.diff(samples, prepend=0)).sum() / samples[-1])
 
 
-def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray, points: np.ndarray) -> float:
+def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray,
+                                 points: np.ndarray) -> float:
     """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), R[i, j] the accuracy on task j after task
     i, over the tasks i that are looked at.
 
@@ -64,9 +65,10 @@ def spread(accuracies) -> Spread:
     if not len(a):
         raise InputError('there are no accuracies to compare')
     mean, worst, best = float(a.mean()), float(a.min()), float(a.max())
-    mean = min(max(mean, worst), best)                                          # rounding must not make equal ones differ
+    mean = min(max(mean, worst), best)  # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if len(a) > 1 and best > worst else 0.0
-    return Spread(mean, deviation, worst, best, best - worst, cvar(a, 0.1), (mean - worst) / mean if mean else 0.0)
+    return Spread(mean, deviation, worst, best, best - worst, cvar(a, 0.1),
+                  (mean - worst) / mean if mean else 0.0)
 
 
 def cvar(accuracies, share: float) -> float:
@@ -158,9 +160,9 @@ class Verdict:
         """The verdict in a line."""
         if self.identical:
             return f'bit-identical under {self.schedules} schedules'
-        return (f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} apart, two '
-                f'predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy {self.final.worst:.2f} to '
-                f'{self.final.best:.2f} %')
+        return (f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} '
+                f'apart, two predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy '
+                f'{self.final.worst:.2f} to {self.final.best:.2f} %')
 
 
 def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
@@ -177,5 +179,7 @@ def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, fina
                     for name, claims in claimed.items())
     times, weights, predictions = zip(*outcomes.values())
     predictions = np.stack(predictions)
-    return Verdict(len(final), identical, distinct, largest_weight_difference(weights), disagreement(predictions, times),
-                   spread(final), spread(incremental), *order_disparity(class_accuracies(predictions, labels)))
+    return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
+                   disagreement(predictions, times),
+                   spread(final), spread(incremental),
+                   *order_disparity(class_accuracies(predictions, labels)))

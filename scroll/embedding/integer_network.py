@@ -146,11 +146,13 @@ class IntegerNetwork(nn.Module):
         if op.kind == 'clamp':
             return x.clamp(op.low, op.high)
         if op.kind == 'max':
-            return F.max_pool2d(x, options['kernel'], options['stride'], options['padding'], options['dilation'],
+            return F.max_pool2d(x, options['kernel'], options['stride'], options['padding'],
+                                options['dilation'],
                                 options['ceil'])
         if op.kind == 'average':
             height, width = options['kernel']
-            total = F.avg_pool2d(x, options['kernel'], options['stride'], options['padding'], divisor_override=1)
+            total = F.avg_pool2d(x, options['kernel'], options['stride'], options['padding'],
+                                 divisor_override=1)
             return self._requantise(total, position, op)
         if op.kind == 'pool':
             return x.sum(dim=(2, 3))
@@ -188,8 +190,9 @@ class IntegerNetwork(nn.Module):
         found = self.features(self.prepare(images).contiguous(memory_format=layout))
         digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
-            raise InputError(f'the integer network gives other features of the built-in images here ({digest[:16]}) than '
-                             f'its file says ({self.golden[:16]}): this machine does not compute it exactly')
+            raise InputError(f'the integer network gives other features of the built-in images here '
+                             f'({digest[:16]}) than its file says ({self.golden[:16]}): this machine does '
+                             'not compute it exactly')
         return digest
 
     def digest(self) -> str:
@@ -213,7 +216,8 @@ class IntegerNetwork(nn.Module):
         program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
         arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
                   for name in _ARRAYS if getattr(op, name) is not None}
-        facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden, about=about)
+        facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
+                     about=about)
         files.write(path, FORMAT, facts, arrays)
 
     @classmethod
@@ -240,7 +244,7 @@ def _compare_with_int64(position: int, op: Op, x: torch.Tensor, out: torch.Tenso
     options, (_, per_group, height, width) = op.options, op.weight.shape
     random = np.random.default_rng(position)
     at = [random.integers(0, size, _SAMPLED) for size in out.shape]
-    at[2][:2], at[3][:2] = (0, out.shape[2] - 1), (0, out.shape[3] - 1)                 # two corners, where padding is read
+    at[2][:2], at[3][:2] = (0, out.shape[2] - 1), (0, out.shape[3] - 1)  # two corners, where padding is read
     (top, left), (down, right), (apart, beside) = options['padding'], options['stride'], options['dilation']
     group = at[1] // (len(op.weight) // options['groups'])
     for i in range(_SAMPLED):
@@ -255,15 +259,17 @@ def _compare_with_int64(position: int, op: Op, x: torch.Tensor, out: torch.Tenso
         total += int((block.cpu().numpy().astype(np.int64) * weight).sum())
         found = float(out[tuple(int(a[i]) for a in at)])
         if found != total:
-            raise InputError(f'layer {position} of the integer network gives {found} on this machine where the sum of '
-                             f'integers is {total}: its convolutions are not computed as sums; use another device')
+            raise InputError(f'layer {position} of the integer network gives {found} on this machine where '
+                             f'the sum of integers is {total}: its convolutions are not computed as sums; '
+                             'use another device')
 
 
 @contextmanager
 def exact_algorithms():
     """Libraries whose convolutions transform their input are left out."""
     with torch.backends.nnpack.flags(enabled=False), \
-            torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True,
+            torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False,
+                                       deterministic=True,
                                        allow_tf32=False):
         yield
 
@@ -271,7 +277,8 @@ def exact_algorithms():
 def golden_images() -> np.ndarray:
     """uint8 (8, 32, 32, 3): built-in images, from SHA-256 alone; half of them smooth, as photographs are."""
     count = _GOLDEN * _GOLDEN_SIZE ** 2 * 3
-    stream = b''.join(hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest() for i in range(count // 32))
+    stream = b''.join(hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest()
+                      for i in range(count // 32))
     images = np.frombuffer(stream, np.uint8).reshape(_GOLDEN, _GOLDEN_SIZE, _GOLDEN_SIZE, 3).copy()
     coarse = images[::2, ::8, ::8].astype(np.int64)
     images[::2] = np.repeat(np.repeat(coarse, 8, axis=1), 8, axis=2)
@@ -300,7 +307,8 @@ def check_program(program: list, input_size: int) -> tuple:
                 _check_factor(name, getattr(op, name), shapes[-1][0])
             if op.kind == 'conv':
                 _check_conv(op, shapes[op.reads[0]][0], largest)
-            window = dict(average=op.options.get('kernel', ()), pool=shapes[op.reads[0]][1:] if op.reads else ())
+            window = dict(average=op.options.get('kernel', ()),
+                          pool=shapes[op.reads[0]][1:] if op.reads else ())
             if largest * int(np.prod(window.get(op.kind, ()))) > EXACT:
                 raise InputError('a sum over its windows may exceed 2^24')
         except InputError as error:
@@ -323,7 +331,8 @@ def _shape(op: Op, read: list) -> tuple:
     else:
         options, kernel = op.options, op.weight.shape[2:] if op.kind == 'conv' else op.options['kernel']
         apart, up = options.get('dilation', (1, 1)), options.get('ceil', False)
-        spans = [side + 2 * options['padding'][i] - apart[i] * (kernel[i] - 1) - 1 for i, side in enumerate(sides)]
+        spans = [side + 2 * options['padding'][i] - apart[i] * (kernel[i] - 1) - 1
+                 for i, side in enumerate(sides)]
         sides = [-(-span // options['stride'][i]) + 1 if up else span // options['stride'][i] + 1
                  for i, span in enumerate(spans)]
         left, right, top, bottom = options.get('crop', (0, 0, 0, 0))
@@ -348,8 +357,8 @@ def _check_conv(op: Op, channels: int, largest: int) -> None:
         raise InputError(f'weights or biases do not go with {channels} channels in {groups} groups')
     bound = channel_bound(op.weight, op.bias, largest)
     if bound.max() > EXACT:
-        raise InputError(f'a sum of channel {int(bound.argmax())} may reach {int(bound.max())}, more than the 2^24 = {EXACT} up '
-                         'to which float32 holds every integer')
+        raise InputError(f'a sum of channel {int(bound.argmax())} may reach {int(bound.max())}, more than '
+                         f'the 2^24 = {EXACT} up to which float32 holds every integer')
 
 
 def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:
