@@ -1,4 +1,7 @@
-"""Perceptron of two hidden layers, the usual network for MNIST. For images of 28 px: 89,610 parameters with ten classes."""
+"""Perceptron of two hidden layers, the usual network for MNIST.
+
+For images of 28 px it has 89,610 parameters with ten classes.
+"""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -19,7 +22,8 @@ class BaseMNISTMLP(MammothBackbone):
         super().__init__()
         if input_size < 1 or hidden_size < 1:
             raise ValueError(f'input_size={input_size}, hidden_size={hidden_size}: must be positive')
-        self.input_size, self.output_size, self.num_classes, self.feature_dim = input_size, output_size, output_size, hidden_size
+        self.input_size, self.output_size = input_size, output_size
+        self.num_classes, self.feature_dim = output_size, hidden_size
         self.fc1 = nn.Linear(input_size, hidden_size)
         self.fc2 = nn.Linear(hidden_size, hidden_size)
         self.classifier = nn.Linear(hidden_size, output_size)

@@ -1,4 +1,7 @@
-"""Progressive perceptron: a column for each task, which reads the hidden layers of the columns before it (Rusu et al. 2016)."""
+"""Progressive perceptron: a column for each task, which reads the hidden layers of the columns before it.
+
+Rusu et al. 2016.
+"""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -8,7 +11,9 @@ from backbone.MNISTMLP import BaseMNISTMLP
 
 
 class Lateral(nn.Module):
-    """What one layer adds from the columns before: U relu(V [a_1 h_1, ..., a_k h_k]), equation 2; zero without columns.
+    """What one layer adds from the columns before: U relu(V [a_1 h_1, ..., a_k h_k]), equation 2.
+
+    It is zero without columns.
 
     Args:
         widths: values (or channels) of each h. width_out: of the sum. layer: `layer(width_in, width_out)`,
@@ -24,8 +29,8 @@ class Lateral(nn.Module):
     def forward(self, hidden: list):
         if not hidden:
             return 0
-        return self.expand(F.relu(self.reduce(torch.cat([a * h for a, h in zip(self.alphas, hidden)],
-                                                        dim=1))))
+        scaled = torch.cat([a * h for a, h in zip(self.alphas, hidden)], dim=1)
+        return self.expand(F.relu(self.reduce(scaled)))
 
 
 class Frozen(nn.ModuleList):

@@ -1,4 +1,7 @@
-"""Progressive ResNet18 for small images: each stage also reads the stages of the columns before it (Rusu et al. 2016)."""
+"""Progressive ResNet18 for small images: each stage also reads the stages of the columns before it.
+
+Rusu et al. 2016.
+"""
 from functools import partial
 
 import torch
@@ -35,7 +38,10 @@ class ResNetPNN(ResNet):
 
 
 def resnet18_pnn(nclasses: int, nf: int = 64, old_cols: list = None, x_shape=None) -> ResNetPNN:
-    """A column beside others. `x_shape`, the shape of a batch, is accepted as in Mammoth; channels say all that is needed."""
+    """A column beside others.
+
+    `x_shape`, the shape of a batch, is accepted as in Mammoth; channels say all that is needed.
+    """
     return ResNetPNN(BasicBlock, [2, 2, 2, 2], nclasses, nf, old_cols)
 
 

@@ -41,20 +41,22 @@ class MammothBackbone(nn.Module):
         return self
 
     def maps(self, x: torch.Tensor) -> list:
-        """Feature maps after the stem and each stage, each (B, C, H, W); the last one is what `features` pools."""
+        """Feature maps after the stem and each stage, each (B, C, H, W); `features` pools the last one."""
         raise NotImplementedError(f'{type(self).__name__} has no feature maps')
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or what a `forward` of its own calls features."""
+        """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or features of a `forward` of its own."""
         if type(self).maps is MammothBackbone.maps and type(self).forward is not MammothBackbone.forward:
             return self(x, returnt='features')
         return self.maps(x)[-1].mean(dim=(2, 3))
 
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        """`out`: logits (B, K); `features`: (B, F); `both`: (logits, features); `full` or `all`: (logits, list of maps)."""
+        """`out`: logits (B, K); `features`: (B, F); `both`: (logits, features); `full` or `all`: (logits,
+        list of maps)."""
         if returnt in ('full', 'all'):
             maps = self.maps(x)
-            return self.classifier(maps[-1].mean(dim=(2, 3))), [m.contiguous() for m in maps]     # which may be viewed flat
+            flat = [m.contiguous() for m in maps]           # which may be viewed as vectors
+            return self.classifier(maps[-1].mean(dim=(2, 3))), flat
         features = self.features(x)
         if returnt == 'features':
             return features
@@ -107,7 +109,7 @@ class StagedBackbone(MammothBackbone):
         raise NotImplementedError(f'{type(self).__name__} has no stem')
 
     def laid_out(self, x: torch.Tensor) -> torch.Tensor:
-        """A batch in the layout that the network wants on a CPU; loaders make it as they like, and maps would follow it."""
+        """A batch in the layout that the network wants on a CPU; maps would follow that of the loader."""
         if self.channels_last:
             return x.contiguous(memory_format=torch.channels_last)
         return x.contiguous() if x.device.type == 'cpu' else x
@@ -122,7 +124,7 @@ class StagedBackbone(MammothBackbone):
 
 
 def get_backbone(args) -> nn.Module:
-    """A fresh network as `args` describes it: `args.backbone`, `args.num_classes` and the flags of its signature."""
+    """A fresh network as `args` describes it: `args.backbone`, `args.num_classes`, flags of its signature."""
     build = get_backbone_class(args.backbone)
     given = {name: getattr(args, name) for name in keyword_flags(build) if hasattr(args, name)}
     parameters = inspect.signature(build).parameters
@@ -140,7 +142,7 @@ def get_backbone(args) -> nn.Module:
 
 
 def kaiming(net: nn.Module) -> None:
-    """Normal weights of variance 2 / (outgoing connections) for every convolution of `net` (He et al. 2015)."""
+    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al. 2015)."""
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')

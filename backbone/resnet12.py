@@ -13,7 +13,9 @@ from scroll.errors import InputError
 
 
 class DropBlock(nn.Module):
-    """Zeroes squares of a feature map in training; what is left is scaled up to keep the sum (Ghiasi et al. 2018, alg. 1).
+    """Zeroes squares of a feature map in training; what is left is scaled up to keep the sum.
+
+    Ghiasi et al. 2018, algorithm 1.
 
     Neighbours are too alike for dropping single values to hide anything. The share that is dropped grows
     linearly from 0 to `rate` over the first `RAMP` training batches, which a buffer counts: it is part of
@@ -36,13 +38,14 @@ class DropBlock(nn.Module):
         rate = self.rate * (self.num_batches_tracked / self.RAMP).clamp(max=1)
         gamma = rate / side ** 2 * (height * width) / corners                   # equation 1
         seeds = torch.rand(count, channels, height - side + 1, width - side + 1, device=x.device) < gamma
-        dropped = F.max_pool2d(F.pad(seeds.to(x.dtype), [side - 1] * 4), side, stride=1)        # each seed grows to a square
+        # each seed grows to a square
+        dropped = F.max_pool2d(F.pad(seeds.to(x.dtype), [side - 1] * 4), side, stride=1)
         kept = 1 - dropped
         return x * (kept / kept.mean().clamp(min=1 / kept.numel()))             # all may have been dropped
 
 
 class Block(nn.Module):
-    """Three conv3x3 - BN with LeakyReLU between, plus a 1x1 projection, LeakyReLU, max-pool of 2, then `drop`."""
+    """Three conv3x3 - BN with LeakyReLU between, plus a 1x1 projection, LeakyReLU, max-pool of 2, `drop`."""
 
     def __init__(self, channels_in: int, channels: int, drop: nn.Module):
         super().__init__()

@@ -54,7 +54,8 @@ class ResNet18(StagedBackbone):
     def __init__(self, num_classes: int, width: int = 64, stem_padding: int = 1):
         super().__init__()
         if stem_padding not in (1, 2) or width < 1:
-            raise ValueError(f'width={width}, stem_padding={stem_padding}: width must be positive, stem_padding 1 or 2')
+            raise ValueError(f'width={width}, stem_padding={stem_padding}: width must be positive, '
+                             'stem_padding 1 or 2')
         self.width, self.num_classes, self.feature_dim = width, num_classes, 8 * width
         self.conv1 = nn.Conv2d(3, width, 5, 2, stem_padding, bias=False)
         self.bn1 = nn.BatchNorm2d(width)

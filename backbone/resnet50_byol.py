@@ -1,8 +1,8 @@
 """ResNet50 as pre-trained by BYOL: stride-2 windows padded as TensorFlow and JAX do, below and to the right.
 
-Of an even side, 'SAME' padding adds one row more at the end than at the start: (2, 3) for the 7x7 stem, (0,
-1) for 3x3 windows, where torch adds as many on both sides. So these weights need this file, though names and
-shapes of the tensors are torchvision's. At 224 px the maps are 56, 56, 28, 14, 7 wide; width 64 is the
+Of an even side, 'SAME' padding adds one row more at the end than at the start: (2, 3) for the 7x7 stem,
+(0, 1) for 3x3 windows, where torch adds as many on both sides. So these weights need this file, though names
+and shapes of the tensors are torchvision's. At 224 px the maps are 56, 56, 28, 14, 7 wide; width 64 is the
 published network (23,508,032 parameters without head, 2048 non-negative features). Grill et al. 2020,
 "Bootstrap your own latent".
 """
@@ -18,7 +18,7 @@ EPS = 1e-5      # of BYOL's batch norms
 
 
 def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if its padding were 'SAME'.
+    """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if padded by 'SAME'.
 
     Of an even side, torch's windows start one pixel too early: one row more in front, and its window dropped
     again, moves them all by one. The layer remains a plain one of symmetric padding, beside which a residual
@@ -29,7 +29,7 @@ def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 class Bottleneck(nn.Module):
-    """1x1 - 3x3 - 1x1 convolutions with BN and ReLU between, plus identity or a strided 1x1 projection, then ReLU.
+    """1x1 - 3x3 - 1x1 convolutions with BN and ReLU between, plus identity or a projection, then ReLU.
 
     Args:
         channels: of the 3x3 convolution; the block puts out four times as many.
@@ -81,8 +81,8 @@ class ResNet50Byol(StagedBackbone):
         channels_in = width
         for stage, (blocks, stride) in enumerate(zip((3, 4, 6, 3), (1, 2, 2, 2))):
             channels = width * 2 ** stage
-            first = Bottleneck(channels_in, channels, (1, stride) if stride_on == '3x3' else (stride, 1),
-                               True)
+            strides = (1, stride) if stride_on == '3x3' else (stride, 1)
+            first = Bottleneck(channels_in, channels, strides, True)
             channels_in = 4 * channels
             rest = [Bottleneck(channels_in, channels, (1, 1), False) for _ in range(blocks - 1)]
             setattr(self, f'layer{stage + 1}', nn.Sequential(first, *rest))

@@ -46,7 +46,7 @@ class ResNet(StagedBackbone):
         return F.relu(self.bn1(self.conv1(x)), inplace=True)
 
     def set_return_prerelu(self, enable: bool = True) -> None:
-        """Let `full` give the maps as they are before the last ReLU of the stem and of each stage; logits stay."""
+        """Let `full` give the maps as they are before the last ReLU of the stem and stages; logits stay."""
         self.return_prerelu = enable
 
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
@@ -80,5 +80,8 @@ def resnet34(num_classes: int, num_filters: int = 64) -> ResNet:
 
 @register_backbone('resnet32')
 def resnet32(num_classes: int, num_filters: int = 16) -> ResNet:
-    """ResNet32 of He et al. 2016, section 4.2, with projections where the shape changes: three stages, 64 features."""
+    """ResNet32 of He et al. 2016, section 4.2, with projections where the shape changes.
+
+    It has three stages and 64 features.
+    """
     return ResNet(BasicBlock, [5, 5, 5], num_classes, num_filters)

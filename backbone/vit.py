@@ -1,4 +1,4 @@
-"""Vision transformers of `timm`, an optional dependency (`pip install timm`); it is imported when one is built."""
+"""Vision transformers of `timm`, an optional dependency (`pip install timm`), imported when one is built."""
 import torch
 
 from backbone import MammothBackbone, ReturnTypes, register_backbone
@@ -6,7 +6,9 @@ from scroll.errors import InputError
 
 
 class TimmBackbone(MammothBackbone):
-    """A network of timm, as a backbone. Features are what its head gets: of a ViT, the class token or the mean of all.
+    """A network of timm, as a backbone.
+
+    Features are what its head gets: of a ViT, the class token or the mean of all.
 
     Args:
         net: made by `timm.create_model`. img_size: pixels of the images it can take; None: any.
@@ -15,7 +17,8 @@ class TimmBackbone(MammothBackbone):
     def __init__(self, net: torch.nn.Module, num_classes: int, img_size: int = None):
         super().__init__()
         net.reset_classifier(0)                     # the head is ours: methods replace it
-        self.body, self.num_classes, self.feature_dim, self.img_size = net, num_classes, net.num_features, img_size
+        self.body, self.num_classes = net, num_classes
+        self.feature_dim, self.img_size = net.num_features, img_size
         self.classifier = torch.nn.Linear(self.feature_dim, num_classes)
 
     def _fitting(self, x: torch.Tensor) -> torch.Tensor:
@@ -28,7 +31,8 @@ class TimmBackbone(MammothBackbone):
         return self.body(self._fitting(x))
 
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        """As every backbone; `full` gives (logits, list of maps (B, C, H', W')), of a ViT the patches after each block."""
+        """As every backbone; `full` gives (logits, list of maps (B, C, H', W')), of a ViT the patches after
+        each block."""
         if returnt not in ('full', 'all'):
             return super().forward(x, returnt)
         final, maps = self.body.forward_intermediates(self._fitting(x))
@@ -36,7 +40,7 @@ class TimmBackbone(MammothBackbone):
 
 
 def _made(name: str, num_classes: int, pretrained: bool, **options) -> TimmBackbone:
-    """ValueError, for one line, where timm is missing, or has no such network, or its weights cannot be had."""
+    """ValueError, for one line, where timm is missing, or has no such network, or no weights."""
     try:
         import timm
     except ImportError as error:

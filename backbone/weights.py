@@ -33,7 +33,7 @@ _FORMAT = 'scroll-bench-weights-1'
 
 
 class Published(NamedTuple):
-    """A checkpoint that must be fetched by hand: name in `backbone/weights/`, backbone, where it comes from, size."""
+    """A checkpoint to fetch by hand: name in `backbone/weights/`, backbone, where it comes from, size."""
     file: str
     backbone: str
     source: str
@@ -52,8 +52,8 @@ PUBLISHED = {
     'rfs-resnet12': Published('rfs-resnet12.pth', 'resnet12',
                               'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs', '50 MB'),
     'byol-resnet50': Published('pretrain_res50x1.pkl', 'resnet50-byol',
-                               'https://storage.googleapis.com/deepmind-byol/checkpoints/pretrain_res50x1.pkl '
-                               '(licence CC BY-NC 4.0)', '570 MB'),
+                               'https://storage.googleapis.com/deepmind-byol/checkpoints/'
+                               'pretrain_res50x1.pkl (licence CC BY-NC 4.0)', '570 MB'),
 }
 
 
@@ -81,7 +81,7 @@ class Weights:
     info: dict = field(default_factory=dict)
 
     def load_into(self, net: torch.nn.Module) -> None:
-        """Copy every tensor into `net`, leaving its classifier alone; InputError where `check` finds fault."""
+        """Copy every tensor into `net`, all but its classifier; InputError where `check` finds fault."""
         self.check(net)
         net.load_state_dict({**net.state_dict(), **self.tensors})
 
@@ -146,8 +146,8 @@ def find(name: str) -> Path:
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
     offered = f"shipped: {', '.join(names()) or 'none'}; to be fetched: {', '.join(PUBLISHED)}"
     hint = f'did you mean {close[0]}?' if close else offered
-    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from "
-                     "scratch)")
+    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} "
+                     "('none' starts from scratch)")
 
 
 def integer_file(name: str) -> Path:
@@ -165,8 +165,8 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
         raise InputError('--embedding_dtype integer: --weights none has no integer network; give weights')
     path = integer_file(name)
     if not path.is_file():
-        raise InputError(f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise '
-                         f'{name}')
+        raise InputError(f'--embedding_dtype integer: {path} is not there: '
+                         f'python pretrain.py quantise {name}')
     network, about = IntegerNetwork.load(path)
     if about.get('psi') != state_digest(net):
         raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights '
@@ -178,7 +178,10 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
 
 
 def _of_torchvision(name: str) -> Path:
-    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache; its name ends in the start of its digest."""
+    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache.
+
+    Its name ends in the start of its digest.
+    """
     from torchvision.models import get_weight
     try:
         weights = get_weight(name)

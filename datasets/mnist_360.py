@@ -1,4 +1,4 @@
-"""MNIST-360: a stream without tasks, of two neighbouring digits at a time, which turn slowly as it goes on."""
+"""MNIST-360: a stream without tasks, of two neighbouring digits at a time, which turn slowly as it goes."""
 import numpy as np
 
 from datasets.seq_mnist import SequentialMNIST

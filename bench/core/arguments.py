@@ -13,14 +13,15 @@ from scroll.errors import InputError
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Says the default of each flag that has one, as it stands after models, data sets and configs had their say."""
+    """Says the default of each flag that has one, as models, data sets and configs leave it."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=36, width=120)
 
     def _get_help_string(self, action):
         text = action.help or ''
-        hidden = action.default is None or action.default is False or action.default in ([], argparse.SUPPRESS)
+        hidden = (action.default is None or action.default is False
+                  or action.default in ([], argparse.SUPPRESS))
         if hidden or 'default' in text or not action.option_strings:
             return text
         return f"{text} (default: {str(action.default).replace('%', '%%')})".strip()
@@ -72,14 +73,14 @@ class _Group(_Declaring, argparse._ArgumentGroup):
 
 
 def argument_group(parser, *title, **options):
-    """A group of flags declared with `bears`; also in a parser of argparse's own, as third-party files have."""
+    """A group of flags declared with `bears`; also in a parser of argparse's own, as of third-party files."""
     group = _Group(parser, *title, **options)
     parser._action_groups.append(group)
     return group
 
 
 class ArgumentParser(_Declaring, argparse.ArgumentParser):
-    """argparse with underscored flags only, no abbreviations, and errors as `InputError` (one line, exit code 2)."""
+    """argparse with underscored flags only, no abbreviations, and errors as `InputError` of one line."""
 
     add_argument_group = argument_group
 
@@ -172,7 +173,8 @@ def real(least: float = -math.inf, positive: bool = False):
         except (TypeError, ValueError):
             raise argparse.ArgumentTypeError(f'{text!r} is not a number') from None
         if not math.isfinite(value) or value < least or (positive and value <= 0):
-            expected = 'a number above 0' if positive else 'a finite number' if least == -math.inf else f'at least {least:g}'
+            expected = ('a number above 0' if positive else
+                        'a finite number' if least == -math.inf else f'at least {least:g}')
             raise argparse.ArgumentTypeError(f'{text}: expected {expected}')
         return value
     return number

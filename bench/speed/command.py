@@ -85,7 +85,9 @@ def main():
     options = parser.parse_args()
     reuse_memory()
     backbone, peak = load_backbone(options.weights), peaks(2 * options.rounds)
-    integers = weights.integers_of(options.weights, *backbone) if weights.integer_file(options.weights).is_file() else None
+    integers = None
+    if weights.integer_file(options.weights).is_file():
+        integers = weights.integers_of(options.weights, *backbone)
     images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
     machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),
                    instructions=torch.backends.cpu.get_cpu_capability(), backbone=options.weights,
@@ -96,7 +98,8 @@ def main():
         print(json.dumps(machine))
     else:
         print(', '.join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()) + '\n')
-        print('| stage | ours | beside | takes | ratio | target | met | share of peak |\n|---|---|---|---|---|---|---|---|')
+        print('| stage | ours | beside | takes | ratio | target | met | share of peak |\n'
+              '|---|---|---|---|---|---|---|---|')
     for line in measure(backbone, integers, images, options.rounds, options.features, peak):
         facts = vars(line) | dict(ratio=line.ratio, met=line.met)
         print(json.dumps(facts) if options.json else shown(line), flush=True)

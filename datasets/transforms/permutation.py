@@ -31,5 +31,6 @@ class Permutation(FixedPermutation):
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
         if self.size is not None and image.numel() != self.size:
-            raise ValueError(f'Permutation({self.size}): an image has {image.numel()} values, {tuple(image.shape)}')
+            raise ValueError(f'Permutation({self.size}): an image has {image.numel()} values, '
+                             f'{tuple(image.shape)}')
         return super().__call__(image)

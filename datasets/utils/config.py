@@ -1,4 +1,4 @@
-"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`: set on the instance, never on the class."""
+"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`, which are set on the instance."""
 import functools
 import inspect
 import math
@@ -9,8 +9,7 @@ from bench.core.plugins import keyword_flags, nearest
 from scroll.errors import InputError
 
 CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD',
-             'TRANSFORM',
-             'TEST_TRANSFORM')
+             'TRANSFORM', 'TEST_TRANSFORM')
 
 
 def _counts(value) -> bool:
@@ -50,7 +49,7 @@ def split_config(values: dict) -> tuple:
 
 
 def build(kind, args):
-    """A data set, from its class or function, with the constants of the config file ready before its constructor runs."""
+    """A data set, from its class or function; its constructor finds the constants of the config file."""
     given = {name: getattr(args, name) for name in keyword_flags(kind) if hasattr(args, name)}
     if not isinstance(kind, type):
         return kind(args, **given)
@@ -68,7 +67,8 @@ def build(kind, args):
 
 
 def _tell_static_methods(dataset, constants: dict) -> None:
-    """A static method names its class and so cannot see constants of the instance: it is replaced by what the contract says."""
+    """Replace static methods, which name their class and so cannot see constants of the instance, by what
+    the contract says."""
     if constants.keys().isdisjoint(('MEAN', 'STD', 'TRANSFORM')):
         return                                          # and nobody waits for torchvision
     from torchvision.transforms import Compose, Normalize, ToPILImage
@@ -76,8 +76,9 @@ def _tell_static_methods(dataset, constants: dict) -> None:
     from datasets.transforms.denormalization import DeNormalize
     replacements = {}
     if 'MEAN' in constants or 'STD' in constants:
-        replacements = dict(get_normalization_transform=functools.partial(Normalize, dataset.MEAN, dataset.STD),
-                            get_denormalization_transform=functools.partial(DeNormalize, dataset.MEAN, dataset.STD))
+        levels = dataset.MEAN, dataset.STD
+        replacements = dict(get_normalization_transform=functools.partial(Normalize, *levels),
+                            get_denormalization_transform=functools.partial(DeNormalize, *levels))
     if 'TRANSFORM' in constants:
         replacements['get_transform'] = functools.partial(Compose, [ToPILImage(), dataset.TRANSFORM])
     for name, replacement in replacements.items():
@@ -104,7 +105,8 @@ def composed(steps, source: str):
     from torchvision import transforms
     made = []
     for step in steps if isinstance(steps, list) else [steps]:
-        name, parameters = next(iter(step.items())) if isinstance(step, dict) and len(step) == 1 else (step, {})
+        named = isinstance(step, dict) and len(step) == 1
+        name, parameters = next(iter(step.items())) if named else (step, {})
         kind = getattr(transforms, name, None) if isinstance(name, str) else None
         if not isinstance(kind, type):
             known = [n for n in dir(transforms) if n[0].isupper()]

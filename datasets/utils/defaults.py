@@ -1,4 +1,7 @@
-"""How a data set says what a flag is where nobody says otherwise. Looks at the class: no data is read, nothing is built."""
+"""How a data set says what a flag is where nobody says otherwise.
+
+Looks at the class: no data is read, nothing is built.
+"""
 import functools
 import inspect
 
@@ -9,8 +12,7 @@ _GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get
 def set_default_from_args(flag: str):
     """Decorator in the body of a data-set class: what the function returns is the default of `--<flag>`.
 
-    The function may have `self` or no parameter, and can be called on the class and on an instance either
-    way:
+    The function may have `self` or no parameter, and can be called on the class and on an instance:
 
         @set_default_from_args('n_epochs')
         def get_epochs():
@@ -43,8 +45,8 @@ def dataset_defaults(kind) -> dict:
         attribute = inspect.getattr_static(kind, name)
         attribute = getattr(attribute, '__func__', attribute)
         if isinstance(attribute, _Default):
-            named = {flag: getter
-                     for flag, getter in named.items() if getter != name} | {attribute.flag: name}
+            named = {flag: getter for flag, getter in named.items() if getter != name}
+            named[attribute.flag] = name
     found = {flag: _ask(kind, name) for flag, name in named.items()}
     return {flag: value for flag, value in found.items() if value is not None}
 

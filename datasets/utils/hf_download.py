@@ -1,11 +1,11 @@
-"""Files of data sets from the Hugging Face hub, where `huggingface_hub` is installed and there is a network."""
+"""Files of data sets from the Hugging Face hub: needs `huggingface_hub` and a network."""
 from pathlib import Path
 
 from scroll.errors import InputError
 
 
 def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'dataset', **options) -> str:
-    """Fetch one file of a repository, or all of them, into the folder `root`; what is there already is not fetched again.
+    """Fetch one file of a repository, or all of them, into the folder `root`, unless they are there.
 
     Args:
         filename: path within the repository; None: every file. options: of `huggingface_hub.hf_hub_download`

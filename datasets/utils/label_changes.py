@@ -39,7 +39,7 @@ def class_order(args, n_classes: int) -> np.ndarray:
 
 
 def task_order(args, n_tasks: int):
-    """int64 (T,): the tasks in the order of their arrival (`--custom_task_order`); None where nothing is said."""
+    """int64 (T,): the tasks as they arrive (`--custom_task_order`); None where nothing is said."""
     custom = option(args, 'custom_task_order')
     if custom is None:
         return None
@@ -95,7 +95,8 @@ def noisy_labels(args, labels: np.ndarray, n_classes: int, confused_with: dict =
     Unless `--disable_noisy_labels_cache 1`, they are kept below `<base_path>/<cache_path_noisy_labels>`, and
     taken from there.
     """
-    rate, kind, seed = option(args, 'noise_rate', 0), option(args, 'noise_type', 'symmetric'), option(args, 'seed', 0)
+    rate, kind = option(args, 'noise_rate', 0), option(args, 'noise_type', 'symmetric')
+    seed = option(args, 'seed', 0)
     if not 0 <= rate <= 1:
         raise InputError(f'--noise_rate {rate:g}: expected a share of the labels, 0..1')
     if not rate:
@@ -145,7 +146,10 @@ def _save(path: Path, noisy: np.ndarray) -> None:
 
 
 def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
-    """bool (N,): the samples of a task whose label is withheld: all but `--label_perc` of the task, or `_by_class` of a class."""
+    """bool (N,): the samples of a task whose label is withheld.
+
+    All but `--label_perc` of the task, or `--label_perc_by_class` of each class.
+    """
     by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
     for flag, share in (('label_perc', by_task), ('label_perc_by_class', by_class)):
         if not 0 < share <= 1:

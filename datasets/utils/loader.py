@@ -1,4 +1,4 @@
-"""In-memory uint8 images -> batches, made in one vectorised step each; no worker processes, nothing per image.
+"""In-memory uint8 images -> batches, each made in one vectorised step: no worker processes, no image alone.
 
 Batches never cross the end of a segment of the schedule, and shuffling stays within segments: the order of
 the stream is the schedule's, and how it is carried in batches is the loader's.
@@ -34,7 +34,8 @@ class InMemoryDataset:
 
     @staticmethod
     def not_aug_transform(images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or (H, W, C), or an image of PIL or numpy -> float (B, C, H, W) or (C, H, W) in [0, 1]."""
+        """uint8 (B, H, W, C) or (H, W, C), or an image of PIL or numpy -> float (B, C, H, W) or (C, H, W) in
+        [0, 1]."""
         if not isinstance(images, torch.Tensor):
             images = torch.from_numpy(np.array(images))
         images = images.unsqueeze(-1) if images.dim() == 2 else images
@@ -44,7 +45,8 @@ class InMemoryDataset:
         return len(self.targets)
 
     def __getitem__(self, index: int):
-        """(input, label, un-augmented image, *extra fields) of a training sample, (input, label) of a test sample."""
+        """(input, label, un-augmented image, *extra fields) of a training sample, (input, label) of a test
+        sample."""
         return tuple(field[0] for field in self.batch(np.array([index])))
 
     def add_extra_return_field(self, name: str, values) -> None:
@@ -60,7 +62,7 @@ class InMemoryDataset:
         return images.unsqueeze(-1) if images.dim() == 3 else images
 
     def batch(self, ids, raw_not_aug: bool = False):
-        """The batch of these samples: as `__getitem__`, stacked; with `raw_not_aug` un-augmented images stay uint8."""
+        """The batch of these samples, as `__getitem__`, stacked; `raw_not_aug`: leave un-augmented ones uint8."""
         raw = self.raw(ids)
         if not self.train:
             return self.transform(raw), self.labels()[ids]

@@ -1,4 +1,4 @@
-"""Third-party data sets under Mammoth's contract: `torch` data sets with `data` and `targets`, cut into tasks."""
+"""Third-party data sets under Mammoth's contract: torch's, with `data` and `targets`, cut into tasks."""
 import copy
 
 import numpy as np
@@ -73,7 +73,7 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
 
 def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
-    """The next task's (train loader, test loader), also kept in `setting.train_loader` and `setting.test_loaders`.
+    """The next task's (train loader, test loader), also kept in `setting.train_loader`, `.test_loaders`.
 
     In this order: validation split, label noise, order of classes, the task's samples, missing labels. The
     data sets themselves are left as they were given.
@@ -109,9 +109,8 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     if not len(train):
         raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
     train.targets[torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))] = -1
-    setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}',
+    setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', shuffle=True,
                                                     batch_size=args.batch_size,
-                                                    shuffle=True,
                                                     drop_last=label_changes.option(args, 'drop_last', False))
     setting.test_loaders.append(create_seeded_dataloader(args, test, concern=f'test {task}', shuffle=False,
                                                          batch_size=max(_TEST_BATCH, args.batch_size)))
@@ -121,8 +120,8 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
 def _labels(dataset, setting) -> np.ndarray:
     """int64 (N,): labels of the files."""
     targets = dataset.targets
-    labels = np.array(targets.cpu() if isinstance(targets,
-                                                  torch.Tensor) else targets).astype(np.int64).reshape(-1)
+    targets = targets.cpu() if isinstance(targets, torch.Tensor) else targets
+    labels = np.array(targets).astype(np.int64).reshape(-1)
     if len(labels) and not 0 <= labels.min() <= labels.max() < setting.N_CLASSES:
         wrong = labels.max() if labels.max() >= setting.N_CLASSES else labels.min()
         raise InputError(f'{setting.NAME}: a sample has label {wrong}, but N_CLASSES is {setting.N_CLASSES}')

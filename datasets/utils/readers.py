@@ -1,7 +1,7 @@
-"""The official files of each data set -> uint8 images (N, H, W, 3) and int64 labels (N,). No schedule, no transform.
+"""The official files of each data set -> uint8 images (N, H, W, 3) and int64 labels (N,).
 
-Every reader returns `Images(train, train_labels, test, test_labels, class_names)` or raises a InputError of
-one line that says what is missing or damaged and where it belongs.
+Schedules and transforms come later. Every reader returns `Images(train, train_labels, test, test_labels,
+class_names)` or raises an InputError of one line that says what is missing or damaged and where it belongs.
 """
 import csv
 import gzip
@@ -23,8 +23,7 @@ Images = namedtuple('Images', 'train train_labels test test_labels class_names')
 
 _CIFAR = {
     'CIFAR10': dict(folder='cifar-10-batches-py', archive='cifar-10-python.tar.gz', names='label_names',
-                    label='labels',
-                    md5='c58f30108f718f92721af3b95e74349a',
+                    label='labels', md5='c58f30108f718f92721af3b95e74349a',
                     meta=('batches.meta', '5ff9c542aee3614f3951f8cda6e48888'),
                     train=(('data_batch_1', 'c99cafc152244af753f735de768cd75f'),
                            ('data_batch_2', 'd4bba439e000b95fd0a9bffe97cbabec'),
@@ -33,8 +32,7 @@ _CIFAR = {
                            ('data_batch_5', '482c414d41f54cd18b22e5b47cb7c3cb')),
                     test=(('test_batch', '40351d587109b95175f43aff81a1287e'),)),
     'CIFAR100': dict(folder='cifar-100-python', archive='cifar-100-python.tar.gz', names='fine_label_names',
-                     label='fine_labels',
-                     md5='eb9058c3a382ffc7106e4002c42a8d85',
+                     label='fine_labels', md5='eb9058c3a382ffc7106e4002c42a8d85',
                      meta=('meta', '7973b15100ade9c7d40fb424638fde48'),
                      train=(('train', '16019d7e3df5f24257cddd939b257f8d'),),
                      test=(('test', 'f0ef6b0ae62326f3e7ffdfab6717acfc'),)),
@@ -47,7 +45,7 @@ _MINI_TEST_PER_CLASS = 100  # of 600; the paper does not say, 500 to learn from 
 
 
 def cifar(base_path, name: str) -> Images:
-    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`; downloaded when absent."""
+    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or downloaded."""
     facts = _CIFAR[name]
     home = Path(base_path) / name
     folder = home / facts['folder']
@@ -84,16 +82,17 @@ def _download_cifar(home: Path, facts: dict) -> None:
 
 
 def check(name: str, images) -> None:
-    """InputError unless a data set's `read` has returned `Images` that can be learned from; `name` of the data set."""
+    """InputError unless `read` of the data set `name` has returned `Images` that can be learned from."""
     if not isinstance(images, tuple) or len(images) != 5:
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
-        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or 0 in pixels.shape[1:] \
-                or pixels.ndim == 4 and pixels.shape[3] not in (1, 3):
+        if (not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (3, 4)
+                or 0 in pixels.shape[1:] or pixels.ndim == 4 and pixels.shape[3] not in (1, 3)):
             raise InputError(f'{name}: its {part} images are {_shown(pixels)}: expected uint8 (N, H, W, 3), '
                              '(N, H, W, 1) or (N, H, W)')
-        if not isinstance(labels, np.ndarray) or labels.dtype.kind not in 'iu' or labels.shape != pixels.shape[:1]:
+        if (not isinstance(labels, np.ndarray) or labels.dtype.kind not in 'iu'
+                or labels.shape != pixels.shape[:1]):
             raise InputError(f'{name}: its {part} labels are {_shown(labels)}: expected whole numbers '
                              f'({len(pixels)},), one an image')
         if len(labels) and not 0 <= labels.min() <= labels.max() < count:
@@ -158,7 +157,7 @@ def mini_imagenet(base_path) -> Images:
 
 
 def digits() -> Images:
-    """scikit-learn's 1,797 real handwritten digits, 8x8 grey, scaled to 8 bits; every fifth of a class tests."""
+    """scikit-learn's 1,797 real handwritten digits, 8x8 grey, in 8 bits; every fifth of a class tests."""
     from sklearn.datasets import load_digits
     content = load_digits()
     images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
@@ -201,7 +200,8 @@ def _idx_file(home: Path, name: str) -> Path:
 
 
 def _read_idx(path: Path, dimensions: int) -> np.ndarray:
-    """uint8 array of an IDX file: two zero bytes, type (8: uint8), number of dimensions, each as a big-endian int32; values."""
+    """uint8 array of an IDX file: two zero bytes, type (8: uint8), number of dimensions, each dimension as a
+    big-endian int32, values."""
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == '.gz' else content
@@ -209,7 +209,8 @@ def _read_idx(path: Path, dimensions: int) -> np.ndarray:
         raise InputError(f'{path}: cannot be read ({error}); fetch it again') from error
     head = 4 + 4 * dimensions
     shape = np.frombuffer(content[4:head].ljust(head - 4, b'\xff'), '>i4').tolist()
-    if content[:4] != bytes((0, 0, 8, dimensions)) or min(shape) < 0 or len(content) != head + math.prod(shape):
+    if (content[:4] != bytes((0, 0, 8, dimensions)) or min(shape) < 0
+            or len(content) != head + math.prod(shape)):
         raise InputError(f'{path}: not an IDX file of {dimensions} dimension{"s" * (dimensions > 1)}, or '
                          'damaged; fetch it again')
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)

@@ -101,7 +101,7 @@ class ScheduledDataset(ContinualDataset):
         self.SIZE = self.images.train.shape[1:3]
 
     def _order_tasks(self, labels: np.ndarray) -> None:
-        """`--custom_task_order`: tasks change their order, and labels (of the files) count up as classes come."""
+        """`--custom_task_order`: tasks change their order, and labels (of files) count up as classes come."""
         order = label_changes.task_order(self.args, len(self.schedule.tasks) - 1)
         if order is None:
             return
@@ -136,10 +136,11 @@ class ScheduledDataset(ContinualDataset):
             return 'split:1'
         if self.args.schedule is not None:
             return self.args.schedule
-        return f'split:{self.args.n_splits or self._configured_splits() or min(self.DEFAULT_SPLITS, self.N_CLASSES)}'
+        default = min(self.DEFAULT_SPLITS, self.N_CLASSES)
+        return f'split:{self.args.n_splits or self._configured_splits() or default}'
 
     def _configured_splits(self):
-        """Number of tasks in the data set's config file, if any; it stands on the instance before anything else does."""
+        """Number of tasks in the data set's config file, if any: on the instance before anything else."""
         n_tasks, per_task = (vars(self).get(name) for name in ('N_TASKS', 'N_CLASSES_PER_TASK'))
         if n_tasks is None and per_task is not None:
             n_tasks = -(-self.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
@@ -157,7 +158,7 @@ class ScheduledDataset(ContinualDataset):
             raise InputError(f'--schedule: {error}') from error
 
     def _classes_by_task(self) -> list:
-        """Labels of the classes first seen in each task, sorted. A schedule of class splits gives each task its own."""
+        """Labels of the classes first seen in each task, sorted; class splits give each task its own."""
         seen, by_task = set(), []
         for t in range(len(self.schedule.tasks) - 1):
             new = set(self.train_labels[self.schedule.task(t)[0]].tolist()) - seen
@@ -195,9 +196,10 @@ class ScheduledDataset(ContinualDataset):
         return self.train_loader, self.test_loaders[-1]
 
     def test_loader(self, task: int) -> ImageLoader:
-        """Test samples of the classes of one task; of all tasks up to it with `--validation_mode complete`."""
+        """Test samples of the classes of one task; of all up to it with `--validation_mode complete`."""
         classes = self._task_classes[task]
-        if label_changes.validation_share(self.args) and label_changes.option(self.args, 'validation_mode') == 'complete':
+        if (label_changes.validation_share(self.args)
+                and label_changes.option(self.args, 'validation_mode') == 'complete'):
             classes = np.concatenate(self._task_classes[:task + 1])
         ids = np.flatnonzero(np.isin(self.test_labels, classes))
         labels = torch.from_numpy(self.test_labels[ids])

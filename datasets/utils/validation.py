@@ -1,4 +1,4 @@
-"""Older data-set files split off validation data themselves; newer ones leave it to `store_masked_loaders`."""
+"""Older data-set files split off validation data; newer ones leave it to `store_masked_loaders`."""
 import copy
 
 import numpy as np
@@ -46,5 +46,6 @@ def get_train_val(train, test_transform, dataset: str, val_perc: float = 0.1) ->
     labels = np.asarray(train.targets)
     held = pick(labels, val_perc, numpy_stream(0, f'validation of {dataset}'))
     rest, inside = copy.copy(train), np.flatnonzero(held)
-    rest.data, rest.targets = take(train.data, np.flatnonzero(~held)), take(train.targets, np.flatnonzero(~held))
+    kept = np.flatnonzero(~held)
+    rest.data, rest.targets = take(train.data, kept), take(train.targets, kept)
     return rest, ValidationDataset(take(train.data, inside), take(train.targets, inside), test_transform)

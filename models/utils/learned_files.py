@@ -1,7 +1,7 @@
 """What SCROLL has learned, on disk: flags, what is written after the last task, what a run begins with.
 
-    python main.py --model scroll --dataset seq-cifar100 --shard 1/2 --save_statistics 1.npz        # on one machine
-    python main.py --model scroll --dataset seq-cifar100 --shard 2/2 --save_statistics 2.npz        # on another
+    python main.py --model scroll --dataset seq-cifar100 --shard 1/2 --save_statistics 1.npz  # one machine
+    python main.py --model scroll --dataset seq-cifar100 --shard 2/2 --save_statistics 2.npz  # another
     python -m scroll merge 1.npz 2.npz -o all.npz
     python main.py --model scroll --dataset seq-cifar100 --load_statistics all.npz --inference_only 1
 """

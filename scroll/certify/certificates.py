@@ -1,12 +1,12 @@
-"""Certificates that travel: lines that hold on any machine, apart from those that hold on one kind of machine, in JSON.
+"""Certificates that travel: lines that hold on any machine, apart from those of one kind of machine, in JSON.
 
-    {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100", "command": "python ...",
+    {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100",
+     "command": "python ...",
      "verdict": {"sentence": "bit-identical under 1005 schedules", ...},
      "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
      "here": {"machine": "x86_64 AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}
 
-Lines come in the order in which each follows from those above it, so the first that differs says where to
-look.
+Each line follows from those above it, so the first that differs says where to look.
 """
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 def write(path, certificate: dict) -> None:
-    """Write it whole or not at all, in a folder that is made if it is not there; InputError if it cannot be written."""
+    """Write it whole or not at all, in a folder that is made if need be; InputError if that fails."""
     try:
         with atomic_write(path) as file:
             file.write(f'{json.dumps(certificate, indent=1)}\n'.encode())

@@ -21,7 +21,9 @@ def anytime_accuracy(hits: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> n
 
 
 def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
-    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal): area under the anytime accuracy.
+    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N, the area under the anytime accuracy.
+
+    Koh et al. 2022, whose steps are equal.
 
     Args:
         samples: int (P,), n_k, increasing to N. accuracies: (P,).
@@ -31,13 +33,14 @@ def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
 
 def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray,
                                  points: np.ndarray) -> float:
-    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), R[i, j] the accuracy on task j after task
-    i, over the tasks i that are looked at.
+    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), over the tasks i that are looked at.
+
+    R[i, j] is the accuracy on task j after task i.
 
     Args:
-        hits: int (P, K), test samples of each class predicted right after each of `points`. sizes: int (K,),
-            test samples.
-        tasks: int (K,), the task that brings each class. points: int (P,), tasks i, counted as in `tasks`.
+        hits: int (P, K), test samples of each class predicted right after each of `points`.
+        sizes: int (K,), test samples. tasks: int (K,), the task that brings each class.
+        points: int (P,), tasks i, counted as in `tasks`.
     """
     means = []
     for row, point in zip(hits, points):
@@ -48,8 +51,8 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
 
 
 class Spread(NamedTuple):
-    """Accuracies of R schedules: their mean, deviation (over R - 1), smallest and largest, range, mean of the
-    worst tenth, and (mean - worst) / mean."""
+    """Accuracies of R schedules: their mean, standard deviation (over R - 1), smallest and largest, range,
+    mean of the worst tenth, and (mean - worst) / mean."""
     mean: float
     deviation: float
     worst: float
@@ -72,9 +75,11 @@ def spread(accuracies) -> Spread:
 
 
 def cvar(accuracies, share: float) -> float:
-    """Conditional value at risk, the mean of the worst `share` of accuracies (R,) (Rockafellar and Uryasev
-    2000, for a loss that takes R values equally often): with m = share R, the floor(m) worst and m - floor(m)
-    of the next, over m; of at least one."""
+    """Conditional value at risk, the mean of the worst `share` of accuracies (R,).
+
+    With m = share R, but at least 1: the floor(m) worst and m - floor(m) of the next, over m (Rockafellar
+    and Uryasev 2000, for a loss that takes R values equally often).
+    """
     a = np.sort(np.asarray(accuracies, np.float64))
     m = max(1.0, round(share * len(a), 9))                                      # 0.1 * 30 is not 3
     weights = np.clip(m - np.arange(len(a)), 0, 1)
@@ -120,7 +125,7 @@ def disagreement(predictions: np.ndarray, times=None) -> float:
 
 
 def largest_weight_difference(weights) -> float:
-    """max over pairs of schedules and over weights of |w_r - w_s|; infinite for weights that are not finite or not as many.
+    """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or not as many.
 
     Args:
         weights: an iterable of arrays (P,); the largest and the smallest of each weight say it all.
@@ -180,6 +185,5 @@ def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, fina
     times, weights, predictions = zip(*outcomes.values())
     predictions = np.stack(predictions)
     return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
-                   disagreement(predictions, times),
-                   spread(final), spread(incremental),
+                   disagreement(predictions, times), spread(final), spread(incremental),
                    *order_disparity(class_accuracies(predictions, labels)))

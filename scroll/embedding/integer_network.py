@@ -88,7 +88,8 @@ class IntegerNetwork(nn.Module):
     def __init__(self, program: list, input_size: int, mean: tuple, golden: str = ''):
         super().__init__()
         self.dim = int(np.prod(check_program(program, input_size)))
-        self.program, self.input_size, self.mean, self.golden = program, input_size, tuple(map(int, mean)), golden
+        self.program, self.input_size = program, input_size
+        self.mean, self.golden = tuple(map(int, mean)), golden
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
         for position, op in enumerate(program):
@@ -100,7 +101,7 @@ class IntegerNetwork(nn.Module):
                     self.register_buffer(f'{name}{position}', tensor, persistent=False)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S); exact on any device."""
+        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
         images = images if images.dim() == 4 else images.unsqueeze(-1)
         images = resize(images.permute(0, 3, 1, 2).double(), self.input_size)
         images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
@@ -147,8 +148,7 @@ class IntegerNetwork(nn.Module):
             return x.clamp(op.low, op.high)
         if op.kind == 'max':
             return F.max_pool2d(x, options['kernel'], options['stride'], options['padding'],
-                                options['dilation'],
-                                options['ceil'])
+                                options['dilation'], options['ceil'])
         if op.kind == 'average':
             height, width = options['kernel']
             total = F.avg_pool2d(x, options['kernel'], options['stride'], options['padding'],
@@ -180,7 +180,7 @@ class IntegerNetwork(nn.Module):
 
     @torch.inference_mode()
     def check(self, layout: torch.memory_format = torch.channels_last) -> str:
-        """The digest of the built-in images' features; each kind of layer is compared with int64 arithmetic on the way.
+        """The digest of the built-in images' features; layers are compared with int64 arithmetic on the way.
 
         Raises:
             InputError: a layer, or the features, differ on this machine from what integers give.
@@ -232,7 +232,8 @@ class IntegerNetwork(nn.Module):
             program = [Op(str(kind), tuple(map(int, reads)), int(low), int(high), dict(options),
                           **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
                        for position, (kind, reads, low, high, options) in enumerate(facts['program'])]
-            return cls(program, facts['input_size'], facts['mean'], str(facts['golden'])), dict(facts['about'])
+            network = cls(program, facts['input_size'], facts['mean'], str(facts['golden']))
+            return network, dict(facts['about'])
         except InputError as error:
             raise InputError(f'{path}: {error}') from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
@@ -269,8 +270,7 @@ def exact_algorithms():
     """Libraries whose convolutions transform their input are left out."""
     with torch.backends.nnpack.flags(enabled=False), \
             torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False,
-                                       deterministic=True,
-                                       allow_tf32=False):
+                                       deterministic=True, allow_tf32=False):
         yield
 
 
@@ -289,7 +289,10 @@ _READS = dict(input=0, conv=1, scale=1, add=2, clamp=1, pad=1, max=1, average=1,
 
 
 def check_program(program: list, input_size: int) -> tuple:
-    """The shape of the last value; InputError unless every value exists and is exact: the bound of each channel, in int64."""
+    """The shape of the last value; InputError unless every value exists and is exact.
+
+    Exact: the bound of each channel holds, in int64.
+    """
     if not program or program[0].kind != 'input' or any(op.kind == 'input' for op in program[1:]):
         raise InputError('an integer network begins with its one input')
     if not (isinstance(input_size, int) and 1 <= input_size <= 4096):

@@ -1,4 +1,4 @@
-"""What the last bits of floating-point arithmetic depend on besides the program: the kind of machine, in words."""
+"""The kind of machine, in words: what the last bits of floating-point arithmetic depend on."""
 import platform
 
 import torch

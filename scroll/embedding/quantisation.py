@@ -1,4 +1,6 @@
-"""A float network -> an `IntegerNetwork`: convolutions, batch norms, ReLU and its kin, sums and poolings, by torch's export.
+"""A float network -> an `IntegerNetwork`, by torch's export.
+
+It may have convolutions, batch norms, ReLU and its kin, sums and poolings.
 
 Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
 images, weights by their largest magnitude in each output channel, or more where the bound of exact sums asks
@@ -47,7 +49,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Activation:
-    """What follows a sum: cut at `low` (ReLU: 0) and `cap` (ReLU6), `slope` below zero (LeakyReLU); else nothing."""
+    """What follows a sum: cut at `low` (ReLU: 0) and `cap` (ReLU6), `slope` below zero (LeakyReLU)."""
     low: int = None
     cap: float = np.inf
     slope: float = 0.0
@@ -125,7 +127,8 @@ class _Builder:
     """Walks the graph once; each node becomes a value, a sum that waits for what follows it, or nothing."""
 
     def __init__(self, graph, constants, quantiles, preprocessing):
-        self.graph, self.constants, self.quantiles, self.preprocessing = graph, constants, quantiles, preprocessing
+        self.graph, self.constants = graph, constants
+        self.quantiles, self.preprocessing = quantiles, preprocessing
         self.program, self.known = [], {}
         self.mean = tuple(int(np.rint(255 * m)) for m in preprocessing.mean)
 
@@ -221,8 +224,7 @@ class _Builder:
             raise InputError(f'{_place(node)}: max-pool with padding of values below zero cannot be done in '
                              'integers')
         options = dict(kernel=list(_pair(kernel)), stride=list(_pair(stride or kernel)),
-                       padding=list(_pair(padding)),
-                       dilation=list(_pair(dilation)), ceil=bool(ceil))
+                       padding=list(_pair(padding)), dilation=list(_pair(dilation)), ceil=bool(ceil))
         return self._emit(Op('max', (value.position,), op.low, op.high, options), value.unit)
 
     def _on_pad(self, node, x, amounts, mode='constant', fill=0.0):
@@ -328,14 +330,15 @@ class _Builder:
         return self._emit(Op('add', tuple(reads), low, high, {}, factor, negative), unit)
 
     def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, slope: float) -> _Value:
-        """A convolution with integer weights, one scale for each output channel, within the bound of exact sums."""
+        """A convolution with integer weights, one scale for each output channel, within the exact bound."""
         largest, source = self.program[linear.source.position].largest, linear.source
         channels = len(linear.weight)
         if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
             raise InputError('a convolution has weights that are not finite, or reads what is no map of '
                              'numbers')
         scale = np.abs(linear.weight).reshape(channels, -1).max(axis=1) / 127
-        scale = np.maximum(scale, np.abs(linear.bias) / source.unit / (EXACT // 4))      # also where all weights are zero
+        # also where all weights are zero
+        scale = np.maximum(scale, np.abs(linear.bias) / source.unit / (EXACT // 4))
         scale = np.where(scale > 0, scale, 1.0)
         while True:
             weight = np.rint(linear.weight / scale[:, None, None, None]).astype(np.int8)
@@ -347,8 +350,8 @@ class _Builder:
         factor = (source.unit * scale / unit).astype(np.float32)
         negative = factor * np.float32(slope) if slope else None
         return self._emit(Op('conv', (source.position,), low, high,
-                             linear.options | dict(crop=list(linear.crop)), factor,
-                             negative, weight, bias), unit)
+                             linear.options | dict(crop=list(linear.crop)), factor, negative, weight, bias),
+                          unit)
 
     def _constant(self, node) -> np.ndarray:
         return self.constants[node.name]
