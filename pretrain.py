@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Learn psi: a backbone trained by multi-class classification on classes that no stream has; `--help` says how."""
+"""Train a backbone by multi-class classification on classes that no stream has; `--help` says how."""
 import sys
 
 from bench.core.commands import run_command

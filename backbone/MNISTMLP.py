@@ -1,4 +1,7 @@
-"""Perceptron of two hidden layers, the usual network for MNIST. For images of 28 px: 89,610 parameters with ten classes."""
+"""Perceptron of two hidden layers, the usual network for MNIST.
+
+For images of 28 px it has 89,610 parameters with ten classes.
+"""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -11,14 +14,16 @@ class BaseMNISTMLP(MammothBackbone):
     """(B, ...) -> two hidden layers with ReLU -> linear head.
 
     Args:
-        input_size: values of an image. output_size: classes. hidden_size: units of each hidden layer, hence features.
+        input_size: values of an image. output_size: classes. hidden_size: units of each hidden layer, hence
+            features.
     """
 
     def __init__(self, input_size: int, output_size: int, hidden_size: int = 100):
         super().__init__()
         if input_size < 1 or hidden_size < 1:
             raise ValueError(f'input_size={input_size}, hidden_size={hidden_size}: must be positive')
-        self.input_size, self.output_size, self.num_classes, self.feature_dim = input_size, output_size, output_size, hidden_size
+        self.input_size, self.output_size = input_size, output_size
+        self.num_classes, self.feature_dim = output_size, hidden_size
         self.fc1 = nn.Linear(input_size, hidden_size)
         self.fc2 = nn.Linear(hidden_size, hidden_size)
         self.classifier = nn.Linear(hidden_size, output_size)
@@ -45,6 +50,7 @@ class MNISTMLP(BaseMNISTMLP):
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         if num_flat_features(x) != self.input_size:
-            raise InputError(f'--backbone mnistmlp: an image has {num_flat_features(x)} values, {tuple(x.shape[1:])}, where '
-                            f'{self.input_size} are expected: give --mlp_input_size {num_flat_features(x)}')
+            raise InputError(f'--backbone mnistmlp: an image has {num_flat_features(x)} values, '
+                             f'{tuple(x.shape[1:])}, where {self.input_size} are expected: give '
+                             f'--mlp_input_size {num_flat_features(x)}')
         return super().features(x)

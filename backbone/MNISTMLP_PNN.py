@@ -1,4 +1,7 @@
-"""Progressive perceptron: a column for each task, which reads the hidden layers of the columns before it (Rusu et al. 2016)."""
+"""Progressive perceptron: a column for each task, which reads the hidden layers of the columns before it.
+
+Rusu et al. 2016.
+"""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -8,10 +11,13 @@ from backbone.MNISTMLP import BaseMNISTMLP
 
 
 class Lateral(nn.Module):
-    """What one layer adds from the columns before: U relu(V [a_1 h_1, ..., a_k h_k]), equation 2; zero without columns.
+    """What one layer adds from the columns before: U relu(V [a_1 h_1, ..., a_k h_k]), equation 2.
+
+    It is zero without columns.
 
     Args:
-        widths: values (or channels) of each h. width_out: of the sum. layer: `layer(width_in, width_out)`, linear, for U and V.
+        widths: values (or channels) of each h. width_out: of the sum. layer: `layer(width_in, width_out)`,
+            linear, for U and V.
     """
 
     def __init__(self, widths: list, width_out: int, layer):
@@ -23,7 +29,8 @@ class Lateral(nn.Module):
     def forward(self, hidden: list):
         if not hidden:
             return 0
-        return self.expand(F.relu(self.reduce(torch.cat([a * h for a, h in zip(self.alphas, hidden)], dim=1))))
+        scaled = torch.cat([a * h for a, h in zip(self.alphas, hidden)], dim=1)
+        return self.expand(F.relu(self.reduce(scaled)))
 
 
 class Frozen(nn.ModuleList):
@@ -41,7 +48,8 @@ class MNISTMLP_PNN(BaseMNISTMLP):
     """(B, ...) -> two hidden layers -> linear head; the second layer and the head have lateral inputs.
 
     Args:
-        input_size: values of an image. output_size: classes. old_cols: networks of this class, of tasks before.
+        input_size: values of an image. output_size: classes. old_cols: networks of this class, of tasks
+            before.
         hidden_size: units of each hidden layer.
     """
 
@@ -49,7 +57,8 @@ class MNISTMLP_PNN(BaseMNISTMLP):
         super().__init__(input_size, output_size, hidden_size)
         self.old_cols = Frozen(old_cols)
         widths = [col.feature_dim for col in self.old_cols]
-        self.lateral2, self.lateral_out = (Lateral(widths, width, nn.Linear) for width in (hidden_size, output_size))
+        self.lateral2, self.lateral_out = (Lateral(widths, width, nn.Linear)
+                                           for width in (hidden_size, output_size))
 
     def hidden(self, x: torch.Tensor) -> tuple:
         """Both hidden layers (B, H)."""

@@ -1,4 +1,7 @@
-"""Progressive ResNet18 for small images: each stage also reads the stages of the columns before it (Rusu et al. 2016)."""
+"""Progressive ResNet18 for small images: each stage also reads the stages of the columns before it.
+
+Rusu et al. 2016.
+"""
 from functools import partial
 
 import torch
@@ -16,7 +19,8 @@ class ResNetPNN(ResNet):
         old_cols: networks of this class, of tasks before. Others: as of `ResNet`.
     """
 
-    def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64, old_cols: list = None):
+    def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64,
+                 old_cols: list = None):
         super().__init__(block, num_blocks, num_classes, num_filters)
         self.old_cols = Frozen(old_cols)
         self.laterals = nn.ModuleList()
@@ -34,7 +38,10 @@ class ResNetPNN(ResNet):
 
 
 def resnet18_pnn(nclasses: int, nf: int = 64, old_cols: list = None, x_shape=None) -> ResNetPNN:
-    """A column beside others. `x_shape`, the shape of a batch, is accepted as in Mammoth; channels say all that is needed."""
+    """A column beside others.
+
+    `x_shape`, the shape of a batch, is accepted as in Mammoth; channels say all that is needed.
+    """
     return ResNetPNN(BasicBlock, [2, 2, 2, 2], nclasses, nf, old_cols)
 
 

@@ -1,4 +1,6 @@
-"""ResNet50 for small images: bottleneck blocks behind the 3x3 stem of `backbone/resnet_cifar.py`. He et al. 2016.
+"""ResNet50 for small images: bottleneck blocks behind the 3x3 stem of `backbone/resnet_cifar.py`.
+
+He et al. 2016.
 
 23,500,352 parameters without head, 2048 features. torchvision's, with a stem for 224 px, is `resnet50-tv`.
 """
@@ -11,7 +13,8 @@ from backbone.resnet_cifar import ResNet, conv3x3
 
 
 class Bottleneck(nn.Module):
-    """conv1x1 - BN - ReLU - conv3x3 - BN - ReLU - conv1x1 - BN, plus identity or a strided 1x1 projection, then ReLU."""
+    """conv1x1 - BN - ReLU - conv3x3 - BN - ReLU - conv1x1 - BN, plus identity or a strided 1x1 projection,
+    then ReLU."""
     expansion = 4
 
     def __init__(self, channels_in: int, channels: int, stride: int = 1):
@@ -24,7 +27,8 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(channels * self.expansion)
         self.downsample = None
         if stride != 1 or channels_in != channels * self.expansion:
-            self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels * self.expansion, 1, stride, bias=False),
+            self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels * self.expansion, 1, stride,
+                                                      bias=False),
                                             nn.BatchNorm2d(channels * self.expansion))
 
     def before_relu(self, x: torch.Tensor) -> torch.Tensor:

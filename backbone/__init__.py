@@ -1,8 +1,9 @@
 """Backbones: images -> features -> logits, one architecture per file, chosen by name with `--backbone`.
 
-The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features, `net.classifier` is a
-replaceable linear head. A backbone file registers a class or function with `@register_backbone('name')`; the parameters
-of its signature (beyond `num_classes`) become command-line flags.
+The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features,
+`net.classifier` is a replaceable linear head. A backbone file registers a class or function with
+`@register_backbone('name')`; the parameters of its signature (beyond `num_classes`) become command-line
+flags.
 """
 import inspect
 from typing import Literal
@@ -26,7 +27,8 @@ ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 class MammothBackbone(nn.Module):
     """Base class of all backbones.
 
-    A subclass defines `features(x)` and `classifier` (an `nn.Linear`); `forward` and the flat parameter vectors follow.
+    A subclass defines `features(x)` and `classifier` (an `nn.Linear`); `forward` and the flat parameter
+    vectors follow.
     """
 
     def __init__(self, **kwargs):
@@ -39,20 +41,22 @@ class MammothBackbone(nn.Module):
         return self
 
     def maps(self, x: torch.Tensor) -> list:
-        """Feature maps after the stem and each stage, each (B, C, H, W); the last one is what `features` pools."""
+        """Feature maps after the stem and each stage, each (B, C, H, W); `features` pools the last one."""
         raise NotImplementedError(f'{type(self).__name__} has no feature maps')
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or what a `forward` of its own calls features."""
+        """(B, 3, H, W) -> (B, feature_dim): the pooled last map, or features of a `forward` of its own."""
         if type(self).maps is MammothBackbone.maps and type(self).forward is not MammothBackbone.forward:
             return self(x, returnt='features')
         return self.maps(x)[-1].mean(dim=(2, 3))
 
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        """`out`: logits (B, K); `features`: (B, F); `both`: (logits, features); `full` or `all`: (logits, list of maps)."""
+        """`out`: logits (B, K); `features`: (B, F); `both`: (logits, features); `full` or `all`: (logits,
+        list of maps)."""
         if returnt in ('full', 'all'):
             maps = self.maps(x)
-            return self.classifier(maps[-1].mean(dim=(2, 3))), [m.contiguous() for m in maps]     # which may be viewed flat
+            flat = [m.contiguous() for m in maps]           # which may be viewed as vectors
+            return self.classifier(maps[-1].mean(dim=(2, 3))), flat
         features = self.features(x)
         if returnt == 'features':
             return features
@@ -77,7 +81,8 @@ class MammothBackbone(nn.Module):
 
     def get_grads(self) -> torch.Tensor:
         """All gradients as one flat vector, zero where a parameter has none."""
-        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.parameters()])
+        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
+                          for p in self.parameters()])
 
     def set_grads(self, flat: torch.Tensor) -> None:
         """Overwrite all gradients from one flat vector."""
@@ -90,10 +95,11 @@ class StagedBackbone(MammothBackbone):
     """A convolutional backbone of a `stem(x)` and stages `layer1`, `layer2`, ...; a map after each.
 
     Attributes:
-        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first stage that is
-            given few pixels: the same shapes and, but for rounding, the same values; faster on CPUs. Parameters and gradients
-            stay as they are, and may be viewed flat.
-        FEW_PIXELS: a stage that is given maps of so many pixels or fewer has contiguous ones, with which it is faster.
+        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the
+            first stage that is given few pixels: the same shapes and, but for rounding, the same values;
+            faster on CPUs. Parameters and gradients stay as they are, and may be viewed flat.
+        FEW_PIXELS: a stage that is given maps of so many pixels or fewer has contiguous ones, with which it
+            is faster.
     """
     channels_last = False
     FEW_PIXELS = 10 * 10
@@ -103,7 +109,7 @@ class StagedBackbone(MammothBackbone):
         raise NotImplementedError(f'{type(self).__name__} has no stem')
 
     def laid_out(self, x: torch.Tensor) -> torch.Tensor:
-        """A batch in the layout that the network wants on a CPU; loaders make it as they like, and maps would follow it."""
+        """A batch in the layout that the network wants on a CPU; maps would follow that of the loader."""
         if self.channels_last:
             return x.contiguous(memory_format=torch.channels_last)
         return x.contiguous() if x.device.type == 'cpu' else x
@@ -118,7 +124,7 @@ class StagedBackbone(MammothBackbone):
 
 
 def get_backbone(args) -> nn.Module:
-    """A fresh network as `args` describes it: `args.backbone`, `args.num_classes` and the flags of its signature."""
+    """A fresh network as `args` describes it: `args.backbone`, `args.num_classes`, flags of its signature."""
     build = get_backbone_class(args.backbone)
     given = {name: getattr(args, name) for name in keyword_flags(build) if hasattr(args, name)}
     parameters = inspect.signature(build).parameters
@@ -136,7 +142,7 @@ def get_backbone(args) -> nn.Module:
 
 
 def kaiming(net: nn.Module) -> None:
-    """Normal weights of variance 2 / (outgoing connections) for every convolution of `net` (He et al. 2015)."""
+    """Normal weights of variance 2 / (outgoing connections) in all convolutions (He et al. 2015)."""
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode='fan_out', nonlinearity='relu')

@@ -1,8 +1,8 @@
 """`resnet18-md`, the ResNet18 of Meta-Dataset: 5x5 stem of stride 2, no max-pool, four stages of two blocks.
 
-At 84 px the maps are 41, 41, 21, 11, 6 wide (stem padding 1; 42, 42, 21, 11, 6 with padding 2). Width 64 is the
-published network (11,171,904 parameters without head, 512 features); width 32 the compact one (256 features).
-Li et al. 2021, "Universal representation learning", https://github.com/VICO-UoE/URL.
+At 84 px the maps are 41, 41, 21, 11, 6 wide (stem padding 1; 42, 42, 21, 11, 6 with padding 2). Width 64 is
+the published network (11,171,904 parameters without head, 512 features); width 32 the compact one (256
+features). Li et al. 2021, "Universal representation learning", https://github.com/VICO-UoE/URL.
 """
 import torch
 import torch.nn.functional as F
@@ -54,7 +54,8 @@ class ResNet18(StagedBackbone):
     def __init__(self, num_classes: int, width: int = 64, stem_padding: int = 1):
         super().__init__()
         if stem_padding not in (1, 2) or width < 1:
-            raise ValueError(f'width={width}, stem_padding={stem_padding}: width must be positive, stem_padding 1 or 2')
+            raise ValueError(f'width={width}, stem_padding={stem_padding}: width must be positive, '
+                             'stem_padding 1 or 2')
         self.width, self.num_classes, self.feature_dim = width, num_classes, 8 * width
         self.conv1 = nn.Conv2d(3, width, 5, 2, stem_padding, bias=False)
         self.bn1 = nn.BatchNorm2d(width)

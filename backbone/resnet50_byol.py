@@ -1,9 +1,10 @@
 """ResNet50 as pre-trained by BYOL: stride-2 windows padded as TensorFlow and JAX do, below and to the right.
 
-Of an even side, 'SAME' padding adds one row more at the end than at the start: (2, 3) for the 7x7 stem, (0, 1) for 3x3
-windows, where torch adds as many on both sides. So these weights need this file, though names and shapes of the tensors
-are torchvision's. At 224 px the maps are 56, 56, 28, 14, 7 wide; width 64 is the published network (23,508,032
-parameters without head, 2048 non-negative features). Grill et al. 2020, "Bootstrap your own latent".
+Of an even side, 'SAME' padding adds one row more at the end than at the start: (2, 3) for the 7x7 stem,
+(0, 1) for 3x3 windows, where torch adds as many on both sides. So these weights need this file, though names
+and shapes of the tensors are torchvision's. At 224 px the maps are 56, 56, 28, 14, 7 wide; width 64 is the
+published network (23,508,032 parameters without head, 2048 non-negative features). Grill et al. 2020,
+"Bootstrap your own latent".
 """
 from typing import Literal
 
@@ -17,17 +18,18 @@ EPS = 1e-5      # of BYOL's batch norms
 
 
 def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if its padding were 'SAME'.
+    """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if padded by 'SAME'.
 
-    Of an even side, torch's windows start one pixel too early: one row more in front, and its window dropped again, moves
-    them all by one. The layer remains a plain one of symmetric padding, beside which a residual adapter can stand.
+    Of an even side, torch's windows start one pixel too early: one row more in front, and its window dropped
+    again, moves them all by one. The layer remains a plain one of symmetric padding, beside which a residual
+    adapter can stand.
     """
     rows, columns = (1 - side % 2 for side in x.shape[2:])
     return layer(F.pad(x, (columns, 0, rows, 0)))[:, :, rows:, columns:]
 
 
 class Bottleneck(nn.Module):
-    """1x1 - 3x3 - 1x1 convolutions with BN and ReLU between, plus identity or a strided 1x1 projection, then ReLU.
+    """1x1 - 3x3 - 1x1 convolutions with BN and ReLU between, plus identity or a projection, then ReLU.
 
     Args:
         channels: of the 3x3 convolution; the block puts out four times as many.
@@ -63,13 +65,15 @@ class ResNet50Byol(StagedBackbone):
     Args:
         num_classes: outputs of the linear head.
         width: channels of the stem; features are 32 times as many.
-        stride_on: the convolution of a stage's first block that has its stride. The tensors fit both: versions of Haiku differ.
+        stride_on: the convolution of a stage's first block that has its stride. The tensors fit both:
+            versions of Haiku differ.
     """
 
     def __init__(self, num_classes: int, width: int = 64, stride_on: Literal['3x3', '1x1'] = '3x3'):
         super().__init__()
         if width < 1 or stride_on not in ('3x3', '1x1'):
-            raise ValueError(f"width={width}, stride_on={stride_on}: width must be positive, stride_on '3x3' or '1x1'")
+            raise ValueError(f"width={width}, stride_on={stride_on}: width must be positive, stride_on '3x3' "
+                             "or '1x1'")
         self.num_classes, self.feature_dim = num_classes, 32 * width
         self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width, EPS)
@@ -77,7 +81,8 @@ class ResNet50Byol(StagedBackbone):
         channels_in = width
         for stage, (blocks, stride) in enumerate(zip((3, 4, 6, 3), (1, 2, 2, 2))):
             channels = width * 2 ** stage
-            first = Bottleneck(channels_in, channels, (1, stride) if stride_on == '3x3' else (stride, 1), True)
+            strides = (1, stride) if stride_on == '3x3' else (stride, 1)
+            first = Bottleneck(channels_in, channels, strides, True)
             channels_in = 4 * channels
             rest = [Bottleneck(channels_in, channels, (1, 1), False) for _ in range(blocks - 1)]
             setattr(self, f'layer{stage + 1}', nn.Sequential(first, *rest))

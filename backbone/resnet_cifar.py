@@ -16,7 +16,8 @@ class ResNet(StagedBackbone):
     """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
 
     Args:
-        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (1 where it says nothing) out.
+        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (1 where it says
+            nothing) out.
         num_blocks: of each stage.
         num_classes: outputs of the linear head.
         num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.
@@ -36,7 +37,8 @@ class ResNet(StagedBackbone):
         for stage, count in enumerate(num_blocks):
             channels = num_filters * 2 ** stage
             rest = [block(channels * expansion, channels) for _ in range(count - 1)]
-            setattr(self, f'layer{stage + 1}', nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest))
+            setattr(self, f'layer{stage + 1}',
+                    nn.Sequential(block(channels_in, channels, 1 if stage == 0 else 2), *rest))
             channels_in = channels * expansion
         self.classifier = nn.Linear(self.feature_dim, num_classes)
 
@@ -44,7 +46,7 @@ class ResNet(StagedBackbone):
         return F.relu(self.bn1(self.conv1(x)), inplace=True)
 
     def set_return_prerelu(self, enable: bool = True) -> None:
-        """Let `full` give the maps as they are before the last ReLU of the stem and of each stage; logits stay."""
+        """Let `full` give the maps as they are before the last ReLU of the stem and stages; logits stay."""
         self.return_prerelu = enable
 
     def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
@@ -78,5 +80,8 @@ def resnet34(num_classes: int, num_filters: int = 64) -> ResNet:
 
 @register_backbone('resnet32')
 def resnet32(num_classes: int, num_filters: int = 16) -> ResNet:
-    """ResNet32 of He et al. 2016, section 4.2, with projections where the shape changes: three stages, 64 features."""
+    """ResNet32 of He et al. 2016, section 4.2, with projections where the shape changes.
+
+    It has three stages and 64 features.
+    """
     return ResNet(BasicBlock, [5, 5, 5], num_classes, num_filters)

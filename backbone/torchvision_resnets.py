@@ -1,8 +1,9 @@
 """ResNet18 and ResNet50 of torchvision: 7x7 stem of stride 2, max-pool; with or without its ImageNet weights.
 
-`resnet18-tv` and `resnet50-tv` start at random; `resnet18-7x7-pt` and `resnet50-pt`, as Mammoth calls them, from
-torchvision's `IMAGENET1K_V1` weights, which it fetches once into `TORCH_HOME`. They are made for 224 px and ImageNet's mean and
-deviation. The state dict is torchvision's, with `classifier` for `fc`. He et al. 2016, "Deep residual learning".
+`resnet18-tv` and `resnet50-tv` start at random; `resnet18-7x7-pt` and `resnet50-pt`, as Mammoth calls them,
+from torchvision's `IMAGENET1K_V1` weights, which it fetches once into `TORCH_HOME`. They are made for 224 px
+and ImageNet's mean and standard deviation. The state dict is torchvision's, with `classifier` for `fc`.
+He et al. 2016, "Deep residual learning".
 """
 import torch
 from torch import nn
@@ -12,7 +13,9 @@ from backbone import StagedBackbone, register_backbone
 
 
 class TorchvisionResNet(StagedBackbone):
-    """The layers of a torchvision ResNet, as a backbone. 11,176,512 (ResNet18), 23,508,032 (ResNet50) parameters without head.
+    """The layers of a torchvision ResNet, as a backbone.
+
+    It has 11,176,512 (ResNet18) or 23,508,032 (ResNet50) parameters without head.
 
     Args:
         net: an instance of `torchvision.models.ResNet`; its layers are taken over, not copied.

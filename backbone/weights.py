@@ -1,9 +1,10 @@
 """Pre-trained weights: files that say all that is needed to use them, read without running code from them.
 
-A weights file is a safetensors file: every tensor of the feature extractor (no head) in half precision, and as metadata
-one JSON text with the architecture and its options, input size, normalisation, the classes and data it was trained on and
-how well it does. Shipped files lie in `backbone/weights/` and go by their stem: `--weights compact`. Checkpoints of others
-are read as well (`backbone/checkpoints.py`), by path, by the names of `PUBLISHED`, or by torchvision's names.
+A weights file is a safetensors file: every tensor of the feature extractor (no head) in half precision, and
+as metadata one JSON text with the architecture and its options, input size, normalisation, the classes and
+data it was trained on and how well it does. Shipped files lie in `backbone/weights/` and go by their stem:
+`--weights compact`. Checkpoints of others are read as well (`backbone/checkpoints.py`), by path, by the names
+of `PUBLISHED`, or by torchvision's names.
 """
 import difflib
 import hashlib
@@ -32,7 +33,7 @@ _FORMAT = 'scroll-bench-weights-1'
 
 
 class Published(NamedTuple):
-    """A checkpoint that must be fetched by hand: name in `backbone/weights/`, backbone, where it comes from, size."""
+    """A checkpoint to fetch by hand: name in `backbone/weights/`, backbone, where it comes from, size."""
     file: str
     backbone: str
     source: str
@@ -42,15 +43,17 @@ class Published(NamedTuple):
 PUBLISHED = {
     'url-resnet18': Published('url-resnet18.pth.tar', 'resnet18-md',
                               'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
-                              'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A', '45 MB or more'),
+                              'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A',
+                              '45 MB or more'),
     'sdl-resnet18': Published('sdl-resnet18.pth.tar', 'resnet18-md',
                               '.../sdl/weights/imagenet-net/model_best.pth.tar in the archive '
-                              'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9', '45 MB or more'),
+                              'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9',
+                              '45 MB or more'),
     'rfs-resnet12': Published('rfs-resnet12.pth', 'resnet12',
                               'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs', '50 MB'),
     'byol-resnet50': Published('pretrain_res50x1.pkl', 'resnet50-byol',
-                               'https://storage.googleapis.com/deepmind-byol/checkpoints/pretrain_res50x1.pkl '
-                               '(licence CC BY-NC 4.0)', '570 MB'),
+                               'https://storage.googleapis.com/deepmind-byol/checkpoints/'
+                               'pretrain_res50x1.pkl (licence CC BY-NC 4.0)', '570 MB'),
 }
 
 
@@ -64,7 +67,8 @@ class Weights:
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
         input_size: pixels. mean, std: per channel, for images in [0, 1].
         digest: SHA-256 of the file.
-        info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format and what of it is ignored.
+        info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format and what of it is
+            ignored.
     """
     name: str
     tensors: dict
@@ -77,29 +81,33 @@ class Weights:
     info: dict = field(default_factory=dict)
 
     def load_into(self, net: torch.nn.Module) -> None:
-        """Copy every tensor into `net`, leaving its classifier alone; InputError where `check` finds fault."""
+        """Copy every tensor into `net`, all but its classifier; InputError where `check` finds fault."""
         self.check(net)
         net.load_state_dict({**net.state_dict(), **self.tensors})
 
     def check(self, net: torch.nn.Module) -> None:
         """InputError, with the first of them, if a tensor is missing on either side or has another shape."""
         wanted = {name: t for name, t in net.state_dict().items() if _is_feature_tensor(name)}
-        wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})" for name in sorted(set(wanted) ^ set(self.tensors))]
-        wrong += [f'{name} {tuple(self.tensors[name].shape)} for {tuple(t.shape)}' for name, t in wanted.items()
+        wrong = [f"{name} ({'missing' if name in wanted else 'unknown'})"
+                 for name in sorted(set(wanted) ^ set(self.tensors))]
+        wrong += [f'{name} {tuple(self.tensors[name].shape)} for {tuple(t.shape)}'
+                  for name, t in wanted.items()
                   if name in self.tensors and t.shape != self.tensors[name].shape]
         if wrong:
             more = f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''
             raise InputError(f"--weights {self.name}: made for --backbone {self.backbone} {self.options}; "
-                            f"these tensors do not fit: {', '.join(wrong[:3])}{more}")
+                             f"these tensors do not fit: {', '.join(wrong[:3])}{more}")
 
 
 def _is_feature_tensor(name: str) -> bool:
     return not name.startswith('classifier.') and not name.endswith('num_batches_tracked')
 
 
-def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: int, mean, std, info: dict) -> None:
+def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: int, mean, std,
+         info: dict) -> None:
     """Write the feature extractor of `net` to `path` in half precision, whole or not at all."""
-    tensors = {name: t.detach().half().contiguous() for name, t in net.state_dict().items() if _is_feature_tensor(name)}
+    tensors = {name: t.detach().half().contiguous()
+               for name, t in net.state_dict().items() if _is_feature_tensor(name)}
     bad = [name for name, t in tensors.items() if not torch.isfinite(t).all()]
     if bad:
         raise ValueError(f'not finite in half precision: {bad[0]}')
@@ -118,7 +126,8 @@ def find(name: str) -> Path:
     """The file of a shipped or published name, of a name of torchvision's, or at a path.
 
     Raises:
-        InputError: there is none; with where to fetch it and where to put it, or else the nearest known names.
+        InputError: there is none; with where to fetch it and where to put it, or else the nearest known
+            names.
     """
     published = PUBLISHED.get(str(name))
     files = [SHIPPED / f'{name}.safetensors', Path(name)]
@@ -129,14 +138,16 @@ def find(name: str) -> Path:
         except OSError as error:            # too long for a name, or in a folder that is closed
             raise InputError(f'--weights {name}: {error.strerror}') from error
     if published:
-        raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at {SHIPPED / published.file}')
+        raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at '
+                         f'{SHIPPED / published.file}')
     if re.fullmatch(r'ResNet(18|50)_Weights\.\w+', str(name)):
         return _of_torchvision(name)
     known = [*names(), *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1', 'ResNet50_Weights.IMAGENET1K_V1']
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
     offered = f"shipped: {', '.join(names()) or 'none'}; to be fetched: {', '.join(PUBLISHED)}"
     hint = f'did you mean {close[0]}?' if close else offered
-    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} ('none' starts from scratch)")
+    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} "
+                     "('none' starts from scratch)")
 
 
 def integer_file(name: str) -> Path:
@@ -161,19 +172,23 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
         raise InputError('--embedding_dtype integer: --weights none has no integer network; give weights')
     path = integer_file(name)
     if not path.is_file():
-        raise InputError(f'--embedding_dtype integer: {path} is not there: python pretrain.py quantise {name}')
+        raise InputError(f'--embedding_dtype integer: {path} is not there: '
+                         f'python pretrain.py quantise {name}')
     network, about = IntegerNetwork.load(path)
     if about.get('psi') != state_digest(net):
-        raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights {name}: '
-                        f'python pretrain.py quantise {name}')
+        raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights '
+                         f'{name}: python pretrain.py quantise {name}')
     if network.input_size != preprocessing.input_size:
-        raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: --input_size '
-                        f'{preprocessing.input_size} needs one of its own')
+        raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: '
+                         f'--input_size {preprocessing.input_size} needs one of its own')
     return network
 
 
 def _of_torchvision(name: str) -> Path:
-    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache; its name ends in the start of its digest."""
+    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache.
+
+    Its name ends in the start of its digest.
+    """
     from torchvision.models import get_weight
     try:
         weights = get_weight(name)
@@ -181,7 +196,8 @@ def _of_torchvision(name: str) -> Path:
         raise InputError(f'--weights {name}: torchvision has no such weights ({error})') from error
     path = Path(torch.hub.get_dir()) / 'checkpoints' / weights.url.rpartition('/')[2]
     if not path.is_file():
-        raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and put it at {path}")
+        raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and "
+                         f"put it at {path}")
     if not _digest(path).startswith(path.stem.rpartition('-')[2]):
         raise InputError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
     return path
@@ -200,7 +216,8 @@ def load(name: str, tensors: bool = True) -> Weights:
     """Read weights by name or path; `tensors=False` gives only what the file says about itself.
 
     Raises:
-        InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does not fit its backbone.
+        InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does
+            not fit its backbone.
     """
     path = find(name)
     try:
@@ -236,25 +253,29 @@ def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:
             names = file.keys()                     # safe_open is no mapping
             values = {key: file.get_tensor(key) for key in names} if tensors or bare else {}
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise InputError(f'{path} is damaged, or neither a safetensors file nor a checkpoint ({error})') from error
+        raise InputError(f'{path} is damaged, or neither a safetensors file nor a checkpoint '
+                         f'({error})') from error
     if bare:
         return checkpoints.from_state_dict(values)
     if not isinstance(about, dict) or about.get('format') != _FORMAT or not _complete(about):
         raise InputError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
     name = backbone_name(about['backbone'], about['options'])
     return checkpoints.Checkpoint({key: t.float() for key, t in values.items()}, name, about['options'],
-                                  int(about['input_size']), tuple(about['mean']), tuple(about['std']), about['info'])
+                                  int(about['input_size']), tuple(about['mean']), tuple(about['std']),
+                                  about['info'])
 
 
 def _complete(about: dict) -> bool:
     """Whether metadata say all that is needed, each in its kind."""
-    levels = [v for name in ('mean', 'std') for v in (about[name] if isinstance(about.get(name), list) else [None])]
+    levels = [v for name in ('mean', 'std')
+              for v in (about[name] if isinstance(about.get(name), list) else [None])]
     kinds = dict(backbone=str, options=dict, info=dict, input_size=int)
     return (all(isinstance(about.get(name), kind) for name, kind in kinds.items())
             and backbone_name(about['backbone'], about['options']) in get_backbone_names()
             and all(type(value) in (int, float, str, bool) for value in about['options'].values())
             and 1 <= about['input_size'] <= 4096
-            and len(levels) == 6 and all(type(v) in (int, float) and math.isfinite(v) for v in levels) and min(levels[3:]) > 0)
+            and len(levels) == 6 and all(type(v) in (int, float) and math.isfinite(v) for v in levels)
+            and min(levels[3:]) > 0)
 
 
 def _check(weights: Weights) -> None:
@@ -262,7 +283,7 @@ def _check(weights: Weights) -> None:
     published = PUBLISHED.get(weights.name)
     if published and weights.backbone != published.backbone:
         raise InputError(f'--weights {weights.name}: {find(weights.name)} has weights of {weights.backbone}; '
-                        f'expected {published.backbone}')
+                         f'expected {published.backbone}')
     try:
         with torch.device('meta'):
             net = get_backbone_class(weights.backbone)(1, **weights.options)

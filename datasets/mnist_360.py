@@ -1,4 +1,4 @@
-"""MNIST-360: a stream without tasks, of two neighbouring digits at a time, which turn slowly as it goes on."""
+"""MNIST-360: a stream without tasks, of two neighbouring digits at a time, which turn slowly as it goes."""
 import numpy as np
 
 from datasets.seq_mnist import SequentialMNIST
@@ -14,8 +14,9 @@ _ROUNDS = 3
 class MNIST360(OwnStreamDataset, SequentialMNIST, GCLDataset):
     """Buzzega et al. 2020, appendix: digits 0 to 8 (an upside-down 9 is a 6), each image once.
 
-    The pairs 0 1, 1 2, ..., 7 8, 8 0 come one after the other, three times. The images of a digit go once round the circle while
-    they come, as do its test images: image k of n is turned by 360 k / n degrees. Segments are batches.
+    The pairs 0 1, 1 2, ..., 7 8, 8 0 come one after the other, three times. The images of a digit go once
+    round the circle while they come, as do its test images: image k of n is turned by 360 k / n degrees.
+    Segments are batches.
     """
     NAME = 'mnist-360'
     SETTING = 'general-continual'

@@ -5,7 +5,10 @@ from datasets.utils.own_stream import DomainDataset
 
 
 class PermutedMNIST(DomainDataset, SequentialMNIST):
-    """Goodfellow et al. 2013; Kirkpatrick et al. 2017. The first task is permuted as well; `--seed` draws the orders."""
+    """Goodfellow et al. 2013; Kirkpatrick et al. 2017.
+
+    The first task is permuted as well; `--seed` draws the orders.
+    """
     NAME = 'perm-mnist'
     N_TASKS, N_CLASSES_PER_TASK = 20, 10
     CHANGE = FixedPermutation

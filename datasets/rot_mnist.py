@@ -5,7 +5,10 @@ from datasets.utils.own_stream import DomainDataset
 
 
 class RotatedMNIST(DomainDataset, SequentialMNIST):
-    """Lopez-Paz and Ranzato 2017. Angles in [0, 180) degrees, one for each task, the first too; `--seed` draws them."""
+    """Lopez-Paz and Ranzato 2017.
+
+    Angles in [0, 180) degrees, one for each task, the first too; `--seed` draws them.
+    """
     NAME = 'rot-mnist'
     N_TASKS, N_CLASSES_PER_TASK = 20, 10
     CHANGE = FixedRotation

@@ -22,5 +22,6 @@ class SequentialFolder(ScheduledDataset):
     @classmethod
     def read(cls, args):
         if not args.data_dir:
-            raise InputError('--data_dir is missing: seq-folder needs a folder with train/<class>/ and test/<class>/ in it')
+            raise InputError('--data_dir is missing: seq-folder needs a folder with train/<class>/ and '
+                             'test/<class>/ in it')
         return readers.folder(args.data_dir, cls.SIZE[0])

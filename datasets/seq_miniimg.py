@@ -1,4 +1,7 @@
-"""Sequential miniImageNet: the 20 test classes, 500 training and 100 test images each, 84x84, ten tasks of two by default."""
+"""Sequential miniImageNet: the 20 test classes, 84x84, ten tasks of two by default.
+
+Each class has 500 training and 100 test images.
+"""
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 

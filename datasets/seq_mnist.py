@@ -1,4 +1,4 @@
-"""Sequential MNIST: 60,000 training and 10,000 test images of handwritten digits, 28x28, grey, 5 tasks by default."""
+"""Sequential MNIST: 60,000 training and 10,000 test images of digits, 28x28, grey, 5 tasks by default."""
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 

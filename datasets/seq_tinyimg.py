@@ -1,10 +1,16 @@
-"""Sequential TinyImageNet: 100,000 training and 10,000 test images of 200 classes, 64x64, 10 tasks by default."""
+"""Sequential TinyImageNet: 200 classes, 64x64, 10 tasks by default.
+
+There are 100,000 training and 10,000 test images.
+"""
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 
 
 class SequentialTinyImageNet(ScheduledDataset):
-    """TinyImageNet (Le and Yang 2015); the validation images test, as usual: labels of the test images are not public."""
+    """TinyImageNet (Le and Yang 2015).
+
+    The validation images test, as usual: labels of the test images are not public.
+    """
     NAME = 'seq-tinyimg'
     N_CLASSES = 200
     SIZE = (64, 64)

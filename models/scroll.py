@@ -107,11 +107,13 @@ class ScrollModel(ContinualModel):
         group = parser.add_argument_group('SCROLL, adaptation')
         _add_flags(group, Adaptation, _ADAPTATION)
         learn = next(word for word, value in _LEARN.items() if value is Adaptation.learn_scale)
-        group.add_argument('--learn_scale', choices=tuple(_LEARN), default=learn, help='auto: with adapters only')
+        group.add_argument('--learn_scale', choices=tuple(_LEARN), default=learn,
+                           help='auto: with adapters only')
         group.add_argument('--adapt_every_task', bears='record', type=binary_to_boolean_type, default=False,
                            help='make and evaluate f* after each task')
         group.add_argument('--adapt_padding', type=real(0),
-                           help='largest shift of a crop, as a share of the size (default: the data set says)')
+                           help='largest shift of a crop, as a share of the size '
+                                '(default: the data set says)')
         group.add_argument('--adapt_flip', type=binary_to_boolean_type,
                            help='mirror half of the images (default: the data set says)')
         group.add_argument('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
@@ -323,6 +325,7 @@ class ScrollModel(ContinualModel):
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
         if adapted is not None:
-            row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(), adapted_on=in_words(self.device),
-                        adapted_mode=adapted.mode, initial_scale=adapted.initial_scale, final_scale=adapted.scale)
+            row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(),
+                        adapted_on=in_words(self.device), adapted_mode=adapted.mode,
+                        initial_scale=adapted.initial_scale, final_scale=adapted.scale)
         return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}

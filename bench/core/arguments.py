@@ -13,14 +13,15 @@ from scroll.errors import InputError
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Says the default of each flag that has one, as it stands after models, data sets and configs had their say."""
+    """Says the default of each flag that has one, as models, data sets and configs leave it."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=36, width=120)
 
     def _get_help_string(self, action):
         text = action.help or ''
-        hidden = action.default is None or action.default is False or action.default in ([], argparse.SUPPRESS)
+        hidden = (action.default is None or action.default is False
+                  or action.default in ([], argparse.SUPPRESS))
         if hidden or 'default' in text or not action.option_strings:
             return text
         return f"{text} (default: {str(action.default).replace('%', '%%')})".strip()
@@ -72,14 +73,14 @@ class _Group(_Declaring, argparse._ArgumentGroup):
 
 
 def argument_group(parser, *title, **options):
-    """A group of flags declared with `bears`; also in a parser of argparse's own, as third-party files have."""
+    """A group of flags declared with `bears`; also in a parser of argparse's own, as of third-party files."""
     group = _Group(parser, *title, **options)
     parser._action_groups.append(group)
     return group
 
 
 class ArgumentParser(_Declaring, argparse.ArgumentParser):
-    """argparse with underscored flags only, no abbreviations, and errors as `InputError` (one line, exit code 2)."""
+    """argparse with underscored flags only, no abbreviations, and errors as `InputError` of one line."""
 
     add_argument_group = argument_group
 
@@ -109,7 +110,8 @@ class ArgumentParser(_Declaring, argparse.ArgumentParser):
             flag = unknown[0].split('=')[0]
             known = [o for action in self._actions for o in action.option_strings]
             close = difflib.get_close_matches(flag.replace('-', '_').replace('__', '--', 1), known, n=1)
-            raise InputError(f"{unknown[0]}: no such flag here" + (f'; did you mean {close[0]}?' if close else '; see --help'))
+            raise InputError(f"{unknown[0]}: no such flag here"
+                             + (f'; did you mean {close[0]}?' if close else '; see --help'))
         return parsed
 
 
@@ -171,7 +173,8 @@ def real(least: float = -math.inf, positive: bool = False):
         except (TypeError, ValueError):
             raise argparse.ArgumentTypeError(f'{text!r} is not a number') from None
         if not math.isfinite(value) or value < least or (positive and value <= 0):
-            expected = 'a number above 0' if positive else 'a finite number' if least == -math.inf else f'at least {least:g}'
+            expected = ('a number above 0' if positive else
+                        'a finite number' if least == -math.inf else f'at least {least:g}')
             raise argparse.ArgumentTypeError(f'{text}: expected {expected}')
         return value
     return number
@@ -194,17 +197,21 @@ def labelled(text) -> float:
     """Command-line type: a share of labelled samples, above 0 and up to 1."""
     value = share(text)
     if value == 0:
-        raise argparse.ArgumentTypeError(f'{text}: expected a share above 0: without a label there is nothing to learn')
+        raise argparse.ArgumentTypeError(f'{text}: expected a share above 0: without a label there is '
+                                         'nothing to learn')
     return value
 
 
 def noise_type(text: str) -> str:
     """Command-line type: `sym`, `symm` and `asym`, `asymm` are short for the choices."""
-    return {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric', 'asymm': 'asymmetric'}.get(text, text)
+    return {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric',
+            'asymm': 'asymmetric'}.get(text, text)
 
 
 def add_rehearsal_args(parser) -> None:
     """Replay buffer."""
     group = parser.add_argument_group('replay buffer')
-    group.add_argument('--buffer_size', type=whole(0, 10 ** 9), required=True, help='samples in the buffer, all classes together')
-    group.add_argument('--minibatch_size', type=whole(1, 10 ** 9), help='samples replayed at once (default: batch_size)')
+    group.add_argument('--buffer_size', type=whole(0, 10 ** 9), required=True,
+                       help='samples in the buffer, all classes together')
+    group.add_argument('--minibatch_size', type=whole(1, 10 ** 9),
+                       help='samples replayed at once (default: batch_size)')

@@ -72,7 +72,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     for name, part in content.items():
         if name != 'best' and not isinstance(part, (dict, list, type(None))):
             raise InputError(f'{source}: {name}: {part!r}: expected a mapping of flags; values for every run '
-                            'belong under default')
+                             'belong under default')
     values = content.get('default') or {}
     has_own = any(normalise(name) == known['dataset'] for name in content)
     by_data = {name: part or {} for name, part in content.items() if name not in ('default', 'best')
@@ -92,7 +92,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
             found = {**found, **_from_section(by_data, known, source, quiet=bool(found))}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f'{source}: {which} must be a list of {{when: ..., set: ...}}, or have flags by '
-                        f'data set and buffer size ({error})') from error
+                         f'data set and buffer size ({error})') from error
     return {**values, **found}, source
 
 

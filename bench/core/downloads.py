@@ -30,5 +30,5 @@ def fetch(url: str, folder) -> Path:
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = ' '.join(str(error).split())
         raise InputError(f'{url} cannot be fetched ({reason}): fetch it by other means, and give the path '
-                        'of the file') from error
+                         'of the file') from error
     return path

@@ -171,7 +171,7 @@ class PluginFolder:
             raise
         except Exception as error:      # whatever the file does when it is imported
             raise InputError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
-                            f"{type(error).__name__}: {error}") from error
+                             f"{type(error).__name__}: {error}") from error
 
 
 class _Named(Mapping):

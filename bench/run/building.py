@@ -55,5 +55,5 @@ def _outputs(args, dataset) -> int:
     outputs = getattr(args, 'num_classes', dataset.N_CLASSES)
     if outputs < dataset.N_CLASSES:
         raise InputError(f'--num_classes {outputs}: {args.dataset} has {dataset.N_CLASSES} classes; give as '
-                        'many or more')
+                         'many or more')
     return outputs

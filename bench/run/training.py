@@ -83,7 +83,7 @@ def train(model, dataset, args) -> dict:
     if record.unkept or unwritten:
         advice = f'; free some space or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
         raise InputError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
-                        + '; '.join([*record.unkept, *unwritten]) + advice)
+                         + '; '.join([*record.unkept, *unwritten]) + advice)
     return row
 
 

@@ -36,7 +36,8 @@ def measure(backbone, integers, images, rounds: int, features: int, peak):
     """Yield the lines of the table, as they are measured.
 
     Args:
-        integers: the integer network made from backbone, or None. features: length of the stream whose memory is watched.
+        integers: the integer network made from backbone, or None. features: length of the stream whose memory
+            is watched.
     """
     dim = backbone[0].feature_dim
     yield from library.online_stage(backbone, images[:512], rounds, peak)
@@ -84,7 +85,9 @@ def main():
     options = parser.parse_args()
     reuse_memory()
     backbone, peak = load_backbone(options.weights), peaks(2 * options.rounds)
-    integers = weights.integers_of(options.weights, *backbone) if weights.integer_file(options.weights).is_file() else None
+    integers = None
+    if weights.integer_file(options.weights).is_file():
+        integers = weights.integers_of(options.weights, *backbone)
     images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
     machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),
                    instructions=torch.backends.cpu.get_cpu_capability(), backbone=options.weights,
@@ -95,7 +98,8 @@ def main():
         print(json.dumps(machine))
     else:
         print(', '.join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()) + '\n')
-        print('| stage | ours | beside | takes | ratio | target | met | share of peak |\n|---|---|---|---|---|---|---|---|')
+        print('| stage | ours | beside | takes | ratio | target | met | share of peak |\n'
+              '|---|---|---|---|---|---|---|---|')
     for line in measure(backbone, integers, images, options.rounds, options.features, peak):
         facts = vars(line) | dict(ratio=line.ratio, met=line.met)
         print(json.dumps(facts) if options.json else shown(line), flush=True)

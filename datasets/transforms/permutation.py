@@ -21,7 +21,8 @@ class Permutation(FixedPermutation):
     What is random is settled here and not at the first image, which another process may see.
 
     Args:
-        size: number of values of an image, or its shape; images of another number are then refused. None: any.
+        size: number of values of an image, or its shape; images of another number are then refused. None:
+            any.
     """
 
     def __init__(self, size=None):
@@ -30,5 +31,6 @@ class Permutation(FixedPermutation):
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
         if self.size is not None and image.numel() != self.size:
-            raise ValueError(f'Permutation({self.size}): an image has {image.numel()} values, {tuple(image.shape)}')
+            raise ValueError(f'Permutation({self.size}): an image has {image.numel()} values, '
+                             f'{tuple(image.shape)}')
         return super().__call__(image)

@@ -37,14 +37,19 @@ class IncrementalRotation:
 
 
 def turned(images: np.ndarray, degrees: np.ndarray) -> np.ndarray:
-    """uint8 (N, H, W), each turned counter-clockwise by an angle of its own (N,); nearest pixels, black from outside."""
+    """uint8 (N, H, W), each turned counter-clockwise by an angle of its own (N,).
+
+    Pixels are the nearest ones, and black where they come from outside.
+    """
     count, height, width = images.shape
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))                           # a black frame, for what lies outside
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))  # a black frame, for what lies outside
     y, x = np.mgrid[:height, :width].reshape(2, 1, -1) - np.array([[[height - 1]], [[width - 1]]]) / 2
     result = np.empty_like(images)
     for a in range(0, count, 1024):
         angle = np.deg2rad(degrees[a:a + 1024])[:, None]
-        rows = np.rint(np.cos(angle) * y + np.sin(angle) * x + (height - 1) / 2).clip(-1, height).astype(int) + 1
-        columns = np.rint(np.cos(angle) * x - np.sin(angle) * y + (width - 1) / 2).clip(-1, width).astype(int) + 1
-        result[a:a + 1024] = padded[np.arange(a, a + len(rows))[:, None], rows, columns].reshape(-1, height, width)
+        rows = np.rint(np.cos(angle) * y + np.sin(angle) * x + (height - 1) / 2)
+        columns = np.rint(np.cos(angle) * x - np.sin(angle) * y + (width - 1) / 2)
+        rows, columns = (at.clip(-1, side).astype(int) + 1 for at, side in ((rows, height), (columns, width)))
+        pixels = padded[np.arange(a, a + len(rows))[:, None], rows, columns]
+        result[a:a + 1024] = pixels.reshape(-1, height, width)
     return result

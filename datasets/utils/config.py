@@ -1,4 +1,4 @@
-"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`: set on the instance, never on the class."""
+"""Constants of a data set from `datasets/configs/<dataset>/<name>.yaml`, which are set on the instance."""
 import functools
 import inspect
 import math
@@ -8,8 +8,8 @@ from bench.core.configs import dataset_config
 from bench.core.plugins import keyword_flags, nearest
 from scroll.errors import InputError
 
-CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD', 'TRANSFORM',
-             'TEST_TRANSFORM')
+CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD',
+             'TRANSFORM', 'TEST_TRANSFORM')
 
 
 def _counts(value) -> bool:
@@ -28,10 +28,12 @@ _EXPECTED = {       # constant -> what it is to be, and whether a value is
     'N_TASKS': ('a positive whole number', lambda value: _counts(value) and not isinstance(value, list)),
     'N_CLASSES': ('a positive whole number', lambda value: _counts(value) and not isinstance(value, list)),
     'N_CLASSES_PER_TASK': ('a positive whole number, or a list of some', _counts),
-    'SIZE': ('a list of two whole numbers', lambda value: _counts(value) and isinstance(value, list) and len(value) == 2),
+    'SIZE': ('a list of two whole numbers',
+             lambda value: _counts(value) and isinstance(value, list) and len(value) == 2),
     'MEAN': ('a number, or a list of three', _levels),
     'STD': ('a number above 0, or a list of three',
-            lambda value: _levels(value) and all(v > 0 for v in (value if isinstance(value, list) else [value]))),
+            lambda value: _levels(value)
+            and all(v > 0 for v in (value if isinstance(value, list) else [value]))),
     'SETTING': ('a name', lambda value: isinstance(value, str)),
 }
 
@@ -47,11 +49,12 @@ def split_config(values: dict) -> tuple:
 
 
 def build(kind, args):
-    """A data set, from its class or function, with the constants of the config file ready before its constructor runs."""
+    """A data set, from its class or function; its constructor finds the constants of the config file."""
     given = {name: getattr(args, name) for name in keyword_flags(kind) if hasattr(args, name)}
     if not isinstance(kind, type):
         return kind(args, **given)
-    values, source = dataset_config(getattr(args, 'dataset', kind.NAME), getattr(args, 'dataset_config', None))
+    values, source = dataset_config(getattr(args, 'dataset', kind.NAME),
+                                    getattr(args, 'dataset_config', None))
     constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
         if constants.pop(name, known := getattr(kind, name, None)) != known:
@@ -64,7 +67,8 @@ def build(kind, args):
 
 
 def _tell_static_methods(dataset, constants: dict) -> None:
-    """A static method names its class and so cannot see constants of the instance: it is replaced by what the contract says."""
+    """Replace static methods, which name their class and so cannot see constants of the instance, by what
+    the contract says."""
     if constants.keys().isdisjoint(('MEAN', 'STD', 'TRANSFORM')):
         return                                          # and nobody waits for torchvision
     from torchvision.transforms import Compose, Normalize, ToPILImage
@@ -72,8 +76,9 @@ def _tell_static_methods(dataset, constants: dict) -> None:
     from datasets.transforms.denormalization import DeNormalize
     replacements = {}
     if 'MEAN' in constants or 'STD' in constants:
-        replacements = dict(get_normalization_transform=functools.partial(Normalize, dataset.MEAN, dataset.STD),
-                            get_denormalization_transform=functools.partial(DeNormalize, dataset.MEAN, dataset.STD))
+        levels = dataset.MEAN, dataset.STD
+        replacements = dict(get_normalization_transform=functools.partial(Normalize, *levels),
+                            get_denormalization_transform=functools.partial(DeNormalize, *levels))
     if 'TRANSFORM' in constants:
         replacements['get_transform'] = functools.partial(Compose, [ToPILImage(), dataset.TRANSFORM])
     for name, replacement in replacements.items():
@@ -100,7 +105,8 @@ def composed(steps, source: str):
     from torchvision import transforms
     made = []
     for step in steps if isinstance(steps, list) else [steps]:
-        name, parameters = next(iter(step.items())) if isinstance(step, dict) and len(step) == 1 else (step, {})
+        named = isinstance(step, dict) and len(step) == 1
+        name, parameters = next(iter(step.items())) if named else (step, {})
         kind = getattr(transforms, name, None) if isinstance(name, str) else None
         if not isinstance(kind, type):
             known = [n for n in dir(transforms) if n[0].isupper()]

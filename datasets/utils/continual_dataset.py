@@ -1,7 +1,8 @@
 """The contract every data set fulfils: Mammoth's `ContinualDataset`.
 
-Data sets of ours build on `datasets.utils.scheduled_dataset`, which any schedule can cut. A file written for Mammoth defines a
-subclass with a few constants and a `get_data_loaders` that hands two `torch` data sets to `store_masked_loaders`.
+Data sets of ours build on `datasets.utils.scheduled_dataset`, which any schedule can cut. A file written for
+Mammoth defines a subclass with a few constants and a `get_data_loaders` that hands two `torch` data sets to
+`store_masked_loaders`.
 """
 import copy
 import functools
@@ -25,12 +26,14 @@ class ContinualDataset:
 
     Class attributes:
         NAME, SETTING ('class-il', 'task-il', 'domain-il', 'general-continual', ...), N_TASKS, SIZE,
-        N_CLASSES_PER_TASK: int, or list where tasks differ. N_CLASSES: of all tasks together; follows from these where it is left
-        out. MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional. CONFUSED_WITH: optional, class of the files -> the class that
-        asymmetric label noise takes it for. DEFAULT_WEIGHTS: of `--weights`; None: the weights that come with this project.
+        N_CLASSES_PER_TASK: int, or list where tasks differ. N_CLASSES: of all tasks together; follows from
+        these where it is left out. MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional. CONFUSED_WITH: optional,
+        class of the files -> the class that asymmetric label noise takes it for. DEFAULT_WEIGHTS: of
+        `--weights`; None: the weights that come with this project.
 
     Attributes:
-        args; c_task (current_task): -1 before the first; train_loader; test_loaders: one for each task so far.
+        args; c_task (current_task): -1 before the first; train_loader; test_loaders: one for each task so
+            far.
         class_order: int64 (N_CLASSES,), label in the stream of each class of the files.
         task_order: int64 (N_TASKS,), the tasks as the class has them in the order of their arrival.
         eval_fn: what `evaluate` is.
@@ -71,7 +74,8 @@ class ContinualDataset:
         if not self.has_own_classes():
             for flag in ('joint', 'custom_task_order'):
                 if label_changes.option(self.args, flag, False):
-                    raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes of their own')
+                    raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with '
+                                     'classes of their own')
         if label_changes.option(self.args, 'joint', False):
             self.N_TASKS, per_task = 1, self.N_CLASSES
         elif order is not None:
@@ -95,12 +99,12 @@ class ContinualDataset:
 
     @classmethod
     def is_task_free(cls, args) -> bool:
-        """Whether a stream made with these arguments has no task boundaries (Mammoth's general-continual setting)."""
+        """Whether streams of these arguments have no task boundaries (Mammoth's general-continual setting)."""
         return getattr(cls, 'SETTING', None) == 'general-continual'
 
     @classmethod
     def get_n_splits(cls, args):
-        """The number of tasks into which a stream made with these arguments will split the classes; None for other streams."""
+        """Tasks into which a stream of these arguments splits the classes; None for other streams."""
         if getattr(cls, 'SETTING', None) not in ('class-il', 'task-il'):
             return None
         return 1 if args.joint else cls.N_TASKS
@@ -127,7 +131,7 @@ class ContinualDataset:
         return self._preview.test_loaders[task]
 
     def without_validation(self) -> 'ContinualDataset':
-        """The same stream at the same task, with the real test set: what a run with `--validation` is evaluated on at its end."""
+        """The same stream at the same task, with the real test set, on which `--validation` ends."""
         args = copy.copy(self.args)
         args.validation = None
         real = build(type(self), args)
@@ -141,10 +145,11 @@ class ContinualDataset:
 
     def seen_classes(self) -> np.ndarray:
         """Labels of the classes of all tasks so far, each once, as they came."""
-        return np.array(list(dict.fromkeys(c for t in range(self.c_task + 1) for c in self.task_classes(t).tolist())), np.int64)
+        return np.array(list(dict.fromkeys(c for t in range(self.c_task + 1)
+                                           for c in self.task_classes(t).tolist())), np.int64)
 
     def get_offsets(self, task=None) -> tuple:
-        """First and last + 1 class of a task (the current one by default): all classes, where tasks share them."""
+        """First and last + 1 class of a task, by default the current one; of all, where tasks share them."""
         if not self.has_own_classes():
             return 0, self.N_CLASSES
         task = self.c_task if task is None else task
@@ -192,9 +197,10 @@ class ContinualDataset:
         return self.get_batch_size()
 
     def get_class_names(self) -> list:
-        """Names of the classes by label in the stream; of those in the files, if the class has `class_names`."""
+        """Names of the classes by label in the stream; of those in the files with `class_names`."""
         if self.class_names is None:
-            raise InputError(f'--dataset {self.NAME}: it has no class names, which this method needs: define get_class_names')
+            raise InputError(f'--dataset {self.NAME}: it has no class names, which this method needs: define '
+                             'get_class_names')
         return fix_class_names_order(self.class_names, self.args)
 
     @staticmethod
@@ -204,12 +210,12 @@ class ContinualDataset:
 
     @staticmethod
     def evaluate(model, dataset, last=False, return_loss=False):
-        """Accuracies in percent on the tasks so far: (class-il, task-il); with `return_loss`, as `utils.evaluate` has it."""
+        """Accuracies in percent on the tasks so far: (class-il, task-il), as `utils.evaluate` has them."""
         return evaluate(model, dataset, last, **(dict(return_loss=True) if return_loss else {}))
 
 
 def _counted(function):
-    """A subclass's `get_data_loaders`, after which the task is counted once and both loaders are known, whoever did it."""
+    """A subclass's `get_data_loaders`, after which the task is counted once and both loaders are known."""
     @functools.wraps(function)
     def get_data_loaders(self):
         if self._coming is not None:            # the outermost of a chain of super() calls counts

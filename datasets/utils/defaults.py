@@ -1,14 +1,18 @@
-"""How a data set says what a flag is where nobody says otherwise. Looks at the class: no data is read, nothing is built."""
+"""How a data set says what a flag is where nobody says otherwise.
+
+Looks at the class: no data is read, nothing is built.
+"""
 import functools
 import inspect
 
-_GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get_iters', backbone='get_backbone')
+_GETTERS = dict(n_epochs='get_epochs', batch_size='get_batch_size', n_iters='get_iters',
+                backbone='get_backbone')
 
 
 def set_default_from_args(flag: str):
     """Decorator in the body of a data-set class: what the function returns is the default of `--<flag>`.
 
-    The function may have `self` or no parameter, and can be called on the class and on an instance either way:
+    The function may have `self` or no parameter, and can be called on the class and on an instance:
 
         @set_default_from_args('n_epochs')
         def get_epochs():
@@ -21,7 +25,7 @@ class _Default:
     """A decorated function: a method that may lack `self`, and that knows its flag."""
 
     def __init__(self, flag: str, function):
-        self.flag, self.function = flag, getattr(function, '__func__', function)       # also of a static method
+        self.flag, self.function = flag, getattr(function, '__func__', function)  # also of a static method
         functools.update_wrapper(self, self.function)
 
     def __get__(self, instance, owner=None):
@@ -41,7 +45,8 @@ def dataset_defaults(kind) -> dict:
         attribute = inspect.getattr_static(kind, name)
         attribute = getattr(attribute, '__func__', attribute)
         if isinstance(attribute, _Default):
-            named = {flag: getter for flag, getter in named.items() if getter != name} | {attribute.flag: name}
+            named = {flag: getter for flag, getter in named.items() if getter != name}
+            named[attribute.flag] = name
     found = {flag: _ask(kind, name) for flag, name in named.items()}
     return {flag: value for flag, value in found.items() if value is not None}
 

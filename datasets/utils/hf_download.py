@@ -1,15 +1,15 @@
-"""Files of data sets from the Hugging Face hub, where `huggingface_hub` is installed and there is a network."""
+"""Files of data sets from the Hugging Face hub: needs `huggingface_hub` and a network."""
 from pathlib import Path
 
 from scroll.errors import InputError
 
 
 def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'dataset', **options) -> str:
-    """Fetch one file of a repository, or all of them, into the folder `root`; what is there already is not fetched again.
+    """Fetch one file of a repository, or all of them, into the folder `root`, unless they are there.
 
     Args:
-        filename: path within the repository; None: every file. options: of `huggingface_hub.hf_hub_download` or
-            `snapshot_download` (revision, token, allow_patterns, ...).
+        filename: path within the repository; None: every file. options: of `huggingface_hub.hf_hub_download`
+            or `snapshot_download` (revision, token, allow_patterns, ...).
 
     Returns:
         The path of the file, or of the folder.
@@ -24,12 +24,14 @@ def hf_download(repo_id: str, root, filename: str = None, repo_type: str = 'data
     try:
         import huggingface_hub
     except ImportError as error:
-        raise InputError(f'{where} is missing: fetch {what}, and put {"it" if filename else "them"} there, or install '
-                        'huggingface_hub') from error
+        raise InputError(f'{where} is missing: fetch {what}, and put {"it" if filename else "them"} there, '
+                         'or install huggingface_hub') from error
     try:
         if filename:
-            return str(huggingface_hub.hf_hub_download(repo_id, filename, repo_type=repo_type, local_dir=root, **options))
+            return str(huggingface_hub.hf_hub_download(repo_id, filename, repo_type=repo_type, local_dir=root,
+                                                       **options))
         return str(huggingface_hub.snapshot_download(repo_id, repo_type=repo_type, local_dir=root, **options))
     except Exception as error:              # no network, no such repository, no access
-        raise InputError(f'{what} cannot be fetched ({type(error).__name__}: {" ".join(str(error).split())[:200]}): put '
-                        f'{"it" if filename else "them"} at {where}') from error
+        raise InputError(f'{what} cannot be fetched ({type(error).__name__}: '
+                         f'{" ".join(str(error).split())[:200]}): put {"it" if filename else "them"} at '
+                         f'{where}') from error

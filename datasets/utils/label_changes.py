@@ -1,7 +1,8 @@
 """What flags do to labels: the order of classes, the validation split, label noise, missing labels.
 
-Pure functions of labels and flags. Each draws from a random stream of its own, class by class in a fixed order, so that a larger
-share of the same seed contains the smaller one, and nothing depends on tasks, class names or worker processes.
+Pure functions of labels and flags. Each draws from a random stream of its own, class by class in a fixed
+order, so that a larger share of the same seed contains the smaller one, and nothing depends on tasks, class
+names or worker processes.
 """
 import hashlib
 import re
@@ -23,12 +24,13 @@ def option(args, name: str, default=None):
 def class_order(args, n_classes: int) -> np.ndarray:
     """int64 (N,): the label in the stream of each class of the files.
 
-    `--permute_classes` draws as Mammoth does, so that `--seed 1993` is the order of iCaRL's authors; `--custom_class_order` lists
-    the classes in the order of their arrival.
+    `--permute_classes` draws as Mammoth does, so that `--seed 1993` is the order of iCaRL's authors;
+    `--custom_class_order` lists the classes in the order of their arrival.
     """
     custom = option(args, 'custom_class_order')
     if custom is not None and option(args, 'permute_classes', False):
-        raise InputError('--custom_class_order and --permute_classes both say how classes are ordered: give one of them')
+        raise InputError('--custom_class_order and --permute_classes both say how classes are ordered: give '
+                         'one of them')
     if custom is not None:
         return np.argsort(permutation(custom, n_classes, '--custom_class_order', 'class'))
     if option(args, 'permute_classes', False):
@@ -37,7 +39,7 @@ def class_order(args, n_classes: int) -> np.ndarray:
 
 
 def task_order(args, n_tasks: int):
-    """int64 (T,): the tasks in the order of their arrival (`--custom_task_order`); None where nothing is said."""
+    """int64 (T,): the tasks as they arrive (`--custom_task_order`); None where nothing is said."""
     custom = option(args, 'custom_task_order')
     if custom is None:
         return None
@@ -54,7 +56,8 @@ def permutation(text: str, count: int, flag: str, what: str) -> np.ndarray:
     if len(listed) != len(items) or sorted(listed) != list(range(count)):
         shown = text if len(str(text)) <= 40 else f'{str(text)[:37]}...'
         plural = 'classes' if what == 'class' else f'{what}s'
-        raise InputError(f'{flag} {shown}: expected each of the {count} {plural} 0..{count - 1} once, joined by commas or dashes')
+        raise InputError(f'{flag} {shown}: expected each of the {count} {plural} 0..{count - 1} once, joined '
+                         'by commas or dashes')
     return np.array(listed, np.int64)
 
 
@@ -72,7 +75,8 @@ def validation_share(args) -> float:
     percent = option(args, 'validation', 0)
     share = percent if percent < 1 else percent / 100
     if not 0 <= share < 1:
-        raise InputError(f'--validation {percent:g}: expected percent of the training samples of a class, above 0 and below 100')
+        raise InputError(f'--validation {percent:g}: expected percent of the training samples of a class, '
+                         'above 0 and below 100')
     return share
 
 
@@ -84,12 +88,15 @@ def held_out(args, labels: np.ndarray) -> np.ndarray:
 def noisy_labels(args, labels: np.ndarray, n_classes: int, confused_with: dict = None) -> np.ndarray:
     """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong.
 
-    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the class that this one is confused with
-    (Patrini et al. 2017), `confused_with[c]`; where the data set names none at all, the next one, in a circle.
+    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the class that this one is
+    confused with (Patrini et al. 2017), `confused_with[c]`; where the data set names none at all, the next
+    one, in a circle.
 
-    Unless `--disable_noisy_labels_cache 1`, they are kept below `<base_path>/<cache_path_noisy_labels>`, and taken from there.
+    Unless `--disable_noisy_labels_cache 1`, they are kept below `<base_path>/<cache_path_noisy_labels>`, and
+    taken from there.
     """
-    rate, kind, seed = option(args, 'noise_rate', 0), option(args, 'noise_type', 'symmetric'), option(args, 'seed', 0)
+    rate, kind = option(args, 'noise_rate', 0), option(args, 'noise_type', 'symmetric')
+    seed = option(args, 'seed', 0)
     if not 0 <= rate <= 1:
         raise InputError(f'--noise_rate {rate:g}: expected a share of the labels, 0..1')
     if not rate:
@@ -122,7 +129,7 @@ def _load(path: Path, labels: np.ndarray, n_classes: int) -> np.ndarray:
         noisy = np.load(path, allow_pickle=False)
     except Exception as error:              # damaged headers raise almost anything
         raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:300]}); delete it, or give '
-                        '--disable_noisy_labels_cache 1') from error
+                         '--disable_noisy_labels_cache 1') from error
     fits = isinstance(noisy, np.ndarray) and noisy.shape == labels.shape and noisy.dtype == np.int64
     if not fits or noisy.min() < 0 or noisy.max() >= n_classes:
         raise InputError(f'{path}: does not hold the labels of this data set: delete it')
@@ -135,17 +142,21 @@ def _save(path: Path, noisy: np.ndarray) -> None:
             np.save(file, noisy)
     except OSError as error:
         raise InputError(f'{path}: cannot be written ({error.strerror}); give another --base_path, or '
-                        '--disable_noisy_labels_cache 1') from error
+                         '--disable_noisy_labels_cache 1') from error
 
 
 def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
-    """bool (N,): the samples of a task whose label is withheld: all but `--label_perc` of the task, or `_by_class` of a class."""
+    """bool (N,): the samples of a task whose label is withheld.
+
+    All but `--label_perc` of the task, or `--label_perc_by_class` of each class.
+    """
     by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
     for flag, share in (('label_perc', by_task), ('label_perc_by_class', by_class)):
         if not 0 < share <= 1:
             raise InputError(f'--{flag} {share:g}: expected a share of the samples, above 0 and up to 1')
     if by_task < 1 and by_class < 1:
-        raise InputError('--label_perc and --label_perc_by_class both say how many labels there are: give one of them')
+        raise InputError('--label_perc and --label_perc_by_class both say how many labels there are: give '
+                         'one of them')
     random = numpy_stream(option(args, 'seed', 0), f'unlabelled {task}')
     if by_task < 1:
         return ~pick(np.zeros_like(labels), by_task, random)
@@ -160,5 +171,5 @@ def check_labelled(args, tasks) -> None:
     """
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = next(name for name in ('label_perc', 'label_perc_by_class') if option(args, name, 1) < 1)
-        raise InputError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any task; '
-                        'give more')
+        raise InputError(f'--{flag} {option(args, flag):g}: rounded to whole samples that is no label in any '
+                         'task; give more')

@@ -1,7 +1,7 @@
-"""In-memory uint8 images -> batches, made in one vectorised step each; no worker processes, nothing per image.
+"""In-memory uint8 images -> batches, each made in one vectorised step: no worker processes, no image alone.
 
-Batches never cross the end of a segment of the schedule, and shuffling stays within segments: the order of the stream is
-the schedule's, and how it is carried in batches is the loader's.
+Batches never cross the end of a segment of the schedule, and shuffling stays within segments: the order of
+the stream is the schedule's, and how it is carried in batches is the loader's.
 """
 import numpy as np
 import torch
@@ -13,11 +13,13 @@ class InMemoryDataset:
     """Images, labels and the transform that turns them into network input.
 
     Attributes:
-        data: uint8 (N, H, W, C) or, grey, (N, H, W), array or tensor; may be reassigned together with `targets`, also to float
-            tensors (N, C, H, W) in [0, 1]. targets: int64 tensor (N,); reassigned ones may be an array or a list.
-        transform: a transform of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0, 1]; for test
-            data of uint8 (B, H, W, C).
-        not_aug_transform: the un-augmented image as methods see it; its presence says that `data` holds uint8 images.
+        data: uint8 (N, H, W, C) or, grey, (N, H, W), array or tensor; may be reassigned together with
+            `targets`, also to float tensors (N, C, H, W) in [0, 1]. targets: int64 tensor (N,); reassigned
+            ones may be an array or a list.
+        transform: a transform of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in
+            [0, 1]; for test data of uint8 (B, H, W, C).
+        not_aug_transform: the un-augmented image as methods see it; its presence says that `data` holds uint8
+            images.
         extra_return_fields: names of further attributes, (N, ...) each, that batches end with.
         indexes: int64 (N,), positions of the samples in the data set's files.
         device: where images lie while batches are made of them.
@@ -32,7 +34,8 @@ class InMemoryDataset:
 
     @staticmethod
     def not_aug_transform(images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or (H, W, C), or an image of PIL or numpy -> float (B, C, H, W) or (C, H, W) in [0, 1]."""
+        """uint8 (B, H, W, C) or (H, W, C), or an image of PIL or numpy -> float (B, C, H, W) or (C, H, W) in
+        [0, 1]."""
         if not isinstance(images, torch.Tensor):
             images = torch.from_numpy(np.array(images))
         images = images.unsqueeze(-1) if images.dim() == 2 else images
@@ -42,7 +45,8 @@ class InMemoryDataset:
         return len(self.targets)
 
     def __getitem__(self, index: int):
-        """(input, label, un-augmented image, *extra fields) of a training sample, (input, label) of a test sample."""
+        """(input, label, un-augmented image, *extra fields) of a training sample, (input, label) of a test
+        sample."""
         return tuple(field[0] for field in self.batch(np.array([index])))
 
     def add_extra_return_field(self, name: str, values) -> None:
@@ -58,7 +62,7 @@ class InMemoryDataset:
         return images.unsqueeze(-1) if images.dim() == 3 else images
 
     def batch(self, ids, raw_not_aug: bool = False):
-        """The batch of these samples: as `__getitem__`, stacked; with `raw_not_aug` un-augmented images stay uint8."""
+        """The batch of these samples, as `__getitem__`, stacked; `raw_not_aug`: leave un-augmented ones uint8."""
         raw = self.raw(ids)
         if not self.train:
             return self.transform(raw), self.labels()[ids]
@@ -90,11 +94,13 @@ class ImageLoader:
         seed: of the shuffle.
 
     Attributes:
-        raw: if set, batches are uint8 images (B, H, W, C), instead of both network input and un-augmented image.
+        raw: if set, batches are uint8 images (B, H, W, C), instead of both network input and un-augmented
+            image.
         raw_not_aug: if set, un-augmented images are uint8 (B, H, W, C).
     """
 
-    def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None, drop_last: bool = False,
+    def __init__(self, dataset, batch_size: int, shuffle: bool = False, segment_ends=None,
+                 drop_last: bool = False,
                  seed: int = 0):
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
         self.segment_ends = None if segment_ends is None else np.asarray(segment_ends)

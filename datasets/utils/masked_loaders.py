@@ -1,4 +1,4 @@
-"""Third-party data sets under Mammoth's contract: `torch` data sets with `data` and `targets`, cut into tasks."""
+"""Third-party data sets under Mammoth's contract: torch's, with `data` and `targets`, cut into tasks."""
 import copy
 
 import numpy as np
@@ -16,8 +16,9 @@ _TEST_BATCH = 256
 class MammothDatasetWrapper(torch.utils.data.Dataset):
     """A third-party data set with the additional fields that methods hang on samples.
 
-    Items are (input, label, un-augmented image, *extra fields) of training data, (input, label) of test data. All attributes that
-    the wrapped data set has (`data`, `targets`, `transform`, ...) are read from and written to it.
+    Items are (input, label, un-augmented image, *extra fields) of training data, (input, label) of test data.
+    All attributes that the wrapped data set has (`data`, `targets`, `transform`, ...) are read from and
+    written to it.
 
     Attributes:
         dataset: what is wrapped. train: whether items are those of training data.
@@ -32,7 +33,7 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
                           num_times_iterated=torch.zeros(count, dtype=torch.int64))
 
     def __getattr__(self, name: str):
-        if name.startswith('__') or 'dataset' not in vars(self):        # copies ask before there is anything to ask
+        if name.startswith('__') or 'dataset' not in vars(self):  # copies ask before there is anything to ask
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
@@ -47,13 +48,13 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> tuple:
         item = self.dataset[index]
-        if index < len(self.num_times_iterated):                        # `data` may have been replaced by more
+        if index < len(self.num_times_iterated):  # `data` may have been replaced by more
             self.num_times_iterated[index] += 1
         if not self.train:
             return tuple(item[:2])
         if len(item) < 3:
-            raise InputError(f'{type(self.dataset).__name__}: training items must be (input, label, un-augmented image), '
-                            f'not {len(item)} values')
+            raise InputError(f'{type(self.dataset).__name__}: training items must be (input, label, '
+                             f'un-augmented image), not {len(item)} values')
         return *item[:3], *(getattr(self, name)[index] for name in self.extra_return_fields)
 
     def add_extra_return_field(self, name: str, values) -> None:
@@ -72,14 +73,15 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
 
 def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
-    """The next task's (train loader, test loader), also kept in `setting.train_loader` and `setting.test_loaders`.
+    """The next task's (train loader, test loader), also kept in `setting.train_loader`, `.test_loaders`.
 
-    In this order: validation split, label noise, order of classes, the task's samples, missing labels. The data sets
-    themselves are left as they were given.
+    In this order: validation split, label noise, order of classes, the task's samples, missing labels. The
+    data sets themselves are left as they were given.
 
     Args:
-        train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,), labels of the files;
-            with `task_ids` (N,), these instead of the labels say which task a sample belongs to.
+        train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,),
+            labels of the files; with `task_ids` (N,), these instead of the labels say which task a sample
+            belongs to.
         setting: the `ContinualDataset`.
     """
     task, args = setting.begin_task(), setting.args
@@ -95,7 +97,8 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
     train.keep(rest)
     labels = labels[rest]
-    noisy = label_changes.noisy_labels(args, labels, setting.N_CLASSES, getattr(setting, 'CONFUSED_WITH', None))
+    noisy = label_changes.noisy_labels(args, labels, setting.N_CLASSES,
+                                       getattr(setting, 'CONFUSED_WITH', None))
     order = setting.class_order
     train.targets, test.targets = torch.from_numpy(order[noisy]), torch.from_numpy(order[test_labels])
     if noisy is not labels:
@@ -106,8 +109,9 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     if not len(train):
         raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
     train.targets[torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))] = -1
-    setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', batch_size=args.batch_size,
-                                                    shuffle=True, drop_last=label_changes.option(args, 'drop_last', False))
+    setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', shuffle=True,
+                                                    batch_size=args.batch_size,
+                                                    drop_last=label_changes.option(args, 'drop_last', False))
     setting.test_loaders.append(create_seeded_dataloader(args, test, concern=f'test {task}', shuffle=False,
                                                          batch_size=max(_TEST_BATCH, args.batch_size)))
     return setting.train_loader, setting.test_loaders[-1]
@@ -116,7 +120,8 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
 def _labels(dataset, setting) -> np.ndarray:
     """int64 (N,): labels of the files."""
     targets = dataset.targets
-    labels = np.array(targets.cpu() if isinstance(targets, torch.Tensor) else targets).astype(np.int64).reshape(-1)
+    targets = targets.cpu() if isinstance(targets, torch.Tensor) else targets
+    labels = np.array(targets).astype(np.int64).reshape(-1)
     if len(labels) and not 0 <= labels.min() <= labels.max() < setting.N_CLASSES:
         wrong = labels.max() if labels.max() >= setting.N_CLASSES else labels.min()
         raise InputError(f'{setting.NAME}: a sample has label {wrong}, but N_CLASSES is {setting.N_CLASSES}')

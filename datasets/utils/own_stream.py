@@ -18,7 +18,8 @@ class OwnStreamDataset(ScheduledDataset):
     def _settle_tasks(self):
         for flag in _CUTTING:
             if option(self.args, flag):
-                raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream with an order of its own; leave it out')
+                raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream with an order of its '
+                                 'own; leave it out')
         super()._settle_tasks()
 
     @classmethod
@@ -31,7 +32,7 @@ class OwnStreamDataset(ScheduledDataset):
 
 
 class DomainDataset(OwnStreamDataset):
-    """Domain-incremental: every task has all samples and all classes, and changes the images in a way of its own.
+    """Domain-incremental: every task has all samples and all classes, and changes the images in its own way.
 
     A subclass defines N_TASKS, which a config file may change, and CHANGE: seed -> what moves the pixels of
     an image (1, H, W) and makes no new values but zero.
@@ -52,7 +53,7 @@ class DomainDataset(OwnStreamDataset):
         return False
 
     def in_domain(self, images: np.ndarray, task: int) -> np.ndarray:
-        """The task's images: uint8 (N, H, W) -> the same shape. `domain` is asked once, where each pixel comes from."""
+        """The task's images: uint8 (N, H, W) -> the same shape; `domain` says once where pixels come from."""
         count, height, width = images.shape
         pixels = torch.arange(1., height * width + 1).view(1, height, width)
         source = self.domain(task)(pixels).flatten().long().numpy()             # 0: from nowhere, black

@@ -1,7 +1,7 @@
-"""The official files of each data set -> uint8 images (N, H, W, 3) and int64 labels (N,). No schedule, no transform.
+"""The official files of each data set -> uint8 images (N, H, W, 3) and int64 labels (N,).
 
-Every reader returns `Images(train, train_labels, test, test_labels, class_names)` or raises a InputError of one line that says
-what is missing or damaged and where it belongs.
+Schedules and transforms come later. Every reader returns `Images(train, train_labels, test, test_labels,
+class_names)` or raises an InputError of one line that says what is missing or damaged and where it belongs.
 """
 import csv
 import gzip
@@ -22,16 +22,18 @@ from scroll.errors import InputError
 Images = namedtuple('Images', 'train train_labels test test_labels class_names')
 
 _CIFAR = {
-    'CIFAR10': dict(folder='cifar-10-batches-py', archive='cifar-10-python.tar.gz', names='label_names', label='labels',
-                    md5='c58f30108f718f92721af3b95e74349a', meta=('batches.meta', '5ff9c542aee3614f3951f8cda6e48888'),
+    'CIFAR10': dict(folder='cifar-10-batches-py', archive='cifar-10-python.tar.gz', names='label_names',
+                    label='labels', md5='c58f30108f718f92721af3b95e74349a',
+                    meta=('batches.meta', '5ff9c542aee3614f3951f8cda6e48888'),
                     train=(('data_batch_1', 'c99cafc152244af753f735de768cd75f'),
                            ('data_batch_2', 'd4bba439e000b95fd0a9bffe97cbabec'),
                            ('data_batch_3', '54ebc095f3ab1f0389bbae665268c751'),
                            ('data_batch_4', '634d18415352ddfa80567beed471001a'),
                            ('data_batch_5', '482c414d41f54cd18b22e5b47cb7c3cb')),
                     test=(('test_batch', '40351d587109b95175f43aff81a1287e'),)),
-    'CIFAR100': dict(folder='cifar-100-python', archive='cifar-100-python.tar.gz', names='fine_label_names', label='fine_labels',
-                     md5='eb9058c3a382ffc7106e4002c42a8d85', meta=('meta', '7973b15100ade9c7d40fb424638fde48'),
+    'CIFAR100': dict(folder='cifar-100-python', archive='cifar-100-python.tar.gz', names='fine_label_names',
+                     label='fine_labels', md5='eb9058c3a382ffc7106e4002c42a8d85',
+                     meta=('meta', '7973b15100ade9c7d40fb424638fde48'),
                      train=(('train', '16019d7e3df5f24257cddd939b257f8d'),),
                      test=(('test', 'f0ef6b0ae62326f3e7ffdfab6717acfc'),)),
 }
@@ -39,11 +41,11 @@ _CIFAR_URL = 'https://www.cs.toronto.edu/~kriz/'
 _IDX = {'train': ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte'),
         'test': ('t10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')}
 _TINY_SHARDS, _TINY_CLASSES = 20, 200
-_MINI_TEST_PER_CLASS = 100      # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
+_MINI_TEST_PER_CLASS = 100  # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
 
 
 def cifar(base_path, name: str) -> Images:
-    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`; downloaded when absent."""
+    """CIFAR-10 or CIFAR-100 (`name` 'CIFAR10' or 'CIFAR100') from `<base_path>/<name>/`, or downloaded."""
     facts = _CIFAR[name]
     home = Path(base_path) / name
     folder = home / facts['folder']
@@ -62,7 +64,8 @@ def cifar(base_path, name: str) -> Images:
 def _checked_pickle(path: Path, md5: str):
     """The plain data of an official file whose MD5 is known."""
     if not path.is_file():
-        raise InputError(f'{path} is missing: put the official file there, or delete {path.parent} to download it again')
+        raise InputError(f'{path} is missing: put the official file there, or delete {path.parent} to '
+                         'download it again')
     if hashlib.md5(path.read_bytes()).hexdigest() != md5:
         raise InputError(f'{path} is damaged (its MD5 is not {md5}): delete {path.parent} and fetch it again')
     return safe_pickle.load(path)
@@ -79,21 +82,22 @@ def _download_cifar(home: Path, facts: dict) -> None:
 
 
 def check(name: str, images) -> None:
-    """InputError unless a data set's `read` has returned `Images` that can be learned from; `name` of the data set."""
+    """InputError unless `read` of the data set `name` has returned `Images` that can be learned from."""
     if not isinstance(images, tuple) or len(images) != 5:
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
-        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or 0 in pixels.shape[1:] \
-                or pixels.ndim == 4 and pixels.shape[3] not in (1, 3):
-            raise InputError(f'{name}: its {part} images are {_shown(pixels)}: expected uint8 (N, H, W, 3), (N, H, W, 1) or '
-                            '(N, H, W)')
-        if not isinstance(labels, np.ndarray) or labels.dtype.kind not in 'iu' or labels.shape != pixels.shape[:1]:
-            raise InputError(f'{name}: its {part} labels are {_shown(labels)}: expected whole numbers ({len(pixels)},), one an '
-                            'image')
+        if (not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (3, 4)
+                or 0 in pixels.shape[1:] or pixels.ndim == 4 and pixels.shape[3] not in (1, 3)):
+            raise InputError(f'{name}: its {part} images are {_shown(pixels)}: expected uint8 (N, H, W, 3), '
+                             '(N, H, W, 1) or (N, H, W)')
+        if (not isinstance(labels, np.ndarray) or labels.dtype.kind not in 'iu'
+                or labels.shape != pixels.shape[:1]):
+            raise InputError(f'{name}: its {part} labels are {_shown(labels)}: expected whole numbers '
+                             f'({len(pixels)},), one an image')
         if len(labels) and not 0 <= labels.min() <= labels.max() < count:
-            raise InputError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected 0..{count - 1}, for its '
-                            f'{count} classes')
+            raise InputError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected '
+                             f'0..{count - 1}, for its {count} classes')
     empty = np.flatnonzero(np.bincount(images[1].astype(np.int64), minlength=count) == 0)
     if len(empty):
         raise InputError(f'{name}: there are no training images of class {empty[0]} ({images[4][empty[0]]})')
@@ -106,8 +110,8 @@ def _shown(value) -> str:
 def mini_split(base_path, split: str):
     """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order.
 
-    Reads `mini-imagenet-cache-<split>.pkl`, or `<split>.csv` (columns filename, label) beside an `images` folder; both
-    below `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
+    Reads `mini-imagenet-cache-<split>.pkl`, or `<split>.csv` (columns filename, label) beside an `images`
+    folder; both below `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
     """
     home = Path(base_path) / 'MINIIMAGENET'
     cache, table = home / f'mini-imagenet-cache-{split}.pkl', home / f'{split}.csv'
@@ -124,21 +128,24 @@ def mini_split(base_path, split: str):
                 raise ValueError(f'image_data has dtype {images.dtype} and shape {images.shape}')
             return np.ascontiguousarray(images[order]), labels, wnids
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-            raise InputError(f"{cache}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
+            raise InputError(f"{cache}: expected a dict with 'image_data' and 'class_dict' "
+                             f"({error})") from error
     if table.is_file():
         try:
             with open(table, newline='', encoding='utf-8', errors='replace') as file:
                 lines = [(row.get('label'), row.get('filename')) for row in csv.DictReader(file)]
         except (OSError, csv.Error) as error:
             raise InputError(f'{table}: not a readable table ({error})') from error
-        if not lines or not all(label and name and name not in ('.', '..') and '/' not in name for label, name in lines):
+        if not lines or not all(label and name and name not in ('.', '..') and '/' not in name
+                                for label, name in lines):
             raise InputError(f'{table}: expected lines with the columns filename and label')
         lines = [(label, home / 'images' / name) for label, name in lines]
         wnids = sorted({label for label, _ in lines})
         lines.sort(key=lambda line: line[0])
         images = read_images([path for _, path in lines], 84, home)
         return images, np.array([wnids.index(label) for label, _ in lines], np.int64), wnids
-    raise InputError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and images/, into {home}')
+    raise InputError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and '
+                     f'images/, into {home}')
 
 
 def mini_imagenet(base_path) -> Images:
@@ -150,7 +157,7 @@ def mini_imagenet(base_path) -> Images:
 
 
 def digits() -> Images:
-    """scikit-learn's 1,797 real handwritten digits, 8x8 grey, scaled to 8 bits; every fifth of a class tests."""
+    """scikit-learn's 1,797 real handwritten digits, 8x8 grey, in 8 bits; every fifth of a class tests."""
     from sklearn.datasets import load_digits
     content = load_digits()
     images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
@@ -165,15 +172,17 @@ def digits() -> Images:
 def mnist(base_path, n_classes: int = 10) -> Images:
     """MNIST from its four files, grey images (N, 28, 28); of its classes the first `n_classes`.
 
-    They lie, compressed or not, in `<base_path>/MNIST`, or where torchvision puts them below it (`MNIST/raw`).
+    They lie, compressed or not, in `<base_path>/MNIST`, or where torchvision puts them below it
+    (`MNIST/raw`).
     """
     home = Path(base_path) / 'MNIST'
     parts = []
     for part, names in _IDX.items():
-        images, labels = (_read_idx(_idx_file(home, name), dimensions) for name, dimensions in zip(names, (3, 1)))
+        images, labels = (_read_idx(_idx_file(home, name), dimensions)
+                          for name, dimensions in zip(names, (3, 1)))
         if len(images) != len(labels) or not len(labels) or labels.max() > 9:
-            raise InputError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected as many, labels 0..9; '
-                            'fetch the files again')
+            raise InputError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected as '
+                             'many, labels 0..9; fetch the files again')
         kept = labels < n_classes
         parts += [images[kept], labels[kept].astype(np.int64)]
     return Images(*parts, [str(y) for y in range(n_classes)])
@@ -185,12 +194,14 @@ def _idx_file(home: Path, name: str) -> Path:
              for path in (folder / name, folder / f'{name}.gz') if path.is_file()]
     if not found:
         every = ', '.join(f'{n}.gz' for names in _IDX.values() for n in names)
-        raise InputError(f'{home / name}.gz is missing: put the four files of MNIST there ({every}), as they are or unpacked')
+        raise InputError(f'{home / name}.gz is missing: put the four files of MNIST there ({every}), as they '
+                         'are or unpacked')
     return found[0]
 
 
 def _read_idx(path: Path, dimensions: int) -> np.ndarray:
-    """uint8 array of an IDX file: two zero bytes, type (8: uint8), number of dimensions, each as a big-endian int32; values."""
+    """uint8 array of an IDX file: two zero bytes, type (8: uint8), number of dimensions, each dimension as a
+    big-endian int32, values."""
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == '.gz' else content
@@ -198,16 +209,19 @@ def _read_idx(path: Path, dimensions: int) -> np.ndarray:
         raise InputError(f'{path}: cannot be read ({error}); fetch it again') from error
     head = 4 + 4 * dimensions
     shape = np.frombuffer(content[4:head].ljust(head - 4, b'\xff'), '>i4').tolist()
-    if content[:4] != bytes((0, 0, 8, dimensions)) or min(shape) < 0 or len(content) != head + math.prod(shape):
-        raise InputError(f'{path}: not an IDX file of {dimensions} dimension{"s" * (dimensions > 1)}, or damaged; fetch it again')
+    if (content[:4] != bytes((0, 0, 8, dimensions)) or min(shape) < 0
+            or len(content) != head + math.prod(shape)):
+        raise InputError(f'{path}: not an IDX file of {dimensions} dimension{"s" * (dimensions > 1)}, or '
+                         'damaged; fetch it again')
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 
 def tiny_imagenet(base_path) -> Images:
     """TinyImageNet: 200 classes, 500 training and 50 test images each, 64x64, from `<base_path>/TINYIMG`.
 
-    Either the official folder, `tiny-imagenet-200` with `train` and `val`: classes in the order of their wnids; or the parts
-    that Mammoth uses, `processed/{x,y}_{train,val}_{01..20}.npy`: classes as their labels say, without names.
+    Either the official folder, `tiny-imagenet-200` with `train` and `val`: classes in the order of their
+    wnids; or the parts that Mammoth uses, `processed/{x,y}_{train,val}_{01..20}.npy`: classes as their labels
+    say, without names.
     """
     home = Path(base_path) / 'TINYIMG'
     if (home / 'processed').is_dir():
@@ -215,8 +229,8 @@ def tiny_imagenet(base_path) -> Images:
         return Images(*parts, [f'class {y}' for y in range(_TINY_CLASSES)])
     official = next((p for p in (home / 'tiny-imagenet-200', home) if (p / 'train').is_dir()), None)
     if official is None:
-        raise InputError(f'TinyImageNet is missing: unpack tiny-imagenet-200.zip into {home}, or put the folder processed with '
-                        'its parts x_train_01.npy ... y_val_20.npy there')
+        raise InputError(f'TinyImageNet is missing: unpack tiny-imagenet-200.zip into {home}, or put the '
+                         'folder processed with its parts x_train_01.npy ... y_val_20.npy there')
     wnids = sorted(p.name for p in (official / 'train').iterdir() if p.is_dir())
     files = {'train': [(path, y) for y, wnid in enumerate(wnids)
                        for path in sorted((official / 'train' / wnid / 'images').glob('*.JPEG'))],
@@ -225,7 +239,8 @@ def tiny_imagenet(base_path) -> Images:
     for split, pairs in files.items():
         if not pairs:
             raise InputError(f'{official / split}: no images; unpack tiny-imagenet-200.zip again')
-        parts += [read_images([path for path, _ in pairs], 64, official / split), np.array([y for _, y in pairs], np.int64)]
+        parts += [read_images([path for path, _ in pairs], 64, official / split),
+                  np.array([y for _, y in pairs], np.int64)]
     return Images(*parts, _tiny_names(official / 'words.txt', wnids))
 
 
@@ -236,7 +251,8 @@ def _tiny_val(home: Path, wnids: list) -> list:
         lines = [line.split('\t') for line in table.read_text(encoding='utf-8').splitlines()]
         return [(home / 'images' / Path(line[0]).name, number[line[1]]) for line in lines]
     except (OSError, ValueError, IndexError, KeyError) as error:
-        raise InputError(f'{table}: expected lines of a file name and the wnid of a folder in train ({error!r})') from error
+        raise InputError(f'{table}: expected lines of a file name and the wnid of a folder in train '
+                         f'({error!r})') from error
 
 
 def _tiny_names(path: Path, wnids: list) -> list:
@@ -254,9 +270,10 @@ def _tiny_shards(home: Path, split: str) -> tuple:
     for i in range(1, _TINY_SHARDS + 1):
         pixels, y = (_tiny_part(home / f'{kind}_{split}_{i:02d}.npy') for kind in 'xy')
         if pixels.shape != (len(y), 64, 64, 3) or pixels.dtype.kind != 'f' or y.ndim != 1:
-            raise InputError(f'{home}: part {i} of {split} holds {pixels.dtype} {pixels.shape} and {len(y)} labels: expected '
-                            'floats (N, 64, 64, 3) and N labels')
-        images += [np.rint(np.clip(pixels[a:a + 500], 0, 1) * 255).astype(np.uint8) for a in range(0, len(y), 500)]
+            raise InputError(f'{home}: part {i} of {split} holds {pixels.dtype} {pixels.shape} and {len(y)} '
+                             'labels: expected floats (N, 64, 64, 3) and N labels')
+        images += [np.rint(np.clip(pixels[a:a + 500], 0, 1) * 255).astype(np.uint8)
+                   for a in range(0, len(y), 500)]
         labels.append(np.asarray(y, np.int64))
     return np.concatenate(images), np.concatenate(labels)
 
@@ -265,7 +282,8 @@ def _tiny_part(path: Path) -> np.ndarray:
     try:
         return np.lib.format.open_memmap(path, 'r')     # unlike np.load, no archive, whatever is in the file
     except Exception as error:              # damaged headers raise almost anything
-        raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]}): all {_TINY_SHARDS} parts belong there') \
+        raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]}): all {_TINY_SHARDS} '
+                         'parts belong there') \
             from error
 
 
@@ -277,18 +295,21 @@ def folder(data_dir, size: int) -> Images:
     home = Path(data_dir)
     classes = _class_folders(home / 'train')
     if not classes:
-        raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with images in them')
+        raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with '
+                         'images in them')
     parts, left_out = [], Counter()
     for part in ('train', 'test'):
         extra = [name for name in _class_folders(home / part) if name not in classes]
         if extra:
-            raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are {", ".join(classes[:5])} ...')
+            raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are '
+                             f'{", ".join(classes[:5])} ...')
         left_out['beside the folders of classes'] += sum(p.is_file() for p in (home / part).glob('*'))
         paths, labels = [], []
         for y, name in enumerate(classes):
             files, others = image_files(home / part / name)
             if not files:
-                raise InputError(f'{home / part / name}: no images; every class needs at least one in train/ and in test/')
+                raise InputError(f'{home / part / name}: no images; every class needs at least one in train/ '
+                                 'and in test/')
             paths += files
             labels += [y] * len(files)
             left_out += others

@@ -27,26 +27,30 @@ _SMALLEST = 8                       # pixels that a network can be asked to take
 class ScheduledDataset(ContinualDataset):
     """An in-memory image-classification data set as a class-incremental stream under any schedule.
 
-    A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and `read`.
+    A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and
+    `read`.
 
     Attributes:
         schedule: `scroll.schedules.Schedule` over the training samples.
-        train_ids: int64 (N,), positions of the training samples in the files: all but those held out by `--validation`.
+        train_ids: int64 (N,), positions of the training samples in the files: all but those held out by
+            `--validation`.
         train_labels, true_labels: int64 (N,), labels in the stream, with and without `--noise_rate`.
-        preprocessing: what the network gets; size and normalisation belong to the weights, or to the data set without.
+        preprocessing: what the network gets; size and normalisation belong to the weights, or to the data set
+            without.
     """
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
     DEFAULT_WEIGHTS = None
     PADDING, FLIP = 4, True
-    ADAPT_PADDING = 6 / 84              # SCROLL's crop when it adapts, as a share of the image; filled with grey
+    ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
     FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may say them
 
     @staticmethod
     def get_parser(parser):
         group = parser.add_argument_group('stream')
-        group.add_argument('--n_splits', type=whole(1), help='tasks of whole classes, short for --schedule split:<n>')
+        group.add_argument('--n_splits', type=whole(1),
+                           help='tasks of whole classes, short for --schedule split:<n>')
         group.add_argument('--schedule', help=GRAMMAR.replace('%', '%%'))
         group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
                            help='pixels the network gets (default: what the backbone was trained at)')
@@ -83,9 +87,11 @@ class ScheduledDataset(ContinualDataset):
         if self.schedule.task_free:
             self.SETTING = 'general-continual'
         self._task_classes = self._classes_by_task()
-        untested = [t for t, classes in enumerate(self._task_classes) if not np.isin(self.test_labels, classes).any()]
+        untested = [t for t, classes in enumerate(self._task_classes)
+                    if not np.isin(self.test_labels, classes).any()]
         if untested:
-            raise InputError(f'{self.NAME}: there are no test images of the classes of task {untested[0] + 1}')
+            raise InputError(f'{self.NAME}: there are no test images of the classes of task '
+                             f'{untested[0] + 1}')
         sizes = [len(classes) for classes in self._task_classes]
         self.N_TASKS = len(sizes)
         by_task = (self.train_labels[self.schedule.task(t)[0]] for t in range(self.N_TASKS))
@@ -95,7 +101,7 @@ class ScheduledDataset(ContinualDataset):
         self.SIZE = self.images.train.shape[1:3]
 
     def _order_tasks(self, labels: np.ndarray) -> None:
-        """`--custom_task_order`: tasks change their order, and labels (of the files) count up as classes come."""
+        """`--custom_task_order`: tasks change their order, and labels (of files) count up as classes come."""
         order = label_changes.task_order(self.args, len(self.schedule.tasks) - 1)
         if order is None:
             return
@@ -125,14 +131,16 @@ class ScheduledDataset(ContinualDataset):
             raise InputError('--n_splits and --schedule both say how the stream is cut: give one of them')
         if label_changes.option(self.args, 'joint', False):
             if self.args.schedule is not None or (self.args.n_splits or 1) > 1:
-                raise InputError('--joint 1 makes one task of all classes: leave out --n_splits and --schedule')
+                raise InputError('--joint 1 makes one task of all classes: leave out --n_splits and '
+                                 '--schedule')
             return 'split:1'
         if self.args.schedule is not None:
             return self.args.schedule
-        return f'split:{self.args.n_splits or self._configured_splits() or min(self.DEFAULT_SPLITS, self.N_CLASSES)}'
+        default = min(self.DEFAULT_SPLITS, self.N_CLASSES)
+        return f'split:{self.args.n_splits or self._configured_splits() or default}'
 
     def _configured_splits(self):
-        """Number of tasks in the data set's config file, if any; it stands on the instance before anything else does."""
+        """Number of tasks in the data set's config file, if any: on the instance before anything else."""
         n_tasks, per_task = (vars(self).get(name) for name in ('N_TASKS', 'N_CLASSES_PER_TASK'))
         if n_tasks is None and per_task is not None:
             n_tasks = -(-self.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
@@ -140,7 +148,8 @@ class ScheduledDataset(ContinualDataset):
 
     def _check_splits(self, n_classes) -> None:
         if n_classes and self.args.n_splits and self.args.n_splits > n_classes:
-            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {n_classes} classes; use 1..{n_classes}')
+            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {n_classes} classes; use '
+                             f'1..{n_classes}')
 
     def _make_schedule(self):
         try:
@@ -149,7 +158,7 @@ class ScheduledDataset(ContinualDataset):
             raise InputError(f'--schedule: {error}') from error
 
     def _classes_by_task(self) -> list:
-        """Labels of the classes first seen in each task, sorted. A schedule of class splits gives each task its own."""
+        """Labels of the classes first seen in each task, sorted; class splits give each task its own."""
         seen, by_task = set(), []
         for t in range(len(self.schedule.tasks) - 1):
             new = set(self.train_labels[self.schedule.task(t)[0]].tolist()) - seen
@@ -159,7 +168,8 @@ class ScheduledDataset(ContinualDataset):
 
     def _make_preprocessing(self) -> Preprocessing:
         if self.args.weights in (None, 'none'):
-            return Preprocessing(self.args.input_size or max(_SMALLEST, *self.images.train.shape[1:3]), self.MEAN, self.STD)
+            return Preprocessing(self.args.input_size or max(_SMALLEST, *self.images.train.shape[1:3]),
+                                 self.MEAN, self.STD)
         about = weights.load(self.args.weights, tensors=False)
         if unused := [name for name in ('MEAN', 'STD') if name in vars(self)]:
             warn_once(f"{' and '.join(unused)} of the config file are not used: --weights "
@@ -172,20 +182,24 @@ class ScheduledDataset(ContinualDataset):
     def get_data_loaders(self):
         task = self.begin_task()
         ids, ends = self.schedule.task(task)
-        labels = np.where(label_changes.unlabelled(self.args, self.train_labels[ids], task), -1, self.train_labels[ids])
+        labels = np.where(label_changes.unlabelled(self.args, self.train_labels[ids], task), -1,
+                          self.train_labels[ids])
         files = self.train_ids[ids]
-        train = InMemoryDataset(self.images.train[files], torch.from_numpy(labels), self.get_transform(), indexes=files)
+        train = InMemoryDataset(self.images.train[files], torch.from_numpy(labels), self.get_transform(),
+                                indexes=files)
         if self._noise:
             train.add_extra_return_field('true_labels', torch.from_numpy(self.true_labels[ids]))
         self.train_loader = ImageLoader(train, self.args.batch_size, shuffle=True, segment_ends=ends,
-                                        drop_last=self.args.drop_last, seed=stream_seed(self.args.seed, f'shuffle {task}'))
+                                        drop_last=self.args.drop_last,
+                                        seed=stream_seed(self.args.seed, f'shuffle {task}'))
         self.test_loaders.append(self.test_loader(task))
         return self.train_loader, self.test_loaders[-1]
 
     def test_loader(self, task: int) -> ImageLoader:
-        """Test samples of the classes of one task; of all tasks up to it with `--validation_mode complete`."""
+        """Test samples of the classes of one task; of all up to it with `--validation_mode complete`."""
         classes = self._task_classes[task]
-        if label_changes.validation_share(self.args) and label_changes.option(self.args, 'validation_mode') == 'complete':
+        if (label_changes.validation_share(self.args)
+                and label_changes.option(self.args, 'validation_mode') == 'complete'):
             classes = np.concatenate(self._task_classes[:task + 1])
         ids = np.flatnonzero(np.isin(self.test_labels, classes))
         labels = torch.from_numpy(self.test_labels[ids])
@@ -224,7 +238,8 @@ def _asked(question, spec: str):
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
     """The schedule with its tasks in another order, each as it was."""
-    parts, lengths = zip(*((ids, np.diff(ends, prepend=0)) for ids, ends in (schedule.task(t) for t in order)))
+    parts, lengths = zip(*((ids, np.diff(ends, prepend=0))
+                           for ids, ends in (schedule.task(t) for t in order)))
     cuts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     tasks = np.concatenate([[0], np.cumsum([len(ids) for ids in parts])])
     return replace(schedule, order=np.concatenate(parts), cuts=cuts, tasks=tasks)

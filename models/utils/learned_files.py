@@ -1,7 +1,7 @@
 """What SCROLL has learned, on disk: flags, what is written after the last task, what a run begins with.
 
-    python main.py --model scroll --dataset seq-cifar100 --shard 1/2 --save_statistics 1.npz        # on one machine
-    python main.py --model scroll --dataset seq-cifar100 --shard 2/2 --save_statistics 2.npz        # on another
+    python main.py --model scroll --dataset seq-cifar100 --shard 1/2 --save_statistics 1.npz  # one machine
+    python main.py --model scroll --dataset seq-cifar100 --shard 2/2 --save_statistics 2.npz  # another
     python -m scroll merge 1.npz 2.npz -o all.npz
     python main.py --model scroll --dataset seq-cifar100 --load_statistics all.npz --inference_only 1
 """
@@ -120,7 +120,7 @@ def check_learned(learner: Scroll, args) -> None:
     """InputError at the end of a run that has seen no sample: it has nothing to evaluate or to write."""
     if not hasattr(learner, 'statistics_'):
         raise InputError('this run has seen no sample, so there is nothing to write' +
-                        (f': --shard {args.shard} has none of the stream' if args.shard else ''))
+                         (f': --shard {args.shard} has none of the stream' if args.shard else ''))
 
 
 def save(learner: Scroll, by_class: ClassStatistics, args) -> None:

@@ -1,6 +1,7 @@
 """Certificates that travel: lines that hold on any machine, apart from those that hold on one kind, in JSON.
 
-    {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100", "command": "python ...",
+    {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100",
+     "command": "python ...",
      "verdict": {"sentence": "bit-identical under 1005 schedules", ...},
      "anywhere": {"data": "<SHA-256>", "statistics": "<SHA-256>", ...},
      "here": {"machine": "x86_64 AVX512, 1 thread, torch 2.15.0", "f*": "<SHA-256>"}, ...}

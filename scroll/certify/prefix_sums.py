@@ -1,9 +1,9 @@
-"""Many schedules over the same samples: the learner after any segment of each, fast where classes arrive whole.
+"""Many schedules over the same samples: the learner after any segment, fast where classes arrive whole.
 
-Where each class arrives in one segment, the statistics after a segment are the sum of those of its classes so far. Sums of
-integers are exact, so that short cut (`SummedStream`) gives, bit by bit, what learning the stream gives (`learn_stream`); it
-makes a thousand schedules of CIFAR-100 a matter of minutes. Each schedule's predictor is still solved from that schedule's
-own sums.
+Where each class arrives in one segment, the statistics after a segment are the sum of those of its classes so
+far. Sums of integers are exact, so that short cut (`SummedStream`) gives, bit by bit, what learning the
+stream gives (`learn_stream`); it makes a thousand schedules of CIFAR-100 a matter of minutes. Each schedule's
+predictor is still solved from that schedule's own sums.
 """
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +16,8 @@ from scroll.statistics import GRID, Statistics, by_label
 
 
 class Samples(NamedTuple):
-    """Embedded samples: features int32 (N, d), quantised; keys uint64 (N,); labels (N,); images, or what a buffer is to store."""
+    """Embedded samples: features int32 (N, d), quantised; keys uint64 (N,); labels (N,); images, or what a
+    buffer is to store."""
     features: np.ndarray
     keys: np.ndarray
     labels: np.ndarray
@@ -37,10 +38,11 @@ class ClassStatistics:
 
 
 def class_statistics(features: np.ndarray, labels: np.ndarray) -> ClassStatistics:
-    """The parts whose sums are the statistics of any stream of whole classes. Takes 8 (d + 1)^2 bytes a class."""
+    """The parts whose sums are the statistics of streams of whole classes; 8 (d + 1)^2 bytes a class."""
     classes = np.unique(labels)
     parts = [Statistics(features.shape[1]).add(features[at], labels[at]) for _, at in by_label(labels)]
-    return ClassStatistics(classes, np.array([part.total for part in parts]), np.concatenate([part.sums for part in parts]),
+    return ClassStatistics(classes, np.array([part.total for part in parts]),
+                           np.concatenate([part.sums for part in parts]),
                            np.stack([part.gram for part in parts]))
 
 
@@ -50,7 +52,8 @@ def class_segments(schedule, ranks: np.ndarray):
     Args:
         ranks: int64 (N,), place of each sample's class among the sorted classes.
     """
-    segment, arrived = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts)), ranks[schedule.order]
+    segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
+    arrived = ranks[schedule.order]
     out = np.empty(int(ranks.max()) + 1, np.int64)
     out[arrived] = segment
     return out if (out[arrived] == segment).all() else None
@@ -63,7 +66,7 @@ def first_segments(schedule, ranks: np.ndarray) -> np.ndarray:
 
 
 def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
-    """Segments after which the predictor is looked at: those that end next to N/P, 2N/P, ..., N, the last among them.
+    """Segments after which the predictor is looked at: those that end next to N/P, 2N/P, ..., N.
 
     Args:
         cuts: of the schedule. most: P; 0: all segments.
@@ -78,7 +81,7 @@ def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
 
 
 class SummedStream:
-    """What a learner without memory has learned after some segments of a stream of whole classes, from sums of classes."""
+    """What a learner without memory has learned after segments of a stream of whole classes, from sums."""
 
     def __init__(self, learner: Scroll, parts: ClassStatistics):
         self.params, self.parts = {**learner.get_params(), 'buffer_size': 0, 'keep_keys': False}, parts
@@ -94,7 +97,8 @@ class SummedStream:
             seen, done = np.sort(order[:upto]), upto
             learner = Scroll(**self.params)
             learner.load_state_dict(dict(buffer=None, adapted=False, statistics=dict(
-                classes=parts.classes[seen], counts=parts.counts[seen], sums=parts.sums[seen], gram=gram.copy())))
+                classes=parts.classes[seen], counts=parts.counts[seen], sums=parts.sums[seen],
+                gram=gram.copy())))
             yield learner
 
 
@@ -127,21 +131,24 @@ class TestSet:
     def predictions(self, predictor: LinearPredictor, rows=None, single=None) -> np.ndarray:
         """`predictor.predict` of the features in `rows` (all by default): (n,) labels.
 
-        Logits are taken in float32 first. Its rounding moves each by at most gamma (|w| |u| + |b|), gamma = n e / (1 - n e) with
-        n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where a second logit is nearer to the largest than twice
-        that, the predictor itself is asked, whose logits are exact.
+        Logits are taken in float32 first. Its rounding moves each by at most gamma (|w| |u| + |b|),
+        gamma = n e / (1 - n e) with n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where a
+        second logit is nearer to the largest than twice that, the predictor itself is asked, whose logits
+        are exact.
 
         Args:
             single: float32 (n, d), the rows as they will be multiplied, if the caller has them at hand.
         """
         rows = np.arange(len(self.labels)) if rows is None else rows
         single = self._single[rows] if single is None else single
-        logits = predictor.weight.astype(np.float32) @ single.T                 # (K, n): maxima over K are then contiguous
+        logits = predictor.weight.astype(np.float32) @ single.T  # (K, n): maxima over K are then contiguous
         logits += predictor.bias.astype(np.float32)[:, None]
         roundings = (single.shape[1] + 4) * 2.0 ** -24
-        error = roundings / (1 - roundings) * float((1.01 * np.linalg.norm(predictor.weight, axis=1) + abs(predictor.bias)).max())
+        largest = float((1.01 * np.linalg.norm(predictor.weight, axis=1) + abs(predictor.bias)).max())
+        error = roundings / (1 - roundings) * largest
         near = (logits >= logits.max(axis=0) - np.float32(2.01 * error)).astype(np.float32)
-        number, place = np.stack([np.ones(len(near), np.float32), np.arange(len(near), dtype=np.float32)]) @ near
+        number, place = np.stack([np.ones(len(near), np.float32),
+                                  np.arange(len(near), dtype=np.float32)]) @ near
         out = predictor.classes[np.minimum(place, len(near) - 1).astype(np.int64)]
         unsure = np.flatnonzero(number != 1)
         if len(unsure):
@@ -153,14 +160,15 @@ class TestSet:
         return np.add.reduceat((predictions == self.labels).astype(np.int64), self._starts)
 
     def hits_in_order(self, predictors, segments: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """int64 (P, K): test samples of each class predicted right after each of `points`; none of classes not yet seen.
+        """int64 (P, K): test samples of each class seen so far that are predicted right after each point.
 
         Args:
             predictors: iterable of P predictors. segments: int64 (K,), when each class is first seen.
         """
         order = np.argsort(segments, kind='stable')
         rows = np.concatenate([np.arange(self._starts[k], self._starts[k] + self.sizes[k]) for k in order])
-        single, ends = self._single[rows], np.cumsum(self.sizes[order])         # one copy: classes so far are its first rows
+        # one copy: classes so far are its first rows
+        single, ends = self._single[rows], np.cumsum(self.sizes[order])
         hits = np.zeros((len(points), len(order)), np.int64)
         for p, (point, predictor) in enumerate(zip(points, predictors)):
             upto = int(np.searchsorted(segments[order], point, side='right'))

@@ -21,7 +21,9 @@ def anytime_accuracy(hits: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> n
 
 
 def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
-    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal): area under the anytime accuracy.
+    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N, the area under the anytime accuracy.
+
+    Koh et al. 2022, whose steps are equal.
 
     Args:
         samples: int (P,), n_k, increasing to N. accuracies: (P,).
@@ -29,13 +31,16 @@ def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
     return float((np.asarray(accuracies) * np.diff(samples, prepend=0)).sum() / samples[-1])
 
 
-def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray, points: np.ndarray) -> float:
-    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), R[i, j] the accuracy on task j after task i, over the tasks i
-    that are looked at.
+def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray,
+                                 points: np.ndarray) -> float:
+    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), over the tasks i that are looked at.
+
+    R[i, j] is the accuracy on task j after task i.
 
     Args:
-        hits: int (P, K), test samples of each class predicted right after each of `points`. sizes: int (K,), test samples.
-        tasks: int (K,), the task that brings each class. points: int (P,), tasks i, counted as in `tasks`.
+        hits: int (P, K), test samples of each class predicted right after each of `points`.
+        sizes: int (K,), test samples. tasks: int (K,), the task that brings each class.
+        points: int (P,), tasks i, counted as in `tasks`.
     """
     means = []
     for row, point in zip(hits, points):
@@ -46,8 +51,8 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
 
 
 class Spread(NamedTuple):
-    """Accuracies of R schedules: their mean, deviation (over R - 1), smallest and largest, range, mean of the worst tenth,
-    and (mean - worst) / mean."""
+    """Accuracies of R schedules: their mean, standard deviation (over R - 1), smallest and largest, range,
+    mean of the worst tenth, and (mean - worst) / mean."""
     mean: float
     deviation: float
     worst: float
@@ -63,15 +68,18 @@ def spread(accuracies) -> Spread:
     if not len(a):
         raise InputError('there are no accuracies to compare')
     mean, worst, best = float(a.mean()), float(a.min()), float(a.max())
-    mean = min(max(mean, worst), best)                                          # rounding must not make equal ones differ
+    mean = min(max(mean, worst), best)  # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if len(a) > 1 and best > worst else 0.0
-    return Spread(mean, deviation, worst, best, best - worst, cvar(a, 0.1), (mean - worst) / mean if mean else 0.0)
+    return Spread(mean, deviation, worst, best, best - worst, cvar(a, 0.1),
+                  (mean - worst) / mean if mean else 0.0)
 
 
 def cvar(accuracies, share: float) -> float:
-    """Conditional value at risk, the mean of the worst `share` of accuracies (R,) (Rockafellar and Uryasev 2000, for a loss
-    that takes R values equally often): with m = share R, the floor(m) worst and m - floor(m) of the next, over m; of at least
-    one."""
+    """Conditional value at risk, the mean of the worst `share` of accuracies (R,).
+
+    With m = share R, but at least 1: the floor(m) worst and m - floor(m) of the next, over m (Rockafellar
+    and Uryasev 2000, for a loss that takes R values equally often).
+    """
     a = np.sort(np.asarray(accuracies, np.float64))
     m = max(1.0, round(share * len(a), 9))                                      # 0.1 * 30 is not 3
     weights = np.clip(m - np.arange(len(a)), 0, 1)
@@ -81,7 +89,8 @@ def cvar(accuracies, share: float) -> float:
 def order_disparity(accuracies) -> tuple:
     """(AOPD, MOPD) of accuracies (R, K), of K tasks or classes under R schedules (Yoon et al. 2020).
 
-    OPD_k = max_r P_k^r - min_r P_k^r; the mean and the maximum over k. Of classes, since tasks differ between schedules.
+    OPD_k = max_r P_k^r - min_r P_k^r; the mean and the maximum over k. Of classes, since tasks differ between
+    schedules.
     """
     opd = np.ptp(np.asarray(accuracies, np.float64), axis=0)
     return float(opd.mean()), float(opd.max())
@@ -99,7 +108,8 @@ def disagreement(predictions: np.ndarray, times=None) -> float:
     With n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
 
     Args:
-        predictions: (D, N) distinct rows of predictions. times: int (D,), how many schedules gave each; None: one.
+        predictions: (D, N) distinct rows of predictions. times: int (D,), how many schedules gave each; None:
+            one.
     """
     predictions = np.asarray(predictions)
     times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
@@ -115,7 +125,7 @@ def disagreement(predictions: np.ndarray, times=None) -> float:
 
 
 def largest_weight_difference(weights) -> float:
-    """max over pairs of schedules and over weights of |w_r - w_s|; infinite for weights that are not finite or not as many.
+    """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or not as many.
 
     Args:
         weights: an iterable of arrays (P,); the largest and the smallest of each weight say it all.
@@ -155,16 +165,17 @@ class Verdict:
         """The verdict in a line."""
         if self.identical:
             return f'bit-identical under {self.schedules} schedules'
-        return (f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} apart, two '
-                f'predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy {self.final.worst:.2f} to '
-                f'{self.final.best:.2f} %')
+        return (f'not identical under {self.schedules} schedules: weights up to {self.weight_difference:.3g} '
+                f'apart, two predictors disagree on {self.disagreement:.2f} % of the test samples, accuracy '
+                f'{self.final.worst:.2f} to {self.final.best:.2f} %')
 
 
 def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
     """The verdict over R schedules.
 
     Args:
-        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose digests are claimed to be equal.
+        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose digests are
+            claimed to be equal.
         outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R.
         labels: (N,), of the test samples. final, incremental: R accuracies, percent.
     """
@@ -173,5 +184,6 @@ def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, fina
                     for name, claims in claimed.items())
     times, weights, predictions = zip(*outcomes.values())
     predictions = np.stack(predictions)
-    return Verdict(len(final), identical, distinct, largest_weight_difference(weights), disagreement(predictions, times),
-                   spread(final), spread(incremental), *order_disparity(class_accuracies(predictions, labels)))
+    return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
+                   disagreement(predictions, times), spread(final), spread(incremental),
+                   *order_disparity(class_accuracies(predictions, labels)))

@@ -99,8 +99,8 @@ class Embedder:
     def _digest(self) -> str:
         if self.dtype == 'integer':
             return self.net.digest()
-        return hashlib.sha256(repr((self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
-                                    str(self.layout), torch.__version__, self.device.type,
+        return hashlib.sha256(repr((self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype,
+                                    self.chunk, str(self.layout), torch.__version__, self.device.type,
                                     kind_of_machine(self.device))).encode()).hexdigest()
 
     def with_net(self, net: nn.Module) -> 'Embedder':

@@ -1,10 +1,11 @@
 """A convolutional network in integers: the same features, to the last bit, on every machine.
 
-Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and for each output
-channel sum |q| A + |b| <= 2^24 (A: the largest activation, b: the bias). So every partial sum of a convolution is an
-integer that float32 holds: order, blocking, threads, batch, memory layout and vector width cannot matter, nor can TF32,
-whose factors have eleven bits. Between convolutions stand one product with a float32 number, rounded as IEEE 754 says,
-rint and a clamp, each a call of its own, so that no compiler can contract them. Ordinary float32 convolutions run it.
+Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and for each
+output channel sum |q| A + |b| <= 2^24 (A: the largest activation, b: the bias). So every partial sum of a
+convolution is an integer that float32 holds: order, blocking, threads, batch, memory layout and vector width
+cannot matter, nor can TF32, whose factors have eleven bits. Between convolutions stand one product with a
+float32 number, rounded as IEEE 754 says, rint and a clamp, each a call of its own, so that no compiler can
+contract them. Ordinary float32 convolutions run it.
 
 What could break it are algorithms that transform their input (Winograd, FFT): they are switched off. Since a
 library may choose by shape, the first time that a convolution meets inputs of some shape, sampled outputs are
@@ -43,12 +44,14 @@ class Op:
 
     Attributes:
         kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`. `scale`: times
-            `multiplier`. `add`: of two values in units of 1/64. `clamp`: of a value. `pad`: with zeros. `max`: max-pool.
-            `average`: sum over windows, times `multiplier`. `pool`: sum over the map. `flatten`: all values of an image.
+            `multiplier`. `add`: of two values in units of 1/64. `clamp`: of a value. `pad`: with zeros.
+            `max`: max-pool. `average`: sum over windows, times `multiplier`. `pool`: sum over the map.
+            `flatten`: all values of an image.
         reads: positions of the values it reads.
         low, high: the range that its value is clamped to, after rint.
         options: of a convolution or pooling (stride, padding, dilation, groups; kernel, ceil).
-        multiplier: float32 (C,) or (1,). negative: float32, as `multiplier`, for values below zero (LeakyReLU), or None.
+        multiplier: float32 (C,) or (1,). negative: float32, as `multiplier`, for values below zero
+            (LeakyReLU), or None.
         weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions.
     """
     kind: str
@@ -85,7 +88,8 @@ class IntegerNetwork(nn.Module):
     def __init__(self, program: list, input_size: int, mean: tuple, golden: str = ''):
         super().__init__()
         self.dim = int(np.prod(check_program(program, input_size)))
-        self.program, self.input_size, self.mean, self.golden = program, input_size, tuple(map(int, mean)), golden
+        self.program, self.input_size = program, input_size
+        self.mean, self.golden = tuple(map(int, mean)), golden
         self._compared = set()          # kinds of convolutions, with the shapes and places of their inputs
         self.last_use = {read: position for position, op in enumerate(program) for read in op.reads}
         for position, op in enumerate(program):
@@ -97,7 +101,7 @@ class IntegerNetwork(nn.Module):
                     self.register_buffer(f'{name}{position}', tensor, persistent=False)
 
     def prepare(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S); exact on any device."""
+        """uint8 (B, H, W, C) or grey (B, H, W) -> the integer input, float32 (B, 3, S, S), exactly."""
         images = images if images.dim() == 4 else images.unsqueeze(-1)
         images = resize(images.permute(0, 3, 1, 2).double(), self.input_size)
         images = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
@@ -145,11 +149,12 @@ class IntegerNetwork(nn.Module):
         if op.kind == 'clamp':
             return x.clamp(op.low, op.high)
         if op.kind == 'max':
-            return F.max_pool2d(x, options['kernel'], options['stride'], options['padding'], options['dilation'],
-                                options['ceil'])
+            return F.max_pool2d(x, options['kernel'], options['stride'], options['padding'],
+                                options['dilation'], options['ceil'])
         if op.kind == 'average':
             height, width = options['kernel']
-            total = F.avg_pool2d(x, options['kernel'], options['stride'], options['padding'], divisor_override=1)
+            total = F.avg_pool2d(x, options['kernel'], options['stride'], options['padding'],
+                                 divisor_override=1)
             return self._requantise(total, position, op)
         if op.kind == 'pool':
             return x.sum(dim=(2, 3))
@@ -177,7 +182,7 @@ class IntegerNetwork(nn.Module):
 
     @torch.inference_mode()
     def check(self, layout: torch.memory_format = torch.channels_last) -> str:
-        """The digest of the built-in images' features; each kind of layer is compared with int64 arithmetic on the way.
+        """The digest of the built-in images' features; layers are compared with int64 arithmetic on the way.
 
         Raises:
             InputError: a layer, or the features, differ on this machine from what integers give.
@@ -187,8 +192,9 @@ class IntegerNetwork(nn.Module):
         found = self.features(self.prepare(images).contiguous(memory_format=layout))
         digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
-            raise InputError(f'the integer network gives other features of the built-in images here ({digest[:16]}) than '
-                             f'its file says ({self.golden[:16]}): this machine does not compute it exactly')
+            raise InputError(f'the integer network gives other features of the built-in images here '
+                             f'({digest[:16]}) than its file says ({self.golden[:16]}): this machine does '
+                             'not compute it exactly')
         return digest
 
     def digest(self) -> str:
@@ -212,7 +218,8 @@ class IntegerNetwork(nn.Module):
         program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
         arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
                   for name in _ARRAYS if getattr(op, name) is not None}
-        facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden, about=about)
+        facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
+                     about=about)
         files.write(path, FORMAT, facts, arrays)
 
     @classmethod
@@ -227,7 +234,8 @@ class IntegerNetwork(nn.Module):
             program = [Op(str(kind), tuple(map(int, reads)), int(low), int(high), dict(options),
                           **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})
                        for position, (kind, reads, low, high, options) in enumerate(facts['program'])]
-            return cls(program, facts['input_size'], facts['mean'], str(facts['golden'])), dict(facts['about'])
+            network = cls(program, facts['input_size'], facts['mean'], str(facts['golden']))
+            return network, dict(facts['about'])
         except InputError as error:
             raise InputError(f'{path}: {error}') from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
@@ -239,7 +247,7 @@ def _compare_with_int64(position: int, op: Op, x: torch.Tensor, out: torch.Tenso
     options, (_, per_group, height, width) = op.options, op.weight.shape
     random = np.random.default_rng(position)
     at = [random.integers(0, size, _SAMPLED) for size in out.shape]
-    at[2][:2], at[3][:2] = (0, out.shape[2] - 1), (0, out.shape[3] - 1)                 # two corners, where padding is read
+    at[2][:2], at[3][:2] = (0, out.shape[2] - 1), (0, out.shape[3] - 1)  # two corners, where padding is read
     (top, left), (down, right), (apart, beside) = options['padding'], options['stride'], options['dilation']
     group = at[1] // (len(op.weight) // options['groups'])
     for i in range(_SAMPLED):
@@ -254,23 +262,25 @@ def _compare_with_int64(position: int, op: Op, x: torch.Tensor, out: torch.Tenso
         total += int((block.cpu().numpy().astype(np.int64) * weight).sum())
         found = float(out[tuple(int(a[i]) for a in at)])
         if found != total:
-            raise InputError(f'layer {position} of the integer network gives {found} on this machine where the sum of '
-                             f'integers is {total}: its convolutions are not computed as sums; use another device')
+            raise InputError(f'layer {position} of the integer network gives {found} on this machine where '
+                             f'the sum of integers is {total}: its convolutions are not computed as sums; '
+                             'use another device')
 
 
 @contextmanager
 def exact_algorithms():
     """Libraries whose convolutions transform their input are left out."""
     with torch.backends.nnpack.flags(enabled=False), \
-            torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True,
-                                       allow_tf32=False):
+            torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False,
+                                       deterministic=True, allow_tf32=False):
         yield
 
 
 def golden_images() -> np.ndarray:
     """uint8 (8, 32, 32, 3): built-in images, from SHA-256 alone; half of them smooth, as photographs are."""
     count = _GOLDEN * _GOLDEN_SIZE ** 2 * 3
-    stream = b''.join(hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest() for i in range(count // 32))
+    stream = b''.join(hashlib.sha256(b'scroll golden images' + struct.pack('<I', i)).digest()
+                      for i in range(count // 32))
     images = np.frombuffer(stream, np.uint8).reshape(_GOLDEN, _GOLDEN_SIZE, _GOLDEN_SIZE, 3).copy()
     coarse = images[::2, ::8, ::8].astype(np.int64)
     images[::2] = np.repeat(np.repeat(coarse, 8, axis=1), 8, axis=2)
@@ -281,7 +291,10 @@ _READS = dict(input=0, conv=1, scale=1, add=2, clamp=1, pad=1, max=1, average=1,
 
 
 def check_program(program: list, input_size: int) -> tuple:
-    """The shape of the last value; InputError unless every value exists and is exact: each channel's bound, in int64."""
+    """The shape of the last value; InputError unless every value exists and is exact.
+
+    Exact: the bound of each channel holds, in int64.
+    """
     if not program or program[0].kind != 'input' or any(op.kind == 'input' for op in program[1:]):
         raise InputError('an integer network begins with its one input')
     if not (isinstance(input_size, int) and 1 <= input_size <= 4096):
@@ -299,7 +312,8 @@ def check_program(program: list, input_size: int) -> tuple:
                 _check_factor(name, getattr(op, name), shapes[-1][0])
             if op.kind == 'conv':
                 _check_conv(op, shapes[op.reads[0]][0], largest)
-            window = dict(average=op.options.get('kernel', ()), pool=shapes[op.reads[0]][1:] if op.reads else ())
+            window = dict(average=op.options.get('kernel', ()),
+                          pool=shapes[op.reads[0]][1:] if op.reads else ())
             if largest * int(np.prod(window.get(op.kind, ()))) > EXACT:
                 raise InputError('a sum over its windows may exceed 2^24')
         except InputError as error:
@@ -322,7 +336,8 @@ def _shape(op: Op, read: list) -> tuple:
     else:
         options, kernel = op.options, op.weight.shape[2:] if op.kind == 'conv' else op.options['kernel']
         apart, up = options.get('dilation', (1, 1)), options.get('ceil', False)
-        spans = [side + 2 * options['padding'][i] - apart[i] * (kernel[i] - 1) - 1 for i, side in enumerate(sides)]
+        spans = [side + 2 * options['padding'][i] - apart[i] * (kernel[i] - 1) - 1
+                 for i, side in enumerate(sides)]
         sides = [-(-span // options['stride'][i]) + 1 if up else span // options['stride'][i] + 1
                  for i, span in enumerate(spans)]
         left, right, top, bottom = options.get('crop', (0, 0, 0, 0))
@@ -347,8 +362,8 @@ def _check_conv(op: Op, channels: int, largest: int) -> None:
         raise InputError(f'weights or biases do not go with {channels} channels in {groups} groups')
     bound = channel_bound(op.weight, op.bias, largest)
     if bound.max() > EXACT:
-        raise InputError(f'a sum of channel {int(bound.argmax())} may reach {int(bound.max())}, more than the 2^24 = {EXACT} up '
-                         'to which float32 holds every integer')
+        raise InputError(f'a sum of channel {int(bound.argmax())} may reach {int(bound.max())}, more than '
+                         f'the 2^24 = {EXACT} up to which float32 holds every integer')
 
 
 def channel_bound(weight: np.ndarray, bias: np.ndarray, largest: int) -> np.ndarray:

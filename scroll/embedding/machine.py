@@ -1,4 +1,4 @@
-"""What the last bits of floating-point arithmetic depend on besides the program: the kind of machine, in words."""
+"""The kind of machine, in words: what the last bits of floating-point arithmetic depend on."""
 import platform
 
 import torch
@@ -13,7 +13,7 @@ def kind_of_machine(device='cpu') -> str:
 
 
 def in_words(device='cpu') -> str:
-    """Kind of machine, threads and version of torch: 'x86_64 AVX512, 2 threads, torch 2.15.0'. What is trained, as f*,
-    has the same bits where these are the same."""
+    """Kind of machine, threads and version of torch: 'x86_64 AVX512, 2 threads, torch 2.15.0'. What is
+    trained, as f*, has the same bits where these are the same."""
     count = torch.get_num_threads()
     return f"{kind_of_machine(device)}, {count} thread{'s' * (count != 1)}, torch {torch.__version__}"

@@ -1,8 +1,10 @@
-"""A float network -> an `IntegerNetwork`: convolutions, batch norms, ReLU and its kin, sums and poolings, by torch's export.
+"""A float network -> an `IntegerNetwork`, by torch's export.
 
-Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration images,
-weights by their largest magnitude in each output channel, or more where the bound of exact sums asks for it. All of this
-happens once; the result is plain numbers.
+It may have convolutions, batch norms, ReLU and its kin, sums and poolings.
+
+Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
+images, weights by their largest magnitude in each output channel, or more where the bound of exact sums asks
+for it. All of this happens once; the result is plain numbers.
 """
 import operator
 from dataclasses import dataclass, replace
@@ -47,7 +49,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Activation:
-    """What follows a sum: cut at `low` (ReLU: 0) and `cap` (ReLU6), `slope` below zero (LeakyReLU); else nothing."""
+    """What follows a sum: cut at `low` (ReLU: 0) and `cap` (ReLU6), `slope` below zero (LeakyReLU)."""
     low: int = None
     cap: float = np.inf
     slope: float = 0.0
@@ -57,7 +59,8 @@ def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.nd
     """The integer network of `net.features`, calibrated on these images.
 
     Args:
-        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was trained on.
+        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was
+            trained on.
 
     Raises:
         InputError: a layer that integers cannot do, by name.
@@ -84,7 +87,8 @@ def _exported(net, preprocessing) -> tuple:
     example = torch.zeros(_AT_ONCE, 3, preprocessing.input_size, preprocessing.input_size)
     program = torch.export.export(wrapped, (example,), strict=False).run_decompositions({})
     module = program.module()
-    constants = {node.name: module.get_parameter(node.target) if node.target in dict(module.named_parameters())
+    constants = {node.name: module.get_parameter(node.target)
+                 if node.target in dict(module.named_parameters())
                  else module.get_buffer(node.target) for node in module.graph.nodes if node.op == 'get_attr'}
     return module, {name: value.detach().double().numpy() for name, value in constants.items()}
 
@@ -123,7 +127,8 @@ class _Builder:
     """Walks the graph once; each node becomes a value, a sum that waits for what follows it, or nothing."""
 
     def __init__(self, graph, constants, quantiles, preprocessing):
-        self.graph, self.constants, self.quantiles, self.preprocessing = graph, constants, quantiles, preprocessing
+        self.graph, self.constants = graph, constants
+        self.quantiles, self.preprocessing = quantiles, preprocessing
         self.program, self.known = [], {}
         self.mean = tuple(int(np.rint(255 * m)) for m in preprocessing.mean)
 
@@ -152,8 +157,8 @@ class _Builder:
         name = {'_native_batch_norm_legit_no_training': 'batch_norm'}.get(name, name)
         method = getattr(self, f'_on_{name}', None)
         if method is None:
-            raise InputError(f'{_place(node)}: its operation {name} cannot be done in integers (convolutions, batch norms, '
-                             'ReLU, ReLU6, LeakyReLU, sums and poolings can)')
+            raise InputError(f'{_place(node)}: its operation {name} cannot be done in integers '
+                             '(convolutions, batch norms, ReLU, ReLU6, LeakyReLU, sums and poolings can)')
         self.known[node] = method(node, *node.args, **node.kwargs)
 
     def _waiting(self, node, reader):
@@ -171,10 +176,12 @@ class _Builder:
 
     # What each operation becomes.
 
-    def _on_conv2d(self, node, x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1):
+    def _on_conv2d(self, node, x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
+                   groups=1):
         weight = self._constant(weight)
         bias = np.zeros(len(weight)) if bias is None else self._constant(bias)
-        options = dict(stride=list(_pair(stride)), padding=list(_pair(padding)), dilation=list(_pair(dilation)), groups=groups)
+        options = dict(stride=list(_pair(stride)), padding=list(_pair(padding)),
+                       dilation=list(_pair(dilation)), groups=groups)
         source = self._value(x)
         if source.unit == _IMAGE:           # real = (integer + rint(255 mean) - 255 mean) / (255 std)
             mean, std = (np.asarray(v, np.float64) for v in (self.preprocessing.mean, self.preprocessing.std))
@@ -188,7 +195,8 @@ class _Builder:
         shift = (0 if bias is None else self._constant(bias)) - self._constant(mean) * gain
         waiting = self._waiting(x, node)
         if isinstance(waiting, _Linear):
-            return replace(waiting, weight=waiting.weight * gain[:, None, None, None], bias=waiting.bias * gain + shift)
+            return replace(waiting, weight=waiting.weight * gain[:, None, None, None],
+                           bias=waiting.bias * gain + shift)
         options = dict(stride=[1, 1], padding=[0, 0], dilation=[1, 1], groups=len(gain))
         return _Linear(self._value(x), gain[:, None, None, None], shift, options)
 
@@ -197,7 +205,8 @@ class _Builder:
 
     def _on_hardtanh(self, node, x, low=-1.0, high=1.0):
         if low != 0:
-            raise InputError(f'{_place(node)}: a clamp from {low} cannot be done in integers; from 0 it can (ReLU6)')
+            raise InputError(f'{_place(node)}: a clamp from {low} cannot be done in integers; from 0 it can '
+                             '(ReLU6)')
         return self._activated(node, x, _Activation(low=0, cap=float(high)))
 
     _on_clamp = _on_hardtanh
@@ -212,9 +221,10 @@ class _Builder:
         value = self._value(x)
         op = self.program[value.position]
         if _pair(padding) != (0, 0) and op.low < 0:
-            raise InputError(f'{_place(node)}: max-pool with padding of values below zero cannot be done in integers')
-        options = dict(kernel=list(_pair(kernel)), stride=list(_pair(stride or kernel)), padding=list(_pair(padding)),
-                       dilation=list(_pair(dilation)), ceil=bool(ceil))
+            raise InputError(f'{_place(node)}: max-pool with padding of values below zero cannot be done in '
+                             'integers')
+        options = dict(kernel=list(_pair(kernel)), stride=list(_pair(stride or kernel)),
+                       padding=list(_pair(padding)), dilation=list(_pair(dilation)), ceil=bool(ceil))
         return self._emit(Op('max', (value.position,), op.low, op.high, options), value.unit)
 
     def _on_pad(self, node, x, amounts, mode='constant', fill=0.0):
@@ -222,7 +232,8 @@ class _Builder:
             raise InputError(f'{_place(node)}: only padding with zeros can be done in integers')
         value = self._value(x)
         op = self.program[value.position]
-        return self._emit(Op('pad', (value.position,), op.low, op.high, dict(amounts=list(amounts))), value.unit)
+        return self._emit(Op('pad', (value.position,), op.low, op.high, dict(amounts=list(amounts))),
+                          value.unit)
 
     def _on_slice(self, node, x, dim=0, start=None, end=None, step=1):
         size = _base(x).meta['val'].shape[dim] if _base(x) is x else _base(x).meta['val'][0].shape[dim]
@@ -237,25 +248,29 @@ class _Builder:
             return replace(waiting, crop=tuple(a + b for a, b in zip(waiting.crop, amounts)))
         return self._on_pad(node, x, amounts) if any(amounts) else self._value(x)
 
-    def _on_avg_pool2d(self, node, x, kernel, stride=(), padding=(0, 0), ceil=False, include_padding=True, divisor=None):
+    def _on_avg_pool2d(self, node, x, kernel, stride=(), padding=(0, 0), ceil=False, include_padding=True,
+                       divisor=None):
         kernel, value = _pair(kernel), self._value(x)
         if ceil or divisor or (_pair(padding) != (0, 0) and not include_padding):
             raise InputError(f'{_place(node)}: this average-pooling cannot be done in integers')
         if tuple(node.meta['val'].shape[2:]) == (1, 1) and _pair(padding) == (0, 0):
             return self._pooled(value, node)
         op = self.program[value.position]
-        options = dict(kernel=list(kernel), stride=list(_pair(stride or kernel)), padding=list(_pair(padding)))
+        options = dict(kernel=list(kernel), stride=list(_pair(stride or kernel)),
+                       padding=list(_pair(padding)))
         factor = np.array([1 / (kernel[0] * kernel[1])], np.float32)
         return self._emit(Op('average', (value.position,), op.low, op.high, options, factor), value.unit)
 
     def _on_adaptive_avg_pool2d(self, node, x, size):
         if _pair(size) != (1, 1):
-            raise InputError(f'{_place(node)}: adaptive average-pooling to {_pair(size)} cannot be done in integers; to 1 it can')
+            raise InputError(f'{_place(node)}: adaptive average-pooling to {_pair(size)} cannot be done in '
+                             'integers; to 1 it can')
         return self._pooled(self._value(x), node)
 
     def _on_mean(self, node, x, dims, keepdim=False):
         if sorted(d % 4 for d in dims) != [2, 3]:
-            raise InputError(f'{_place(node)}: a mean over {dims} cannot be done in integers; over a whole map it can')
+            raise InputError(f'{_place(node)}: a mean over {dims} cannot be done in integers; over a whole '
+                             'map it can')
         return self._pooled(self._value(x), node)
 
     def _pooled(self, value: _Value, node) -> _Value:
@@ -315,13 +330,15 @@ class _Builder:
         return self._emit(Op('add', tuple(reads), low, high, {}, factor, negative), unit)
 
     def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, slope: float) -> _Value:
-        """A convolution with integer weights, one scale for each output channel, within the bound of exact sums."""
+        """A convolution with integer weights, one scale for each output channel, within the exact bound."""
         largest, source = self.program[linear.source.position].largest, linear.source
         channels = len(linear.weight)
         if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
-            raise InputError('a convolution has weights that are not finite, or reads what is no map of numbers')
+            raise InputError('a convolution has weights that are not finite, or reads what is no map of '
+                             'numbers')
         scale = np.abs(linear.weight).reshape(channels, -1).max(axis=1) / 127
-        scale = np.maximum(scale, np.abs(linear.bias) / source.unit / (EXACT // 4))      # also where all weights are zero
+        # also where all weights are zero
+        scale = np.maximum(scale, np.abs(linear.bias) / source.unit / (EXACT // 4))
         scale = np.where(scale > 0, scale, 1.0)
         while True:
             weight = np.rint(linear.weight / scale[:, None, None, None]).astype(np.int8)
@@ -332,8 +349,9 @@ class _Builder:
             scale = np.where(over, scale * 1.02, scale)
         factor = (source.unit * scale / unit).astype(np.float32)
         negative = factor * np.float32(slope) if slope else None
-        return self._emit(Op('conv', (source.position,), low, high, linear.options | dict(crop=list(linear.crop)), factor,
-                             negative, weight, bias), unit)
+        return self._emit(Op('conv', (source.position,), low, high,
+                             linear.options | dict(crop=list(linear.crop)), factor, negative, weight, bias),
+                          unit)
 
     def _constant(self, node) -> np.ndarray:
         return self.constants[node.name]
@@ -346,7 +364,8 @@ def _base(node):
 
 def _readers(node) -> list:
     """The nodes that read a value, also its first output."""
-    return [reader for user in node.users for reader in (_readers(user) if user.target is operator.getitem else [user])]
+    return [reader for user in node.users
+            for reader in (_readers(user) if user.target is operator.getitem else [user])]
 
 
 def _pair(value) -> tuple:
