@@ -11,7 +11,6 @@ from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
 from scroll.grid import quantise
 
-
 AUTO = 'auto'
 
 
