@@ -117,8 +117,8 @@ def _state_dict(content) -> tuple:
             args = vars(given) if isinstance(given, argparse.Namespace) else given
             if any(str(name).startswith('net.') for name in content[entry]):
                 kind = 'Mammoth checkpoint'
-            return content[entry], kind, sorted(str(name) for name in content if name != entry), (
-                args if isinstance(args, dict) else {})
+            beside = sorted(str(name) for name in content if name != entry)
+            return content[entry], kind, beside, args if isinstance(args, dict) else {}
     return content, 'state dict', [], {}
 
 
