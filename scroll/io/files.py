@@ -1,5 +1,6 @@
 """Files of arrays and facts: npz without pickles, written whole or not at all, with a digest of it all."""
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -25,6 +26,8 @@ def atomic_write(path):
         OSError: it cannot be written; whatever was there is as it was.
     """
     path = Path(path)
+    if not path.name:                                           # '.' or '/'
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     side = path.with_name(f'{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part')    # machines may share ids
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
