@@ -96,13 +96,13 @@ class StagedBackbone(MammothBackbone):
 
     Attributes:
         channels_last: let images and maps lie in memory with the channels of a pixel together, up to the
-            first stage that is given few pixels: the same shapes and, but for rounding, the same values;
+            first stage that is given small maps: the same shapes and, but for rounding, the same values;
             faster on CPUs. Parameters and gradients stay as they are, and may be viewed flat.
-        FEW_PIXELS: a stage that is given maps of so many pixels or fewer has contiguous ones, with which it
-            is faster.
+        CONTIGUOUS_PIXELS: a stage that is given maps of so many pixels or fewer has contiguous ones, with
+            which it is faster.
     """
     channels_last = False
-    FEW_PIXELS = 10 * 10
+    CONTIGUOUS_PIXELS = 10 * 10
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) -> the first map (B, C, H', W')."""
@@ -118,7 +118,7 @@ class StagedBackbone(MammothBackbone):
         maps = [self.stem(self.laid_out(x))]
         for name, stage in self.named_children():
             if name.startswith('layer'):
-                small = self.channels_last and maps[-1].shape[2:].numel() <= self.FEW_PIXELS
+                small = self.channels_last and maps[-1].shape[2:].numel() <= self.CONTIGUOUS_PIXELS
                 maps.append(stage(maps[-1].contiguous() if small else maps[-1]))
         return maps
 

@@ -113,14 +113,12 @@ def _state_dict(content) -> tuple:
         raise InputError(f'it holds a {type(content).__name__} where a dict of tensors was expected')
     for entry, kind in (('state_dict', 'checkpoint with state_dict'), ('model', 'checkpoint with model')):
         if isinstance(content.get(entry), dict):
-            args = content.get('args')
-            if isinstance(args, argparse.Namespace):
-                args = vars(args)
-            elif not isinstance(args, dict):
-                args = {}
+            given = content.get('args')
+            args = vars(given) if isinstance(given, argparse.Namespace) else given
             if any(str(name).startswith('net.') for name in content[entry]):
                 kind = 'Mammoth checkpoint'
-            return content[entry], kind, sorted(str(name) for name in content if name != entry), args
+            beside = sorted(str(name) for name in content if name != entry)
+            return content[entry], kind, beside, args if isinstance(args, dict) else {}
     return content, 'state dict', [], {}
 
 

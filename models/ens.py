@@ -47,7 +47,7 @@ class Ens(ContinualModel):
         flag('--top_k', type=whole(1), default=32, help='k, classifiers that answer')
         flag('--tau', type=real(positive=True), default=250.0, help='bound of an answer')
         flag('--keys', choices=('normal', 'data'), default='normal',
-             help="keys from N(0, 1), or with the mean and deviation of the first batch's features")
+             help="keys from N(0, 1), or with the mean and standard deviation of the first batch's features")
         parser.set_defaults(lr=1e-4, n_epochs=1, batch_size=60)
         return parser
 

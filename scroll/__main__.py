@@ -96,7 +96,7 @@ def remove(args) -> None:
         parts = [statistics_files.part_of(args.samples, statistics_files.samples_of(args.samples), file.psi,
                                           file.statistics.dim)]
     else:
-        parts = map(StatisticsFile.read, args.minus)
+        parts = [StatisticsFile.read(path) for path in args.minus]
     for part in parts:
         file.remove(part)
     _write(file, args.out)

@@ -194,7 +194,7 @@ class Scroll:
         """Add what another learner, with the same backbone, has learned from another part of the data."""
         self._check_begun()
         other._check_begun()
-        if self._psi() != other._psi():
+        if self._backbone() != other._backbone():
             raise InputError('cannot merge learners with different backbones: their features do not mean '
                              'the same')
         if self.buffer_ is not None and other.buffer_ is not None and len(other.buffer_):
@@ -344,8 +344,8 @@ class Scroll:
         except TypeError as error:
             raise InputError(f'{path}: damaged ({error})') from error
         out._check_params()
-        if out._psi() != state.psi:
-            own, given = (psi[:16] or 'none, but features' for psi in (state.psi, out._psi()))
+        if out._backbone() != state.psi:
+            own, given = (digest[:16] or 'none, but features' for digest in (state.psi, out._backbone()))
             raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
                              'weights, input, kind of machine and version of torch must be the same')
         return out.take(state)
@@ -358,9 +358,9 @@ class Scroll:
 
     def _state(self) -> State:
         params = {name: value for name, value in self.get_params().items() if name != 'embedder'}
-        return State(params, self._psi(), self.statistics_, self.buffer_, self.keys_)
+        return State(params, self._backbone(), self.statistics_, self.buffer_, self.keys_)
 
-    def _psi(self) -> str:
+    def _backbone(self) -> str:
         return '' if self.embedder is None else self.embedder.digest
 
     def digest(self) -> str:

@@ -152,12 +152,12 @@ def recurring(rank, random, n, times) -> list:
 def imbalanced(rank, random, n, ratio) -> list:
     """A class split of part of the data: the j-th of K classes keeps N_j ratio^(-j / (K - 1)) samples, at
     least one (Cui et al. 2019), so the first to arrive is the largest."""
-    n_classes, kept = rank.max() + 1, []
+    n_classes, chosen = rank.max() + 1, []
     sizes = class_splits(n_classes, n)
     for j in range(n_classes):
         samples = random.permutation(np.flatnonzero(rank == j))
-        kept.append(samples[:max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))])
-    kept, part = np.concatenate(kept), np.repeat(np.arange(n), sizes)
+        chosen.append(samples[:max(1, round(len(samples) * ratio ** (-j / max(n_classes - 1, 1))))])
+    kept, part = np.concatenate(chosen), np.repeat(np.arange(n), sizes)
     return [kept[segment] for segment in _shuffled(part[rank[kept]], n, random)]
 
 

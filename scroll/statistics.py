@@ -86,8 +86,7 @@ class Statistics:
 
         Raises:
             InputError: no samples could have left what would be left (`contradiction`). Nothing is changed
-                then. (Samples that were never added and are much like those that were cannot be told from
-                them.)
+                then. (Samples that were never added, but are much like those that were, may pass.)
         """
         features, part = _sums_of(features, labels, self.dim)
         part._gram = gram_matrix(features)
@@ -105,8 +104,8 @@ class Statistics:
         """Undo `merge`: the state is that of never having seen the other's samples. `other` is not changed.
 
         Raises:
-            InputError: `other` cannot be a part of this. Nothing is changed then. (Not every wrong part can
-                be told.)
+            InputError: `other` cannot be a part of this. Nothing is changed then. (Not every wrong part is
+                noticed.)
         """
         if other.dim != self.dim:
             raise InputError(f'cannot subtract statistics of {other.dim}-dimensional features from '
@@ -287,7 +286,7 @@ def by_label(labels: np.ndarray):
 
 
 def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:
-    """Why no samples on the grid can have these statistics, in a few words; '' where nothing says so.
+    """Why no samples on the grid can have these statistics, in short; '' where nothing says so.
 
     Checked in integers, none of which wraps: each sum and product is within its bound, the constant feature
     has the sums that follow from the others, and each diagonal entry is at least the least sum of squares of

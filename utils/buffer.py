@@ -327,14 +327,14 @@ def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool
 
 def _herd(features: torch.Tensor, count: int, normalise: bool) -> np.ndarray:
     """Positions of the `count` herded samples."""
-    features = features.double().numpy()
-    if not np.isfinite(features).all():
+    values = features.double().numpy()
+    if not np.isfinite(values).all():
         raise InputError('the network no longer gives finite features: try a smaller --lr')
-    longest = np.sqrt((features ** 2).sum(axis=1, keepdims=True))
+    longest = np.sqrt((values ** 2).sum(axis=1, keepdims=True))
     longest = longest if normalise else longest.max()
     grid = quantise(np.ones((1, 1)))[0, 0]          # exact sums: the order of a tie cannot depend on rounding
-    features = np.rint(features / np.where(longest > 0, longest, 1) * grid).astype(np.int64)
-    return herding_order(features, features.sum(axis=0), len(features), count)
+    whole = np.rint(values / np.where(longest > 0, longest, 1) * grid).astype(np.int64)
+    return herding_order(whole, whole.sum(axis=0), len(whole), count)
 
 
 def _append(buffer: Buffer, given: dict) -> None:

@@ -43,8 +43,8 @@ def backbone_name(name: str, options=()) -> str:
     Before Mammoth's `resnet18` had its name here, it was `resnet18-cifar`, and `resnet18` was what is now
     `resnet18-md`: what says `resnet18` with a `width` or a `stem_padding` means that one.
     """
-    name, options = normalise(name), set(options)
-    if name == 'resnet18' and options & {'width', 'stem_padding'} and 'num_filters' not in options:
+    name, given = normalise(name), set(options)
+    if name == 'resnet18' and given & {'width', 'stem_padding'} and 'num_filters' not in given:
         return 'resnet18-md'
     return 'resnet18' if name == 'resnet18-cifar' else name
 

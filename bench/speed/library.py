@@ -56,9 +56,9 @@ def online_stage(backbone, images, rounds, peak) -> list:
             Line('online stage, cached features, 50 tasks', again, forward_again, 'bare forward pass')]
 
 
-def embedding_in_integers(psi, integers, images, rounds) -> list:
+def embedding_in_integers(backbone, integers, images, rounds) -> list:
     """Features by the integer network beside those of the network it was made from, in float32."""
-    plain, exact = Embedder(*psi), Embedder(*psi, 'integer', integers=integers)
+    plain, exact = Embedder(*backbone), Embedder(*backbone, 'integer', integers=integers)
     ours, other = fastest(lambda: exact.features(images), lambda: plain.features(images), rounds=rounds)
     return [Line('embedding in integers', ours, other, 'the same network in float32', 1 / 0.9)]
 

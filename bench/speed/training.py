@@ -111,10 +111,10 @@ def narrow_step(images, rounds, peak) -> list:
 
 
 def mixed_step(backbone, images, rounds, peak) -> list:
-    """A step of ER with the backbone, whose stages of few pixels have contiguous maps, beside one
-    with the other layout throughout."""
+    """A step of ER with the backbone, whose small maps are contiguous, beside one with the other layout
+    throughout."""
     mixed, plain = (make_method('er', *backbone, images) for _ in range(2))
-    plain.net.FEW_PIXELS = 0
+    plain.net.CONTIGUOUS_PIXELS = 0
     ours, other = fastest(mixed.step, plain.step, rounds=rounds)
     return [Line('a step of `er`, few pixels contiguous', ours, other, 'none of them contiguous',
                  share=operations(mixed.step) / ours / peak[0], peak='product')]

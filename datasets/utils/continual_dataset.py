@@ -99,7 +99,7 @@ class ContinualDataset:
 
     @classmethod
     def is_task_free(cls, args) -> bool:
-        """Whether streams of these arguments have no task boundaries (Mammoth's general-continual setting)."""
+        """Whether such a stream has no task boundaries (Mammoth's general-continual setting)."""
         return getattr(cls, 'SETTING', None) == 'general-continual'
 
     @classmethod

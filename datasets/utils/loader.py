@@ -62,7 +62,7 @@ class InMemoryDataset:
         return images.unsqueeze(-1) if images.dim() == 3 else images
 
     def batch(self, ids, raw_not_aug: bool = False):
-        """The batch of these samples, as `__getitem__`, stacked; `raw_not_aug`: leave un-augmented ones uint8."""
+        """The batch of these samples, as `__getitem__`, stacked; `raw_not_aug`: un-augmented as uint8."""
         raw = self.raw(ids)
         if not self.train:
             return self.transform(raw), self.labels()[ids]

@@ -40,8 +40,7 @@ def get_train_val(train, test_transform, dataset: str, val_perc: float = 0.1) ->
 
     Args:
         train: with `data` and `targets`; it is not changed. test_transform: for the validation images.
-            dataset: name, which the
-        split is drawn from. val_perc: share of the samples of a class.
+        dataset: name, which the split is drawn from. val_perc: share of the samples of a class.
     """
     labels = np.asarray(train.targets)
     held = pick(labels, val_perc, numpy_stream(0, f'validation of {dataset}'))

@@ -9,8 +9,8 @@ trains
 
 logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. Before the first step the
 scale is set to the one of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a
-scale far off the first updates undo f_T before they improve it. (The logits are those of leaving each sample
-out, exact from the statistics: f_T has learned from these very samples, and where it separates them no scale
+scale far off the first updates undo f_T before they improve it. (The logits are the leave-one-out ones,
+exact from the statistics: f_T has learned from these very samples, and where it separates them no scale
 would be large enough.) The buffer comes in canonical order and the random stream is this stage's own, so the
 same f_T and M_T give the same f*, bit for bit, whatever the schedule was.
 """

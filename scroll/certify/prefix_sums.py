@@ -105,10 +105,10 @@ class SummedStream:
 def learn_stream(learner: Scroll, samples: Samples, schedule, points: np.ndarray):
     """Learn segment by segment; yield the learner, one and the same, after each of `points`."""
     learner.forget()
-    points = set(points.tolist())
+    wanted = set(points.tolist())
     for t, ids in enumerate(schedule.segments()):
         learner.learn(samples.images[ids], samples.features[ids], samples.keys[ids], samples.labels[ids])
-        if t in points:
+        if t in wanted:
             yield learner
 
 

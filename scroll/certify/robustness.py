@@ -1,6 +1,6 @@
 """How far apart schedules of one data set lead a learner: formulas over a set of schedules, and the verdict.
 
-    >>> spread([40.0, 36.0, 44.0, 40.0]).worst, order_disparity([[50, 80], [70, 80]])
+    >>> summary([40.0, 36.0, 44.0, 40.0]).worst, order_disparity([[50, 80], [70, 80]])
     (36.0, (10.0, 20.0))
 """
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
     return float(np.mean(means))
 
 
-class Spread(NamedTuple):
+class Summary(NamedTuple):
     """Accuracies of R schedules: their mean, standard deviation (over R - 1), smallest and largest, range,
     mean of the worst tenth, and (mean - worst) / mean."""
     mean: float
@@ -62,7 +62,7 @@ class Spread(NamedTuple):
     relative_loss: float
 
 
-def spread(accuracies) -> Spread:
+def summary(accuracies) -> Summary:
     """How accuracies (R,) differ; InputError of none."""
     a = np.asarray(accuracies, np.float64)
     if not len(a):
@@ -70,7 +70,7 @@ def spread(accuracies) -> Spread:
     mean, worst, best = float(a.mean()), float(a.min()), float(a.max())
     mean = min(max(mean, worst), best)  # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if len(a) > 1 and best > worst else 0.0
-    return Spread(mean, deviation, worst, best, best - worst, cvar(a, 0.1),
+    return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1),
                   (mean - worst) / mean if mean else 0.0)
 
 
@@ -148,7 +148,7 @@ class Verdict:
         schedules: R. identical: whether each digest that was claimed to be the same under all schedules is.
         distinct: name -> how many different digests there are.
         weight_difference: largest, absolute. disagreement: percent of test samples, mean over pairs.
-        final, incremental: `Spread` of the final and of the average incremental accuracy, percent.
+        final, incremental: `Summary` of the final and of the average incremental accuracy, percent.
         aopd, mopd: order-normalised disparity of classes, points of accuracy.
     """
     schedules: int
@@ -156,8 +156,8 @@ class Verdict:
     distinct: dict
     weight_difference: float
     disagreement: float
-    final: Spread
-    incremental: Spread
+    final: Summary
+    incremental: Summary
     aopd: float
     mopd: float
 
@@ -185,5 +185,5 @@ def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, fina
     times, weights, predictions = zip(*outcomes.values())
     predictions = np.stack(predictions)
     return Verdict(len(final), identical, distinct, largest_weight_difference(weights),
-                   disagreement(predictions, times), spread(final), spread(incremental),
+                   disagreement(predictions, times), summary(final), summary(incremental),
                    *order_disparity(class_accuracies(predictions, labels)))

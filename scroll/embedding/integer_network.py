@@ -291,10 +291,7 @@ _READS = dict(input=0, conv=1, scale=1, add=2, clamp=1, pad=1, max=1, average=1,
 
 
 def check_program(program: list, input_size: int) -> tuple:
-    """The shape of the last value; InputError unless every value exists and is exact.
-
-    Exact: the bound of each channel holds, in int64.
-    """
+    """The shape of the last value; InputError unless every value exists and is exact by its bound."""
     if not program or program[0].kind != 'input' or any(op.kind == 'input' for op in program[1:]):
         raise InputError('an integer network begins with its one input')
     if not (isinstance(input_size, int) and 1 <= input_size <= 4096):

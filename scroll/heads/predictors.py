@@ -176,7 +176,7 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
     """`exact_lambda` in units of 2^-36. InputError if it is too small for these statistics."""
     units, least = int(exact_lambda(alpha) * GRID ** 2), smallest_units(statistics.gram)
     if units < least:
-        raise InputError(f'ridge lambda {alpha:g}: too small to be told from zero beside these sums; use a '
+        raise InputError(f'ridge lambda {alpha:g}: too small beside these sums; use a '
                          f'larger one, {1.01 * least / GRID ** 2:.3g} or more')
     return units
 

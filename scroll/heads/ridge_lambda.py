@@ -69,7 +69,7 @@ def gcv(of: Spectrum, lambdas) -> np.ndarray:
         lambdas: positive (L,).
 
     Returns:
-        float64 (L,); infinite for a lambda too small to be told from zero beside the largest eigenvalue.
+        float64 (L,); infinite for a lambda that is as good as zero beside the largest eigenvalue.
     """
     s, rank = of.values, len(of.values)
     lambdas = np.asarray(lambdas, np.float64)[:, None]

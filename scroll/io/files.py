@@ -1,5 +1,6 @@
 """Files of arrays and facts: npz without pickles, written whole or not at all, with a digest of it all."""
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -25,7 +26,9 @@ def atomic_write(path):
         OSError: it cannot be written; whatever was there is as it was.
     """
     path = Path(path)
-    side = Path(f'{path}.{os.getpid()}-{os.urandom(4).hex()}.part')        # machines may share ids
+    if not path.name:                                           # '.' or '/'
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    side = path.with_name(f'{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part')    # machines may share ids
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(side, 'wb') as file:
@@ -55,10 +58,11 @@ def write(path, kind: str, facts: dict, arrays: dict) -> None:
     Raises:
         InputError: it cannot be written; whatever was there is as it was.
     """
-    facts, arrays = json.dumps(facts, sort_keys=True, default=lambda value: value.item()), _stored(arrays)
+    text = json.dumps(facts, sort_keys=True, default=lambda value: value.item())
+    stored = _stored(arrays)
     try:
         with atomic_write(path) as file:
-            np.savez(file, format=kind, facts=facts, sha256=_digest(kind, facts, arrays), **arrays)
+            np.savez(file, format=kind, facts=text, sha256=_digest(kind, text, stored), **stored)
     except OSError as error:
         raise InputError(f'{path} cannot be written ({error.strerror})') from error
 
@@ -80,15 +84,15 @@ def read(path, kind: str) -> tuple:
         is_other = f', this is {found}' if other else ''
         raise InputError(f'{path}: expected a file of the format {name}{is_other}')
     try:
-        facts, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
+        text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         del content['format']
-        sound = digest == _digest(kind, facts, content)
-        facts, content = json.loads(facts), _loaded(content)
+        sound = digest == _digest(kind, text, content)
+        facts, arrays = json.loads(text), _loaded(content)
     except (AttributeError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f'{path}: damaged ({type(error).__name__})') from error
     if not (sound and isinstance(facts, dict)):
         raise InputError(f'{path}: damaged (its content does not match its digest)')
-    return facts, content
+    return facts, arrays
 
 
 def kind_of(path) -> str:

@@ -173,7 +173,7 @@ def _group(arrays: dict, prefix: str) -> dict:
     return {name[len(prefix):]: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _checked(kept: dict, facts: dict, statistics: Statistics, psi: str) -> dict:
+def _checked(kept: dict, facts: dict, statistics: Statistics, backbone: str) -> dict:
     """The state of a buffer; ValueError if it is none that a buffer can have beside these statistics."""
     labels, sizes = check_labels(kept['labels'].tolist(), len(kept['labels'])), kept['sizes']
     if sizes.shape != labels.shape or sizes.dtype != np.int64 or not (sizes > 0).all():
@@ -192,7 +192,7 @@ def _checked(kept: dict, facts: dict, statistics: Statistics, psi: str) -> dict:
         if not ((coins >= 0) & (coins < 1)).all():
             raise ValueError('the coins of the buffer are not in [0, 1)')
         check_quantised(features, statistics.dim)
-        check_samples(samples, statistics.dim, images=bool(psi))
+        check_samples(samples, statistics.dim, images=bool(backbone))
         order = dict(hash=keys, random=coins).get(facts['strategy'])
         parts = [] if order is None else np.split(order, np.cumsum(sizes)[:-1])
         if any((part[1:] < part[:-1]).any() for part in parts):

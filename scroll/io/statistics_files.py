@@ -6,7 +6,7 @@ and goes by the digest of its statistics: the same samples give the same part wh
 schedule, so that a share that was counted twice is noticed, also within files that were merged before (a|b
 with b|c). What was removed stands with a minus, and may be merged again. Two shares with an equal digest can
 also be two shares that hold equal samples; whoever knows that they are says `--repeated`. Shares that overlap
-in some of their samples have other digests, and cannot be told from ones that do not: cut shares that cannot
+in some of their samples have other digests, and nothing shows that they do: cut shares that cannot
 overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
 """
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class StatisticsFile:
         if again and not repeated:
             raise InputError(f'{other.path}: its part {again[:16]} is in {self.path} already: merged, it '
                              'would count twice (two shares that do hold equal samples: --repeated)')
-        self._check_psi(other)
+        self._check_backbone(other)
         self._named(other, lambda: self.statistics.merge(other.statistics))
         return self._account(other, +1)
 
@@ -59,7 +59,7 @@ class StatisticsFile:
         again = self._clash(other, -1)
         if again:
             raise InputError(f'{other.path}: its part {again[:16]} was removed from {self.path} already')
-        self._check_psi(other)
+        self._check_backbone(other)
         self._named(other, lambda: self.statistics.subtract(other.statistics))
         return self._account(other, -1)
 
@@ -82,7 +82,7 @@ class StatisticsFile:
         known = self.parts.get(whole, 0) > 0 or whole == self.statistics.digest()
         return whole if known and other.statistics.total else None
 
-    def _check_psi(self, other) -> None:
+    def _check_backbone(self, other) -> None:
         if other.psi != self.psi:
             raise InputError(f'{other.path}: made with another backbone than {self.path} '
                              f'({_name(other.psi)}, {_name(self.psi)}): '
@@ -129,23 +129,24 @@ def samples_of(path) -> dict:
     return dict(features=features, labels=labels, keys=keys, images=images)
 
 
-def part_of(path, samples: dict, psi: str, dim: int) -> StatisticsFile:
+def part_of(path, samples: dict, backbone: str, dim: int) -> StatisticsFile:
     """The samples of a file as if a machine had counted them, and nothing else."""
     try:
         statistics = Statistics(dim).add(samples['features'], samples['labels'])
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
-    return StatisticsFile(str(path), statistics, psi, {statistics.digest(): 1} if statistics.total else {})
+    return StatisticsFile(str(path), statistics, backbone,
+                          {statistics.digest(): 1} if statistics.total else {})
 
 
-def _name(psi: str) -> str:
-    return psi[:16] or 'features of its own'
+def _name(backbone: str) -> str:
+    return backbone[:16] or 'features of its own'
 
 
-def show(statistics: Statistics, psi: str, **more: str) -> None:
+def show(statistics: Statistics, backbone: str, **more: str) -> None:
     """Print what is known of statistics, and more of their file; then how many samples each class has."""
     facts = dict(samples=statistics.total, classes=len(statistics.classes), dim=statistics.dim,
-                 backbone=_name(psi), **more, digest=statistics.digest())
+                 backbone=_name(backbone), **more, digest=statistics.digest())
     for name, value in facts.items():
         print(f'{name:<8} {value}')
     print(f"\n{'samples':>8}  class")

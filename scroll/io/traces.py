@@ -131,10 +131,10 @@ def _by_sums(path: Path, wanted: Wanted) -> tuple:
     return none, none, 'arrays'
 
 
-def _counted(statistics: Statistics, psi: str, wanted: Wanted) -> np.ndarray:
+def _counted(statistics: Statistics, backbone: str, wanted: Wanted) -> np.ndarray:
     """bool (N,): which samples the sums may count: those of its classes that can be part of the sums."""
     out = np.isin(wanted.labels, statistics.classes)
-    if not psi and statistics.dim == wanted.features.shape[1]:
+    if not backbone and statistics.dim == wanted.features.shape[1]:
         for i in np.flatnonzero(out):
             try:
                 copy.copy(statistics).remove(wanted.features[i:i + 1], wanted.labels[i:i + 1])

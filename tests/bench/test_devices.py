@@ -48,9 +48,9 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
     for p in model.net.parameters():
         assert p.view(-1).shape == p.grad.view(-1).shape
     maps = model.net.maps(x)
-    few = [given.shape[2:].numel() <= model.net.FEW_PIXELS for given in maps[:-1]]
-    assert True in few and False in few
-    for m, contiguous in zip(maps, [False, *few], strict=True):
+    small = [given.shape[2:].numel() <= model.net.CONTIGUOUS_PIXELS for given in maps[:-1]]
+    assert True in small and False in small
+    for m, contiguous in zip(maps, [False, *small], strict=True):
         assert m.is_contiguous() is contiguous and m.is_contiguous(memory_format=torch.channels_last) is not contiguous
     assert all(m.is_contiguous() for m in model.net(x, returnt='full')[1])         # methods of foreign make view them
     for ours, theirs in zip(model.net(x, returnt='full')[1], plain(x, returnt='full')[1], strict=True):

@@ -17,7 +17,7 @@ from scroll.certify.robustness import (
     judge,
     largest_weight_difference,
     order_disparity,
-    spread,
+    summary,
 )
 from tests.scroll.conftest import quick, refused
 
@@ -25,7 +25,7 @@ accuracies = st.lists(st.floats(0, 100), min_size=1, max_size=40)
 
 
 def test_spread_by_hand():
-    got = spread([40, 36, 44, 40])
+    got = summary([40, 36, 44, 40])
     assert got == (40, pytest.approx((32 / 3) ** 0.5), 36, 44, 8, 36, 0.1)
 
 
@@ -33,14 +33,14 @@ def test_spread_by_hand():
 @given(st.floats(0, 100), st.integers(1, 50))
 def test_equal_accuracies_differ_in_nothing(value, count):
     """Whatever rounding does to a mean of equal numbers."""
-    got = spread([value] * count)
+    got = summary([value] * count)
     assert (got.mean, got.deviation, got.worst, got.best, got.range, got.cvar10, got.relative_loss) == (value, 0, value, value, 0,
                                                                                                         value, 0)
 
 
 def test_nothing_to_compare():
     with refused('no accuracies'):
-        spread([])
+        summary([])
 
 
 @pytest.mark.parametrize('values, share, expected', [
