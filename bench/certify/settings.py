@@ -1,10 +1,11 @@
-"""One certificate, checked in many ways to compute: threads, vector instructions, libraries, batches, memory layouts.
+"""One certificate, checked in many ways to compute: threads, vector instructions, libraries, batches, memory
+layouts.
 
     python scripts/same_everywhere.py results/certificates/seq-digits.json
 
-Each way is a process of its own, without a feature cache, so that everything is computed anew from the images. Prints a
-Markdown table of the digests; exit code 0 if no line differs anywhere, else 1. A check of the digits takes seconds, one of
-CIFAR-100 minutes. Flags of `certify.py --check` go behind the script's own.
+Each way is a process of its own, without a feature cache, so that everything is computed anew from the
+images. Prints a Markdown table of the digests; exit code 0 if no line differs anywhere, else 1. A check of
+the digits takes seconds, one of CIFAR-100 minutes. Flags of `certify.py --check` go behind the script's own.
 """
 import os
 import re
@@ -53,8 +54,8 @@ def check(certificate: str, setting: str, flags: list) -> tuple:
     words = ['--check', certificate, '--non_verbose', '1', '--feature_cache', '0', '--device', 'cpu', *flags]
     words += more if '--num_threads' in more else [*more, '--num_threads', '1']
     began = time.perf_counter()
-    done = subprocess.run([sys.executable, '-c', program, *words], cwd=ROOT, env={**os.environ, **environment},
-                          capture_output=True, text=True)
+    done = subprocess.run([sys.executable, '-c', program, *words], cwd=ROOT,
+                          env={**os.environ, **environment}, capture_output=True, text=True)
     said = (done.stdout + done.stderr).strip().splitlines() or ['nothing was said']
     cells = []
     for column in _COLUMNS:

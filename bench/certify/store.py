@@ -11,8 +11,9 @@ from scroll.io.files import atomic_write
 
 
 class Store:
-    """What has been run: a line of JSON a schedule in `runs.jsonl`; weights and predictions in files named by their digest, one
-    for each that differs (of a network, 4 bytes a weight; `outcomes/` may be deleted, and the schedules are then run again).
+    """What has been run: a line of JSON a schedule in `runs.jsonl`; weights and predictions in files named by
+    their digest, one for each that differs (of a network, 4 bytes a weight; `outcomes/` may be deleted, and
+    the schedules are then run again).
     """
 
     def __init__(self, folder: Path):

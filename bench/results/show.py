@@ -13,7 +13,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('file')
     parser.add_argument('columns', nargs='+')
-    parser.add_argument('--where', nargs='*', default=[], metavar='COLUMN=VALUE', help='only rows with these values')
+    parser.add_argument('--where', nargs='*', default=[], metavar='COLUMN=VALUE',
+                        help='only rows with these values')
     options = parser.parse_args()
     try:
         table = pd.read_csv(options.file, dtype=str, keep_default_na=False)
