@@ -1,8 +1,7 @@
-"""Certify how far a method depends on the schedule: many schedules of one data set, digests, accuracies, one
-verdict.
+"""Certify how far a method depends on the schedule: many schedules, digests, accuracies, one verdict.
 
     python scripts/certify.py --dataset seq-cifar100 --schedules 1000
-    python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20 --num_threads 1
+    python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
 Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is solved from each
@@ -56,7 +55,7 @@ _REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--sta
             '--label_perc_by_class', '--lpc', '--validation_mode'}
 _OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 _PLACE = 'base_path', 'results_path', 'device', 'num_threads', 'feature_cache', 'embed_chunk', 'channels_last'
-# flag -> argument, of what SCROLL's lines depend on besides the data: written out, since defaults may become others
+# flag -> argument, of what SCROLL's lines depend on besides the data: written out, since defaults may change
 _SETTINGS = dict(embedding_dtype='embed_dtype', **{name: name for name in (
     'weights', 'seed', 'predictor', 'ridge_lambda', 'ridge_targets', 'ncc_bias', 'buffer_size',
     'buffer_strategy', 'adaptation', 'adaptation_threshold', 'iterations', 'minibatch_size', 'adapt_lr',
@@ -71,24 +70,25 @@ def parse_options(words=None) -> tuple:
     flag('--dataset')
     flag('--model', default='scroll', help='any method')
     flag('--schedules', type=whole(0), default=100, help='random class orders')
-    flag('--splits', help='numbers of tasks drawn from, as 5,10,50 (default: the divisors of the number of '
-                          'classes but 1)')
-    flag('--specs', help="further schedules, separated by ';', each sample once (default: for scroll "
-                         "'iid;gaussian;blurry')")
+    flag('--splits',
+         help='numbers of tasks drawn from, as 5,10,50 '
+              '(default: the divisors of the number of classes but 1)')
+    flag('--specs', help="further schedules, separated by ';', each sample once "
+                         "(default: for scroll 'iid;gaussian;blurry')")
     flag('--curve_points', type=whole(0), default=10,
          help='scroll: points of an anytime curve; 0: after each segment')
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
-    flag('--buffers', type=whole(0), default=20, help='scroll: first schedules whose buffer is filled; '
-                                                      'streamed, too')
-    flag('--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled; on one '
-                                                      'job')
+    flag('--buffers', type=whole(0), default=20,
+         help='scroll: first schedules whose buffer is filled; streamed, too')
+    flag('--adapt', type=whole(0, 1), default=0,
+         help='1: scroll: make f* where the buffer is filled; on one job')
     flag('--jobs', type=whole(1), default=1, help='schedules at a time; changes no result')
     flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again')
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--fresh', type=whole(0, 1), default=0, help='1: run schedules again that have been run')
     flag('--out', type=Path, help='folder of the certificate')
-    flag('--keep', type=Path, metavar='FILE', help='write the certificate without its schedules here, too; '
-                                                   'for --check')
+    flag('--keep', type=Path, metavar='FILE',
+         help='write the certificate without its schedules here, too; for --check')
     flag('--non_verbose', type=binary_to_boolean_type, default=False,
          help='no progress; that of single runs is never shown')
     options, flags = parser.parse_known_args(words)
@@ -146,8 +146,8 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, options)
             return row
         began = time.perf_counter()
         row, weights, predictions = trials.run(number, spec, schedule)
-        return store.add(key, about | row | dict(seconds=round(time.perf_counter() - began, 3)), weights,
-                         predictions)
+        took = dict(seconds=round(time.perf_counter() - began, 3))
+        return store.add(key, about | row | took, weights, predictions)
 
     jobs = 1 if options.adapt else options.jobs
     pool = ThreadPoolExecutor(jobs) if jobs > 1 else None
@@ -166,9 +166,7 @@ def _digest(content) -> str:
 
 
 def write(folder: Path, certificate: dict, rows: list) -> Path:
-    """The certificate with its rows as JSON, these as CSV, their curves as PNG; returns the path of the
-    first.
-    """
+    """The certificate with its rows as JSON, these as CSV, curves as PNG; returns the path of the first."""
     from bench.results import plots
     from scroll.certify import certificates
     path = folder / f"certificate-{certificate['id'][:12]}.json"
@@ -191,20 +189,21 @@ def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -
     print(f"{certificate['model']} on {certificate['dataset']}: {verdict.sentence()}")
     print('  digests: '
           + ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count))
-    print(f'  final accuracy {final.mean:.2f} +- {final.deviation:.2f} %, worst {final.worst:.2f}, CVaR 10 % '
-          f'{final.cvar10:.2f}, range {final.range:.2f}, (mean - worst) / mean '
-          f'{100 * final.relative_loss:.2f} %')
+    print(f'  final accuracy {final.mean:.2f} +- {final.deviation:.2f} %, worst {final.worst:.2f}, '
+          f'CVaR 10 % {final.cvar10:.2f}, range {final.range:.2f}, '
+          f'(mean - worst) / mean {100 * final.relative_loss:.2f} %')
     print(f'  average incremental accuracy {incremental.mean:.2f} +- {incremental.deviation:.2f} %, '
           f'worst {incremental.worst:.2f}')
-    print(f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
-          f'{verdict.disagreement:.2f} %, AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)')
+    print(f'  largest weight difference {verdict.weight_difference:.3g}, '
+          f'disagreement {verdict.disagreement:.2f} %, '
+          f'AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)')
     for line in certificate['remarks']:
         print(f'  {line}')
     for what, part in (('anywhere', 'anywhere'), (certificate['here']['machine'], 'here')):
-        told = [f'{name} {digest[:16]}' for name, digest in certificate[part].items()
+        shown = [f'{name} {digest[:16]}' for name, digest in certificate[part].items()
                 if name in ('statistics', 'net', 'f*') or name.startswith('f_T')]
-        if told:
-            print(f"  {what}: {'; '.join(told)}")
+        if shown:
+            print(f"  {what}: {'; '.join(shown)}")
     print(f'  {seconds:.1f} s, {known} schedules had been run before\n  certificate: {path}', flush=True)
 
 
@@ -251,9 +250,9 @@ def certify(options, flags) -> int:
                 for d in {row['outcome'] for row in rows}}
     verdict = judge(digests, claimed, outcomes, trials.labels, *([row[name] for row in rows] for name in (
         'final_accuracy', 'average_incremental_accuracy')))
+    finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
-              'weight_difference': verdict.weight_difference
-              if np.isfinite(verdict.weight_difference) else None}
+              'weight_difference': verdict.weight_difference if finite else None}
     own = {k: getattr(options, k) for k in _OWN}
     certificate = dict(
         format=FORMAT, id=_digest([identity, [row['schedule_digest'] for row in rows]]),
@@ -308,8 +307,8 @@ def check(options, flags) -> int:
         rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked)
     found = lines_of(identity, rows, trials)
     lines, same = certificates.told(certificates.compare(certificate, found, unasked))
-    print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n  made by: "
-          f"{certificate['command']}")
+    print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n"
+          f"  made by: {certificate['command']}")
     print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)
     return 0 if same else 1
 

@@ -21,12 +21,12 @@ def plan_specs(options, dataset, seed: int) -> list:
                              'as 5,10') from None
     by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
     named = (by_default if options.specs is None else options.specs).split(';')
-    tasks, random = dataset.N_TASKS, numpy_stream(seed, 'certificate')
+    tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
     specs = [f'split:{tasks}', f'split:{tasks},order={_joined(classes[::-1])}',
              *(s.strip() for s in named if s.strip())]
     for spec in specs[2:]:
         schedule_of(spec, dataset, seed)
-    specs += [f'split:{random.choice(splits)},order={_joined(random.permutation(classes))}'
+    specs += [f'split:{generator.choice(splits)},order={_joined(generator.permutation(classes))}'
               for _ in range(options.schedules)]
     return list(dict.fromkeys(specs))
 

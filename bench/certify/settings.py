@@ -1,5 +1,4 @@
-"""One certificate, checked in many ways to compute: threads, vector instructions, libraries, batches, memory
-layouts.
+"""One certificate, checked in many ways to compute: threads, instructions, libraries, batches, layouts.
 
     python scripts/same_everywhere.py results/certificates/seq-digits.json
 
@@ -38,7 +37,8 @@ SETTINGS = {
     'batches of 32': ({}, ['--embed_chunk', '32'], _RUN),
     'contiguous maps': ({}, ['--channels_last', '0'], _RUN),
 }
-_COLUMNS = 'features of built-in images', 'statistics', 'f_T, ridge, lambda', 'f_T, nearest centroid', 'buffer, herding, |M| = 500'
+_COLUMNS = ('features of built-in images', 'statistics', 'f_T, ridge, lambda', 'f_T, nearest centroid',
+            'buffer, herding, |M| = 500')
 
 
 def parse_args(words=None):
@@ -73,7 +73,8 @@ def main() -> int:
         if name not in SETTINGS:
             raise InputError(f"--only {name}: expected some of {'; '.join(SETTINGS)}")
     certificate = os.path.abspath(options.certificate)
-    titles = 'setting', 'built-in images', 'statistics', 'f_T, ridge', 'f_T, NCC', 'buffer of 500', 'check', 'seconds'
+    titles = ('setting', 'built-in images', 'statistics', 'f_T, ridge', 'f_T, NCC', 'buffer of 500', 'check',
+              'seconds')
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     codes = []
     for name in chosen:

@@ -24,7 +24,8 @@ class Store:
                 if file.tell() and (file.seek(-1, os.SEEK_END), file.read())[1] != b'\n':
                     file.write(b'\n')           # a run was killed while it wrote its last line
         except OSError as error:
-            raise InputError(f'{folder} cannot be written ({error.strerror}): choose another --out') from error
+            raise InputError(f'{folder} cannot be written ({error.strerror}): '
+                             'choose another --out') from error
         self.rows = {}
         for line in self.path.read_text().splitlines():
             try:

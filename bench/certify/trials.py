@@ -49,7 +49,8 @@ class ScrollTrials:
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
-        self.options, self.learner, self.embedder, self.device = options, model.learner, model.embedder, model.device
+        self.options, self.learner, self.embedder = options, model.learner, model.embedder
+        self.device = model.device
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
         self.samples = Samples(features, keys, model.to_file[dataset.train_labels], images)
@@ -62,8 +63,8 @@ class ScrollTrials:
                              'classes')
         self.summed = SummedStream(self.learner, class_statistics(features, self.samples.labels))
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
-        self.checked = set(np.linspace(len(specs) - 1, 0, min(options.stream_check, len(specs)),
-                                       dtype=int).tolist())
+        checks = min(options.stream_check, len(specs))
+        self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
 
     def asks(self, number: int) -> dict:
         """What is done for the schedule of this number, beyond what the arguments say."""
@@ -81,8 +82,8 @@ class ScrollTrials:
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
             visits = learn_stream(streamed, self.samples, schedule, points)
         learner, predictors = followed(self.summed(segments, points) if whole else visits)
-        f_T, row = predictors[-1], dict(whole_classes=whole, statistics_digest=learner.digest(),
-                                        streamed_digest=None)
+        f_T = predictors[-1]
+        row = dict(whole_classes=whole, statistics_digest=learner.digest(), streamed_digest=None)
         if streamed is not None:
             if whole:
                 followed(visits)
@@ -102,8 +103,8 @@ class ScrollTrials:
         last = self.test.class_hits(predictions)
         hits = np.concatenate([self.test.hits_in_order(predictors[:-1], segments, points[:-1]), last[None]])
         samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, seen)
-        average = average_incremental_accuracy(hits, sizes, segments,
-                                               points) if whole else float(anytime.mean())
+        average = (average_incremental_accuracy(hits, sizes, segments, points) if whole
+                   else float(anytime.mean()))
         return dict(final_accuracy=round(100 * float(last.sum() / sizes.sum()), 4),
                     average_incremental_accuracy=round(average, 4),
                     anytime_area=round(anytime_area(samples, anytime), 4),
@@ -188,8 +189,8 @@ class ScrollTrials:
                  f'compared), {len(rows) - len(summed)} streamed']
         kept = [row for row in rows if row['buffer_digest'] is not None]
         if kept:
-            exact = dict(hash='under every schedule',
-                         random='nowhere').get(self.learner.strategy, 'where classes arrive whole')
+            known = dict(hash='under every schedule', random='nowhere')
+            exact = known.get(self.learner.strategy, 'where classes arrive whole')
             whole = sum(row['whole_classes'] for row in kept)
             lines.append(f'buffers: {len(kept)} filled, {whole} of them by classes that arrive whole; '
                          f'claimed to be the same {exact}')
@@ -223,15 +224,15 @@ class MethodTrials:
 
     def __init__(self, options, words, model, dataset, specs):
         if is_task_aware(model):
-            raise InputError(f'--model {model.NAME} has to be told the task of a sample: it has no predictor '
-                             'to compare')
+            raise InputError(f'--model {model.NAME} is task-aware (it needs the task of a sample): '
+                             'it has no predictor to compare')
         for spec in specs:
             if not spec.startswith('split:'):  # may be refused: better now than after hours
                 cli.parse_args([*words, '--schedule', spec])
-        self.words, self.labels, self.device = words, np.sort(dataset.test_labels,
-                                                              kind='stable'), model.device
-        self._pool = ProcessPoolExecutor(options.jobs,
-                                         multiprocessing.get_context('spawn')) if options.jobs > 1 else None
+        self.words, self.device = words, model.device
+        self.labels = np.sort(dataset.test_labels, kind='stable')
+        spawn = multiprocessing.get_context('spawn')
+        self._pool = ProcessPoolExecutor(options.jobs, spawn) if options.jobs > 1 else None
 
     def asks(self, number: int) -> dict:
         """Nothing that depends on the number of the schedule."""
@@ -271,9 +272,8 @@ def run_method(words: list) -> tuple:
 
         def end_eval(dataset, accuracies):
             sizes = [len(loader.dataset) for loader in dataset.test_loaders]
-            curve[int(dataset.schedule.tasks[dataset.c_task + 1])] = round(float(np.average(accuracies[0],
-                                                                                            weights=sizes)),
-                                                                           4)
+            seen = int(dataset.schedule.tasks[dataset.c_task + 1])
+            curve[seen] = round(float(np.average(accuracies[0], weights=sizes)), 4)
             after(dataset, accuracies)
         model.meta_end_eval = end_eval
         measured = train(model, dataset, args)
@@ -291,8 +291,7 @@ def run_method(words: list) -> tuple:
 
 @torch.no_grad()
 def test_predictions(model, dataset) -> tuple:
-    """Labels and predictions int64 (N,) of all test samples, by class and, within, in the order of the files.
-    """
+    """Labels and predictions int64 (N,) of all test samples, by class and, within, as in the files."""
     seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
     with eval_mode(model.net):
         for loader in dataset.test_loaders:

@@ -26,9 +26,7 @@ _HAS_EFFECT = (         # flags; whether they have an effect in a run with these
 
 
 def settle(args) -> None:
-    """Fill in what is not said: what foreign methods expect to be there, and the environment's word on
-    Weights & Biases.
-    """
+    """Fill in what is not said: for third-party methods, and as the environment says of Weights & Biases."""
     if getattr(args, 'minibatch_size', None) is None:
         args.minibatch_size = args.batch_size
     if not hasattr(args, 'buffer_size'):
@@ -51,8 +49,8 @@ def check_flags(args, given: set) -> None:
     if bool(args.wandb_entity) != bool(args.wandb_project):
         raise InputError('--wandb_entity and --wandb_project belong together: give both of them')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
-        raise InputError(f'--start_from {args.start_from} --stop_after {args.stop_after}: nothing is left to '
-                         'train')
+        raise InputError(f'--start_from {args.start_from} --stop_after {args.stop_after}: '
+                         'nothing is left to train')
     if args.start_from and args.enable_other_metrics:
         raise InputError('--enable_other_metrics needs the accuracies of all tasks: leave out --start_from')
     for flag in ('start_from', 'stop_after', 'enable_other_metrics', 'eval_future'):
@@ -86,9 +84,9 @@ def check_method(model, dataset, args, given: set) -> None:
     task_free = dataset.is_task_free(args)
     compatible = 'general-continual' in getattr(model, 'COMPATIBILITY', ['general-continual'])
     if task_free and not compatible and not args.force_compat:
-        raise InputError(f'--model {args.model} needs to be told where tasks begin and end, and this stream '
-                         'has no tasks: use --n_splits, or a method for streams without tasks (er, der, '
-                         'er-ace, mir, scroll, ...)')
+        raise InputError(f'--model {args.model} is task-aware (it needs to know where tasks begin), '
+                         'and this stream has no tasks: use --n_splits, or a method for streams without '
+                         'tasks (er, der, er-ace, mir, scroll, ...)')
     if task_free or model.ONLINE:
         what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
         if args.fitting_mode != 'epochs':

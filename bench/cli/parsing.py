@@ -150,9 +150,7 @@ def _peek(cmd):
 
 
 def _of_checkpoint(chosen) -> dict:
-    """Defaults: arguments of the run whose model `--loadcheck` names, where that is the same method on the
-    same data.
-    """
+    """Defaults: arguments of the run that `--loadcheck` names, if of the same method and data."""
     if not chosen.loadcheck:
         return {}
     from bench.resume.saved_models import saved_args
@@ -246,7 +244,8 @@ def given_flags(parser: ArgumentParser, argv) -> set:
         if action is not None:
             if action.dest in found:
                 first = found[action.dest]
-                twice = f'{option} is given 2 times' if first == option else f'{first} and {option} say the same'
+                twice = (f'{option} is given 2 times' if first == option
+                         else f'{first} and {option} say the same')
                 raise InputError(f'{twice}: give one of them')
             found[action.dest] = option
     return set(found)
@@ -269,8 +268,8 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
             raise InputError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
         try:
             if action.type is not None and value is not None:
-                items = [action.type(int(v) if isinstance(v, bool) else v)
-                         for v in (value if many else [value])]
+                words = value if many else [value]
+                items = [action.type(int(v) if isinstance(v, bool) else v) for v in words]
                 value = items if many else items[0]
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
             raise InputError(f'{source}: {name}: {error}') from error

@@ -2,7 +2,7 @@
 
     python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
     python scripts/schedule.py plot split:50 --dataset seq-cifar100 --out schedule.png
-    python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10       # beside each other, in one scale
+    python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10    # side by side, in one scale
     python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
 import argparse
@@ -33,15 +33,17 @@ def facts(schedule, labels: np.ndarray) -> dict:
     segment_of = np.repeat(np.arange(len(sizes)), sizes)
     arrived = labels[schedule.order]
     whole = all(len(np.unique(segment_of[arrived == c])) == 1 for c in np.unique(arrived))
+    distinct = len(np.unique(schedule.order))
     covers = dict(all='each sample once', part=f'{len(schedule.order)} of {len(labels)} samples, each once',
-                  repeats=f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again')[schedule.covers]
-    return {'samples': f'{len(schedule.order)} ({covers})',
-            'permutation': 'yes' if schedule.covers
-            == 'all' else 'no: no method can be exactly invariant to it',
+                  repeats=f'{distinct} of {len(labels)} samples, some of them again')
+    return {'samples': f'{len(schedule.order)} ({covers[schedule.covers]})',
+            'permutation': ('yes' if schedule.covers == 'all'
+                            else 'no: no method can be exactly invariant to it'),
             'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
             'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
-            'each class in one segment': 'yes: a herded buffer is the same as under any such schedule'
-            if whole else 'no', 'digest': schedule.digest()}
+            'each class in one segment': ('yes: a herded buffer is the same as under any such schedule'
+                                          if whole else 'no'),
+            'digest': schedule.digest()}
 
 
 def show(schedule, labels, names, most: int) -> None:

@@ -1,5 +1,4 @@
-"""The tables and the picture of README.md and docs/, made from committed rows: none of their numbers is
-written by hand.
+"""The tables and the picture of README.md and docs/, from committed rows: no number is written by hand.
 
     python scripts/documents.py                         # after scripts/report.py; both are `make tables`
     python scripts/documents.py --certificates data/certificates/seq-digits/*/certificate-*.json
@@ -67,9 +66,7 @@ def scroll_table(root: Path) -> list:
 
 
 def digest_table(root: Path) -> list:
-    """SCROLL on CIFAR-100 with ridge and |M| = 500, seed 0: a line for each set of accuracies and digests,
-    with its schedules.
-    """
+    """SCROLL on CIFAR-100, ridge, |M| = 500, seed 0: a line for each set of accuracies and digests."""
     names = ('online_accuracy', 'adapted_accuracy', 'statistics_digest', 'online_digest', 'buffer_digest',
              'adapted_digest')
     found = {}
@@ -133,7 +130,8 @@ def take_in(paths: list, folder: Path) -> Path:
                      row['outcome']]
                     for row in certificate['schedules']]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f'{path}: expected a certificate of scripts/certify.py ({type(error).__name__})') from error
+            raise InputError(f'{path}: expected a certificate of scripts/certify.py '
+                             f'({type(error).__name__})') from error
         rows.setdefault(inputs['dataset'], {})[inputs['model']] = mine
     if len(rows) != 1:
         raise InputError(f'--certificates: of {", ".join(sorted(rows)) or "no data set"}: expected those of '

@@ -1,13 +1,12 @@
-"""How well the buffer's samples of one class stand for the class: herding against random choice, over many
-shuffles.
+"""How well the buffer's samples of one class stand for the class: herding, random choice, many shuffles.
 
     python scripts/exemplar_means.py --dataset seq-cifar100 --out figure.png
 
 The experiment of the paper's appendix (section "Buffering Strategy and Schedule-Robustness"): one class comes
 in pieces of b2 samples, the buffer keeps b1 of them; the distance |mean of the buffer - mean of the class| of
 unit features is measured on the way and at the end, for 100 shuffles (seeds 0..99) in each of four scenarios.
-A small deviation means that all schedules lead to buffers alike. `hash` shows the extreme: the distance is
-that of a random choice, and the buffer the same under every shuffle.
+A small standard deviation means that all schedules lead to buffers alike. `hash` shows the extreme: the
+distance is that of a random choice, and the buffer the same under every shuffle.
 
 Prints a table, draws the figure and writes its numbers beside it as CSV; `--redraw` draws it from these
 again. Under a minute for the 500 samples of a class of CIFAR-100, about four for the 5,000 of CIFAR-10
@@ -81,9 +80,7 @@ def follow(features, keys, segments, buffer_size: int, seed: int = 0, strategies
 
 
 def scenario(features, keys, buffer_size: int, batch_size: int, shuffles: int) -> list:
-    """Rows of `COLUMNS`: for each point and strategy the distances over the shuffles, and how many buffers
-    differ.
-    """
+    """Rows of `COLUMNS`: for each point and strategy the distances, and how many buffers differ."""
     cut = f'iid,batch={batch_size}'
     runs = [follow(features, keys, list(make_schedule(cut, np.zeros(len(keys), np.int64), seed).segments()),
                    buffer_size, seed)
@@ -105,9 +102,7 @@ def whole_class(features, keys, buffer_size: int) -> float:
 
 
 def draw(path: Path, rows: list, title: str) -> None:
-    """A panel for each scenario: mean distance and deviation against samples seen; as SVG, too, beside a PNG
-    file.
-    """
+    """A panel for each scenario: mean distance, standard deviation, by samples seen; beside a PNG an SVG."""
     panels = {}
     for row in rows:
         panel = panels.setdefault((row['buffer_size'], row['batch_size']), {})
@@ -118,9 +113,7 @@ def draw(path: Path, rows: list, title: str) -> None:
 
 
 def show(rows: list, together: dict) -> None:
-    """The table: distances at the end of the class, a line for each scenario; `together`, by b1, those of
-    `whole_class`.
-    """
+    """The table: distances at the end of the class, a line a scenario; together: by b1, of `whole_class`."""
     print(f'| b1 | b2 | {" | ".join(STRATEGIES)} | herding, class whole | different buffers: '
           f'{", ".join(STRATEGIES)} |\n|---|---|{"---|" * (len(STRATEGIES) + 2)}')
     last = max(row['seen'] for row in rows)

@@ -10,14 +10,14 @@ A file reads like its table. `flags` go to every run; a column and a row are nam
     columns:
       'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}       # 'upper heading, lower heading'
     rows:
-      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}                  # null or a missing list: no value
-      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}   # one value under an upper heading; null: no flag
-    cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells, where needed
+      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}                  # null or no list: no value
+      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}   # one for all columns below
+    cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells
     claims: [...]                   # what the paper's text says, for scripts/claims.py
 
-In columns and rows `metric` is no flag, but the column of the results file to show, and `group` a heading
-beside rows. What other commands make has `commands` in the place of columns and rows. Nothing here imports
-torch.
+In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file to show,
+and `group` a heading beside rows. What other commands make has `commands` in the place of columns and rows.
+Nothing here imports torch.
 """
 import re
 from dataclasses import dataclass, field
@@ -172,8 +172,8 @@ def _flags(merged: dict, row: str) -> dict:
     flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric')
              and value is not None}
     for name, value in flags.items():
-        if not isinstance(name, str) or not re.fullmatch(r'[a-z]\w*',
-                                                         name) or not isinstance(value, (str, int, float)):
+        if (not isinstance(name, str) or not re.fullmatch(r'[a-z]\w*', name)
+                or not isinstance(value, (str, int, float))):
             raise InputError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
     for name in ('model', 'dataset'):
         if name not in flags:

@@ -1,6 +1,4 @@
-"""Which rows of results are runs of a cell of an experiment: those with the key of its command
-(`bench.results.keys`).
-"""
+"""Which rows of results are runs of a cell of an experiment: those with its key (`bench.results.keys`)."""
 import functools
 import re
 
@@ -86,14 +84,13 @@ def _of_the_same_command(cell: Cell, today, rows: list) -> list:
 
 
 def _said(row: dict) -> tuple:
-    """(flag -> text, flags that were asked for) of a row's key; of a row of before there were keys (columns,
-    None).
+    """(flag -> text, flags that were asked for) of a row's key; (columns, None) of rows older than keys.
 
     The backbone has its name of today.
     """
     key = read_key(row['run_key']) if row.get('run_key') else None
-    values = {name: text for name, text in row.items()
-              if text != ''} if key is None else key['given'] | key['default']
+    values = ({name: text for name, text in row.items() if text != ''} if key is None
+              else key['given'] | key['default'])
     if 'backbone' in values:
         values['backbone'] = backbone_name(values['backbone'],
                                            [name for name, text in values.items() if text != ''])
@@ -105,21 +102,19 @@ def _finished(row: dict) -> str:
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any split into whole
-    classes.
+    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class split.
 
     A run that does not say its number of splits has the data set's own, which its schedule says.
     """
     schedule, named = row.get('schedule', ''), [name for name in _STREAM if name in cell.flags]
     specs = {f'split:{cell.flags[name]}' if name == 'n_splits' else cell.flags[name] for name in named}
-    return all(same_value(spec, schedule)
-               for spec in specs) if named else bool(re.fullmatch(r'split:\d+', schedule))
+    if not named:
+        return bool(re.fullmatch(r'split:\d+', schedule))
+    return all(same_value(spec, schedule) for spec in specs)
 
 
 def same_value(value, text: str) -> bool:
-    """Whether a flag's value is what a results file says: numbers as numbers, on and off in any way, nothing
-    as ''.
-    """
+    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing as ''."""
     return _plain(text_of(value)) == _plain(text)
 
 

@@ -1,12 +1,12 @@
-"""Which lambda ridge should have, said by the training data alone: generalised cross-validation beside exact
-leave-one-out.
+"""Which lambda ridge should have, by the training data alone: GCV beside exact leave-one-out.
 
     python scripts/ridge_lambda.py --dataset seq-cifar100
 
-Prints a line and writes a CSV row for each lambda of a grid and for each choice: GCV (from the statistics
-alone: what `--ridge_lambda auto` takes), leave-one-out by squared error and by accuracy (one pass over the
-features), and the value that `scripts/tune.py` found on held-out samples. Errors are squared, summed over
-classes, means over samples. The test accuracy stands beside and chooses nothing.
+Prints a line and writes a CSV row for each lambda of a grid and for each choice: GCV (generalised
+cross-validation, from the statistics alone: what `--ridge_lambda auto` takes), leave-one-out by squared error
+and by accuracy (one pass over the features), and the value that `scripts/tune.py` found on held-out samples.
+Errors are squared, summed over classes, means over samples. The test accuracy stands beside and chooses
+nothing.
 """
 import argparse
 import functools

@@ -1,5 +1,4 @@
-"""One run of a sweep: its command, its row among the results, its log, and the lock that keeps it from
-running twice at a time.
+"""One run of a sweep: its command, its row, its log, and the lock that keeps it from running twice.
 
 The lock of a run is a file that its process inherits locked (flock): it is free again when the run's last
 process has ended, however that ended, so there are no stale locks, and a sweep finds the runs that a killed
@@ -61,16 +60,13 @@ class Run:
         return results_rows(self.base_path, self.cell.flags.get('results_path', 'results/'))
 
     def row(self, rows: list = None):
-        """The row of a finished run with these arguments, or None; `rows`: where to look, in place of the
-        files.
-        """
+        """The row of a finished run with these arguments, or None. rows: where to look, not in the files."""
         rows = self.all_rows() if rows is None else rows
-        return next(iter(matching_rows(self.cell,
-                                       [row for row in rows if row.get('seed') == str(self.seed)])), None)
+        mine = [row for row in rows if row.get('seed') == str(self.seed)]
+        return next(iter(matching_rows(self.cell, mine)), None)
 
     def start(self, gpu: str = None) -> subprocess.Popen:
-        """The run's process, in a group of its own, or None: another process has the lock, or there is a row
-        by now.
+        """The run's process, in a group of its own; None if another process has the lock, or there is a row.
 
         Raises:
             InputError: it cannot be started.
@@ -118,9 +114,7 @@ class Run:
 
 
 class Lock:
-    """The lock of a run. What is in its file says who has it, and since when: host, pids of sweep and run,
-    gpu, began.
-    """
+    """The lock of a run. Its file says who has it, since when: host, pids of sweep and run, gpu, began."""
 
     def __init__(self, run: Run):
         self.path, self.file = run.base_path / 'sweeps' / 'locks' / run.key, None
@@ -131,7 +125,8 @@ class Lock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise InputError(f'{self.path} cannot be written ({error.strerror}): choose another --base_path') from error
+            raise InputError(f'{self.path} cannot be written ({error.strerror}): '
+                             'choose another --base_path') from error
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -173,8 +168,7 @@ def key(arguments: dict, seed: int) -> str:
 
 
 def end(processes: dict, grace: float = 60) -> None:
-    """End processes, and by force after `grace` seconds their groups: time to finish a step and write a
-    checkpoint.
+    """End processes, by force after `grace` seconds their groups: time for a step and a checkpoint.
 
     processes: pid -> function: does it still live? Each is the leader of its group.
     """

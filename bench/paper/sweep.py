@@ -37,14 +37,15 @@ def parse_args(argv: list):
     parser = ArgumentParser(prog='sweep.py', description=__doc__.split('\n\n')[0],
                             epilog='\n\n'.join(__doc__.strip().split('\n\n')[1:]))
     parser.add_argument('experiments', nargs='+', metavar='experiments/<name>.yaml')
-    parser.add_argument('--seeds', type=whole(1), help='seeds 0, 1, ... of each cell (default: as many as '
-                                                       'the file says)')
+    parser.add_argument('--seeds', type=whole(1),
+                        help='seeds 0, 1, ... of each cell (default: as many as the file says)')
     parser.add_argument('--only', metavar='ROW/COLUMN', action='append',
                         help='cells with such names (* and ? stand for others; without a slash, rows or '
                              'columns); repeatable')
     parser.add_argument('--engine', choices=('local', 'slurm'), default='local', help='where to run')
     parser.add_argument('--jobs', type=whole(1),
-                        help='runs at a time (default: cores / threads of a run; with --gpus, what they take)')
+                        help='runs at a time (default: cores / threads of a run; '
+                             'with --gpus, what they take)')
     parser.add_argument('--gpus', help='local GPUs to use, joined by commas')
     parser.add_argument('--per_gpu', type=whole(1), help='runs that share a GPU (default: 1)')
     parser.add_argument('--timeout', type=real(positive=True), metavar='MIN',
@@ -83,24 +84,21 @@ def _flags(words: list) -> dict:
 def shares(options, extra: dict) -> tuple:
     """(runs at a time, CPU threads of each): together all cores, where both are not given."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    threads, room = extra.get('num_threads'), len(options.gpus) * (options.per_gpu or 1)
-    if threads is not None:
-        if not threads.isdecimal() or int(threads) < 1:
-            raise InputError(f'--extra: --num_threads {threads}: expected a whole number of at least 1')
-        threads = int(threads)
-    if room and options.jobs and options.jobs > room:
-        raise InputError(f'--jobs {options.jobs}: the GPUs have room for {room}; raise --per_gpu, or leave '
-                         '--jobs out')
+    said, capacity = extra.get('num_threads'), len(options.gpus) * (options.per_gpu or 1)
+    if said is not None and (not said.isdecimal() or int(said) < 1):
+        raise InputError(f'--extra: --num_threads {said}: expected a whole number of at least 1')
+    threads = said and int(said)
+    if capacity and options.jobs and options.jobs > capacity:
+        raise InputError(f'--jobs {options.jobs}: the GPUs have a capacity of {capacity} runs; '
+                         'raise --per_gpu, or leave --jobs out')
     if options.engine == 'slurm':
         return options.jobs or 256, threads or 1
-    jobs = options.jobs or room or max(1, cores // (threads or 1))
+    jobs = options.jobs or capacity or max(1, cores // (threads or 1))
     return jobs, threads or max(1, cores // jobs)
 
 
 def expand(options, extra: dict, threads: int, command: list) -> tuple:
-    """All runs, seeds outermost, each distinct one once; and what `main.py` says of cells that it refuses:
-    run -> line.
-    """
+    """All distinct runs, seeds outermost; and what `main.py` says of cells that it refuses: run -> line."""
     experiments = [load(path) for path in options.experiments]
     chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
               for cell in experiment.cells

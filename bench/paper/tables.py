@@ -1,5 +1,4 @@
-"""Tables and figures as text and pictures: ours beside the paper's. Markdown to read, LaTeX in the paper's
-layout, PNG.
+"""Tables and figures: ours beside the paper's. Markdown to read, LaTeX in the paper's layout, PNG.
 
 `runs` maps (row, column) to the rows of results of that cell; cells without any stay empty.
 """
@@ -41,19 +40,17 @@ def summaries(experiment: Experiment, runs: dict) -> dict:
 
 def number(mean: float, deviation, n: int = None) -> str:
     """'67.9 ± 1.1 (5)'."""
-    return f'{mean:.1f}' + ('' if deviation is None
-                            else f' ± {_spread(deviation)}') + ('' if n is None else f' ({n})')
+    around = '' if deviation is None else f' ± {_rounded(deviation)}'
+    return f'{mean:.1f}' + around + ('' if n is None else f' ({n})')
 
 
-def _spread(deviation: float) -> str:
+def _rounded(deviation: float) -> str:
     """One decimal, as in the paper; more where that would make something of it zero."""
     return f'{deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f'{deviation:.1g}'
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list) -> str:
-    """The whole page: title, facts, table, claims. Of each row ours (number of seeds), then that of the
-    paper.
-    """
+    """The whole page: title, facts, table, claims. Of each row ours (number of seeds), then the paper's."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
         ours, beside = summaries(experiment, runs), experiment.of_the_paper
@@ -87,8 +84,7 @@ def md_row(cells: list) -> str:
 
 
 def latex(experiment: Experiment, runs: dict) -> str:
-    """A `table` for booktabs, multirow, graphicx, xcolor: ours, the best in bold, then the paper's in grey.
-    """
+    """A `table` for booktabs, multirow, graphicx, xcolor: ours, the best bold, then the paper's in grey."""
     columns, ours = experiment.columns, summaries(experiment, runs)
     headings = [(heading, len(list(group))) for heading, group in itertools.groupby(map(upper, columns))]
     two_levels = any(lower(column) for column in columns)
@@ -111,7 +107,8 @@ def latex(experiment: Experiment, runs: dict) -> str:
 
 def _latex_group(experiment, group: str, rows: list, ours: dict) -> list:
     height = (1 + experiment.of_the_paper) * len(rows)
-    lines = [rf'        \multirow{{{height}}}{{*}}{{\rotatebox[origin=c]{{90}}{{\textsc{{{group}}}}}}}'] if group else []
+    beside = rf'        \multirow{{{height}}}{{*}}{{\rotatebox[origin=c]{{90}}{{\textsc{{{group}}}}}}}'
+    lines = [beside] if group else []
     for row in rows:
         cells = [experiment.cell(row, column) for column in experiment.columns]
         mine = [_latex_value(ours[c.row, c.column], _is_best(experiment, c, ours)) for c in cells]
@@ -123,9 +120,7 @@ def _latex_group(experiment, group: str, rows: list, ours: dict) -> list:
 
 
 def _spanned(experiment, mine: list, paper: list, shown: list) -> str:
-    """A line of cells; those below one upper heading become one where ours and the paper's are each the same
-    in all of them.
-    """
+    """A line of cells; those below one upper heading become one where both values are the same in all."""
     parts, last = [], len(experiment.columns)
     for _, group in itertools.groupby(range(last), key=lambda i: upper(experiment.columns[i])):
         places = list(group)
@@ -142,14 +137,12 @@ def _latex_value(found, best: bool) -> str:
 
 
 def _latex_number(mean: float, deviation, best: bool = False) -> str:
-    mean = rf'$\mathbf{{{mean:.1f}}}$' if best else f'${mean:.1f}$'
-    return mean + ('' if deviation is None else rf' \tiny{{$\pm {_spread(deviation)}$}}')
+    text = rf'$\mathbf{{{mean:.1f}}}$' if best else f'${mean:.1f}$'
+    return text + ('' if deviation is None else rf' \tiny{{$\pm {_rounded(deviation)}$}}')
 
 
 def _is_best(experiment, cell, ours: dict) -> bool:
-    """Whether it is the highest of its column; where rows have headings, of those that have one (the others
-    are bounds).
-    """
+    """Whether it is the highest of its column; where rows have headings, of those (others are bounds)."""
     rows = [row for row in experiment.rows if experiment.groups.get(row)] or experiment.rows
     have = [ours[row, cell.column].mean for row in rows if ours[row, cell.column]]
     mine = ours[cell.row, cell.column]
@@ -163,8 +156,7 @@ def _tex(text: str) -> str:
 
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
-    """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in a panel of its
-    own, in one scale.
+    """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
 
     Columns that differ in the number of splits stand where these numbers are. Of a method that has f_T and f*
     both are drawn.
@@ -201,9 +193,7 @@ def _places(experiment: Experiment) -> dict:
 
 
 def _lines(experiment: Experiment, runs: dict) -> tuple:
-    """(ours, the paper's): lists of (number of the row, label, look, [(place, mean, deviation)]), none
-    without points.
-    """
+    """(ours, the paper's): lists of (row number, label, look, points), points of (place, mean, deviation)."""
     places, drawn, ours, paper = _places(experiment), {}, [], []
     for i, row in enumerate(experiment.rows):
         cells = [experiment.cell(row, column) for column in experiment.columns]

@@ -1,22 +1,24 @@
-"""Learn psi: a backbone trained by multi-class classification on classes that no stream has.
+"""Learn a backbone by multi-class classification on classes that no stream has.
 
     python pretrain.py --out backbone/weights/compact.safetensors
-    python pretrain.py --out wide.safetensors --width 64 --grow_from compact --small_epochs 4 --epochs 8 --batch_size 64 --lr 0.04
+    python pretrain.py --out wide.safetensors --width 64 --grow_from compact --small_epochs 4 --epochs 8 \\
+        --batch_size 64 --lr 0.04
     python pretrain.py --out mini.safetensors --recipe rfs --backbone resnet12 --leave_out none
-    python pretrain.py --out cifar.safetensors --width 64 --input_size 84 --epochs 60 --leave_out cifar100 cifar10
+    python pretrain.py --out cifar.safetensors --width 64 --input_size 84 --epochs 60 \\
+        --leave_out cifar100 cifar10
     python pretrain.py quantise compact
 
-1. The compact psi: ResNet18 of width 32 at 42 px. 2. The wide one, of the paper's width, which starts as the
-compact one: what two cores learn in two hours. 3. For a GPU and miniImageNet streams: the paper's ResNet12
-with the recipe of RFS (Tian et al. 2020) on all 64 training classes. 4. For a GPU and CIFAR streams: the
-paper's ResNet18 at its size. All learn from miniImageNet's training classes, less those that a stream has
+1. The compact backbone: ResNet18 of width 32 at 42 px. 2. The wide one, of the paper's width, which starts as
+the compact one: what two cores learn in two hours. 3. For a GPU and miniImageNet streams: the paper's
+ResNet12 with the recipe of RFS (Tian et al. 2020) on all 64 training classes. 4. For a GPU and CIFAR streams:
+the paper's ResNet18 at its size. All learn from miniImageNet's training classes, less those that a stream has
 (--leave_out). 5. The integer network of weights, whose features are the same on every machine, in a file
 beside them (`main.py --embedding_dtype integer`).
 
 The classes left out are not wasted: nearest-centroid accuracy on them, after every epoch, tells how well the
-features serve classes they have never seen, which is what psi is for. Where none is left out, 50 of the 600
-images of each class are, and take their place. With `--recipe compact` half of the batches are first shrunk
-to 32 px, so that psi meets images as coarse as CIFAR's.
+features serve classes they have never seen, which is what a backbone is for. Where none is left out, 50 of
+the 600 images of each class are, and take their place. With `--recipe compact` half of the batches are first
+shrunk to 32 px, so that the backbone meets images as coarse as CIFAR's.
 
 A run that is killed goes on from its last epoch when it is started again, also on another machine; on a CPU,
 with as many threads, it ends in the same bits as one that was not. `<out>.png` shows how far it is.
@@ -58,8 +60,7 @@ WIDTH = dict(compact=32, rfs=64)
 
 
 def parse_args(argv=None) -> argparse.Namespace:
-    """The command line, with the recipe's values for flags not given and None for those of the other recipe.
-    """
+    """The command line, with the recipe's values for flags not given and None for those of the other."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument('--out', bears='place', required=True, help='weights file to write (.safetensors)')
     parser.add_argument('--base_path', bears='place', default='./data/',
@@ -114,9 +115,10 @@ def fill_in(args) -> None:
         if getattr(args, name) is None:
             setattr(args, name, recipe.get(name))
     if args.recipe == 'rfs':
-        args.milestones = args.milestones or sorted({round(part * args.epochs) for part in (0.6, 0.8)}
-                                                    - {0, args.epochs})
-        if sorted(set(args.milestones)) != args.milestones or args.milestones and args.milestones[-1] >= args.epochs:
+        usual = {round(part * args.epochs) for part in (0.6, 0.8)} - {0, args.epochs}
+        args.milestones = args.milestones or sorted(usual)
+        if (sorted(set(args.milestones)) != args.milestones
+                or args.milestones and args.milestones[-1] >= args.epochs):
             raise InputError(f"--milestones {' '.join(map(str, args.milestones))}: expected rising numbers "
                              f'below --epochs {args.epochs}')
     args.leave_out = sorted({name for text in args.leave_out for name in text.split(',')})
@@ -130,20 +132,19 @@ def fill_in(args) -> None:
 
 
 def learning_rate(step: int, per_epoch: int, args) -> float:
-    """Of a step, as a share of --lr. compact: up in a line, then down half a cosine; rfs: less at every
-    milestone.
-    """
+    """Of a step, as a share of --lr. compact: up linearly, down half a cosine; rfs: by milestones."""
     if args.recipe == 'rfs':
         return args.lr_decay ** sum(step >= epoch * per_epoch for epoch in args.milestones)
     total, warm = args.epochs * per_epoch, args.warmup * per_epoch
-    return (step + 1) / warm if step < warm else 0.5 * (1
-                                                        + math.cos(math.pi * (step - warm)
-                                                                   / max(1, total - warm)))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm)))
 
 
 def train_epoch(net, optimiser, schedule, batch, labels, order, args) -> tuple:
-    """One pass over the images `order` (N,): mean loss, accuracy (percent), seconds. `batch(ids)` makes the
-    network's input.
+    """One pass over the images `order` (N,): mean loss, accuracy (percent), seconds.
+
+    batch: ids -> input of the network.
 
     Nothing waits for the device but a look at the loss every 50 steps.
     """
@@ -213,8 +214,8 @@ def train(args, checkpoint: Path) -> None:
         print(f'{checkpoint}: {len(curve)} of {args.epochs} epochs are done', flush=True)
     sizes = [args.small_size if epoch < args.small_epochs else args.input_size
              for epoch in range(args.epochs)]
-    # of an image
-    flops = {size: pretraining.training_flops(args.backbone, net, size, device) for size in set(sizes)}
+    flops = {size: pretraining.training_flops(args.backbone, net, size, device)     # of an image
+             for size in set(sizes)}
     peak = pretraining.matmul_peak(device, getattr(torch, args.dtype))
     if args.compile:
         pretraining.compile_net(net)
@@ -223,30 +224,28 @@ def train(args, checkpoint: Path) -> None:
         x = pretraining.augment(images[ids], size, args, generator)
         return preprocessing.normalise(x).contiguous(memory_format=layout_for(net))
     batch = pretraining.beside(augmented, device)
-    measure, measured = ('unseen', 'unseen classes') if data.unseen else ('held_out',
-                                                                          'held-out images of seen classes')
+    measure, measured = (('unseen', 'unseen classes') if data.unseen
+                         else ('held_out', 'held-out images of seen classes'))
 
     for epoch in range(len(curve), args.epochs):
         size = sizes[epoch]
-        # so a resumed run sees the same batches
+        # so that a resumed run sees the same batches and drops the same values
         generator = torch.Generator().manual_seed(1000 * args.seed + epoch)
-        torch.manual_seed(stream_seed(args.seed, f'dropout {epoch}'))  # and drops the same values
+        torch.manual_seed(stream_seed(args.seed, f'dropout {epoch}'))
         order = torch.randperm(len(images), generator=generator).to(device)
-        loss, accuracy, seconds = train_epoch(net, optimiser, schedule,
-                                              partial(batch, size=size, generator=generator), labels,
-                                              order, args)
+        loss, accuracy, seconds = train_epoch(
+            net, optimiser, schedule, partial(batch, size=size, generator=generator), labels, order, args)
         curve.append({'epoch': epoch + 1, 'loss': loss, 'train': accuracy, 'seconds': seconds,
                       measure: pretraining.centroid_accuracy(net, preprocessing, probe, data.tested)})
         speed = per_epoch * args.batch_size / seconds
-        print(f'epoch {epoch + 1}: loss {loss:.3f}, train {accuracy:.1f} %, {measured} '
-              f'{curve[-1][measure]:.1f} %, {speed:.0f} images/s, {100 * speed * flops[size] / peak:.0f} % '
-              f'of {peak / 1e12:.3g} TFLOP/s', flush=True)
+        print(f'epoch {epoch + 1}: loss {loss:.3f}, train {accuracy:.1f} %, '
+              f'{measured} {curve[-1][measure]:.1f} %, {speed:.0f} images/s, '
+              f'{100 * speed * flops[size] / peak:.0f} % of {peak / 1e12:.3g} TFLOP/s', flush=True)
         title = ', '.join([args.backbone, *(f'{name} {value}' for name, value in options.items())])
         pretraining.learning_curve(Path(f'{args.out}.png'), curve, title)
-        pretraining.save_checkpoint(checkpoint,
-                                    dict(settings=settings, net=net.state_dict(),
-                                         optimiser=optimiser.state_dict(), schedule=schedule.state_dict(),
-                                         curve=curve))
+        pretraining.save_checkpoint(checkpoint, dict(
+            settings=settings, net=net.state_dict(), optimiser=optimiser.state_dict(),
+            schedule=schedule.state_dict(), curve=curve))
 
     also = {f'also_in_{stream}': {wnid: why for wnid, why in shared.items() if wnid in data.classes}
             for stream, shared in SHARED.items() if stream not in args.leave_out}

@@ -1,5 +1,4 @@
-"""What pretrain.py learns from and how it is watched: classes, augmented batches, the network, accuracy,
-speed, the curve.
+"""What pretrain.py learns from and shows: classes, augmented batches, network, accuracy, speed, curve.
 
 Random numbers come from a generator on the CPU and are applied wherever the images are: batches do not depend
 on the device.
@@ -47,8 +46,7 @@ class Data(NamedTuple):
 
 
 def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Data:
-    """Of all images and labels (places in `wnids`): every class but `left_out` to learn from, those to probe
-    with.
+    """Of all images and labels (places in `wnids`): classes to learn from, all but `left_out`, and to probe.
 
     Where none is left out, the last twelfth of every class's images (at most 50) is held out in its place.
     """
@@ -76,14 +74,12 @@ def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Dat
 
 
 def training_batch(images, size: int, coarse: float, jitter: float, generator) -> torch.Tensor:
-    """uint8 (B, 84, 84, 3) -> augmented float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter,
-    flip.
+    """uint8 (B, 84, 84, 3) -> float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter, flip.
 
     A share `coarse` of the batches is shrunk to 32 px on the way.
     """
     full, device = images.shape[1], images.device
-    # one size a batch, a place an image
-    crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))
+    crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))  # of a batch; a place an image
     shift = torch.randint(0, full - crop + 1, (2, len(images), 1), generator=generator).to(device)
     span, which = torch.arange(crop, device=device), torch.arange(len(images), device=device)[:, None, None]
     x = images[which, (shift[0] + span)[:, :, None], (shift[1] + span)[:, None, :]]
@@ -94,8 +90,7 @@ def training_batch(images, size: int, coarse: float, jitter: float, generator) -
 
 
 def padded_batch(images, size: int, padding: int, jitter: float, generator) -> torch.Tensor:
-    """uint8 (B, 84, 84, 3) -> augmented float (B, 3, size, size) in [0, 1]: shift by up to `padding`, resize,
-    jitter, flip.
+    """uint8 (B, 84, 84, 3) -> float (B, 3, size, size) in [0, 1]: shift (`padding`), resize, jitter, flip.
 
     What a shift uncovers is black. RFS: Tian et al. 2020, section 4.1; there the three jitters come in random
     order.
@@ -153,9 +148,7 @@ def backbone_options(name: str, width, default_width: int, given: list) -> dict:
 
 
 def make_net(name: str, num_classes: int, options: dict) -> torch.nn.Module:
-    """A fresh network in the layout that it is trained in. InputError if it cannot be made with these
-    options.
-    """
+    """A fresh network in the layout that it is trained in. InputError if these options make none."""
     try:
         net = get_backbone_class(name)(num_classes=num_classes, **options)
         return net.to(memory_format=layout_for(net))
@@ -182,9 +175,7 @@ def grow(net, name: str, left_out, seed: int) -> None:
 
 
 def make_optimiser(net, args) -> torch.optim.SGD:
-    """compact: Nesterov momentum, and biases and batch norms do not decay; rfs: plain momentum, and all
-    parameters decay.
-    """
+    """compact: Nesterov momentum, biases and batch norms do not decay; rfs: plain momentum, all decay."""
     plain = args.recipe == 'rfs'
     decay = [p for p in net.parameters() if plain or p.dim() > 1]
     rest = [p for p in net.parameters() if not (plain or p.dim() > 1)]
@@ -194,8 +185,9 @@ def make_optimiser(net, args) -> torch.optim.SGD:
 
 
 def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> float:
-    """Nearest-centroid accuracy (percent) on the last `tested` images of each class of `probe` (C, F + T, 84,
-    84, 3).
+    """Nearest-centroid accuracy (percent).
+
+    probe: uint8 (C, F + T, 84, 84, 3), of whose classes the last T = `tested` images are tested.
     """
     net.eval()
     with torch.inference_mode():
@@ -235,8 +227,8 @@ def training_flops(name: str, net, size: int, device) -> float:
 def matmul_peak(device, dtype, seconds: float = 0.3) -> float:
     """Operations a second of the fastest of the large matrix products that fit into `seconds`."""
     side = 8192 if device.type == 'cuda' else 1024
-    a, best, end = torch.rand(side, side,
-                              device=device).to(dtype), float('inf'), time.perf_counter() + seconds
+    a = torch.rand(side, side, device=device).to(dtype)
+    best, end = float('inf'), time.perf_counter() + seconds
     while time.perf_counter() < end:
         began = time.perf_counter()
         torch.mm(a, a)
@@ -263,7 +255,8 @@ def load_checkpoint(path: Path, settings: dict) -> dict:
         there = state['settings']
         differ = sorted(key for key in {*there, *settings} if there.get(key) != settings.get(key))
     except Exception as error:          # whatever damage makes of the file
-        raise InputError(f'{path} cannot be read ({type(error).__name__}: {error}): delete it to start again') from error
+        raise InputError(f'{path} cannot be read ({type(error).__name__}: {error}): '
+                         'delete it to start again') from error
     if differ:
         key = differ[0]
         raise InputError(f'{path} belongs to other settings: delete it to start again, or go on with its own '

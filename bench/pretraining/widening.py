@@ -1,13 +1,10 @@
-"""Start a wide network from a narrow one that has learned already, computing the same (Net2Net, Chen et al.
-2016).
-"""
+"""Start a wide network from a narrow, trained one, computing the same (Net2Net, Chen et al. 2016)."""
 import torch
 from torch import nn
 
 
 def widened(tensors: dict, wide: nn.Module, generator: torch.Generator) -> dict:
-    """Tensors for `wide`, whose channels are a whole multiple of those in `tensors`, that give the same
-    features, repeated.
+    """Tensors for `wide`, with k times the channels of `tensors`, that give the same features, repeated.
 
     Channel c of the narrow network becomes channels c, c + C, c + 2C, ... Whatever reads them shares its
     weight among the copies in random parts that sum to one: the function stays, and the copies, being read

@@ -31,8 +31,7 @@ def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen
 
 
 def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll') -> Path:
-    """Draw many schedules' accuracy on the classes seen against the share of the stream seen, a thin line
-    each.
+    """Draw many schedules' accuracy on the classes seen against the share of the stream seen, a line each.
 
     Args:
         curves: lists of (samples seen, accuracy in percent), the last at the end of the stream. method: whose
@@ -49,8 +48,7 @@ def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll')
 
 
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
-    """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale for
-    all.
+    """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale.
 
     Args:
         pictures: name of a schedule -> int (K, bins), samples of each class in each of equally long parts of
@@ -82,8 +80,7 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
 
 
 def buffer_panels(paths: tuple, panels: dict, title: str) -> None:
-    """Draw, a panel a scenario, how far a buffer's mean is from its class's, with a band of one standard
-    deviation.
+    """Draw, a panel a scenario, how far a buffer's mean is from its class's, with one standard deviation.
 
     Args:
         panels: (samples kept, samples a segment) -> {strategy: (samples seen, mean, standard deviation),
@@ -105,8 +102,7 @@ def buffer_panels(paths: tuple, panels: dict, title: str) -> None:
 
 
 def cloud(path: Path, accuracies: dict, title: str) -> Path:
-    """Draw each method's final accuracies under many schedules of one data set: a row a method, a point a
-    schedule.
+    """Draw each method's final accuracies under many schedules: a row a method, a point a schedule.
 
     Args:
         accuracies: method -> list of percent, one a schedule.

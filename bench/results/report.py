@@ -1,4 +1,4 @@
-"""What a run has measured, and how it is told: console, results files, plot, trackers."""
+"""What a run has measured, and how it is shown: console, results files, plot, trackers."""
 import datetime
 import json
 import platform
@@ -76,8 +76,8 @@ class Stopwatch:
 
 def settings(dataset) -> dict:
     """setting -> which of (class-il, task-il) accuracies counts there; one results file each."""
-    return {'class-il': {'class-il': 0, 'task-il': 1},
-            'task-il': {'task-il': 1}}.get(dataset.SETTING, {dataset.SETTING: 0})
+    known = {'class-il': {'class-il': 0, 'task-il': 1}, 'task-il': {'task-il': 1}}
+    return known.get(dataset.SETTING, {dataset.SETTING: 0})
 
 
 def label(setting: str) -> str:
@@ -86,11 +86,9 @@ def label(setting: str) -> str:
 
 
 def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'Accuracy', when=None) -> None:
-    """Mammoth's line after an evaluation; with `--raw_accuracies` its second one, too, which grows with the
-    tasks.
-    """
-    shown = {'Domain-IL': class_il} if dataset.SETTING == 'domain-il' else {'Class-IL': class_il,
-                                                                            'Task-IL': task_il}
+    """Mammoth's line after an evaluation; with `--raw_accuracies` its second one, too."""
+    shown = ({'Domain-IL': class_il} if dataset.SETTING == 'domain-il'
+             else {'Class-IL': class_il, 'Task-IL': task_il})
     head = f'{what}{epoch} for {when or dataset.c_task + 1} task(s):'
     args = getattr(dataset, 'args', None)
     if getattr(args, 'joint', 0):
@@ -105,7 +103,7 @@ def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'A
 def finish(model, dataset, args, arguments: dict, record: Record, folders: dict) -> dict:
     """Rows, plot and closing summary; returns the row of the first setting."""
     own, about = model.results(), _about(model, record)
-    schedule = getattr(dataset, 'schedule', None)           # data sets of foreign make have none
+    schedule = getattr(dataset, 'schedule', None)           # third-party data sets have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
     common = dict(schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS)
     if hasattr(args, 'key'):
@@ -118,8 +116,8 @@ def finish(model, dataset, args, arguments: dict, record: Record, folders: dict)
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
     setting, row = next(iter(rows.items()))
-    plotted = {} if args.disable_log else _plots(model, row, record,
-                                                 f'{model.NAME} on {dataset.NAME}, {spec}', dataset.N_TASKS,
+    title = f'{model.NAME} on {dataset.NAME}, {spec}'
+    plotted = {} if args.disable_log else _plots(model, row, record, title, dataset.N_TASKS,
                                                  folders[setting] / 'plots')
     _print_summary(model, rows, record, paths, plotted)
     return row
@@ -129,12 +127,12 @@ def _plots(model, row: dict, record: Record, title: str, tasks: int, folder) -> 
     """name -> file. A run is not lost because it cannot be drawn."""
     points = [(i, row[f'task{i}']) for i in range(1, tasks + 1) if f'task{i}' in row]
     try:
-        paths = dict(plot=plots.accuracy_curve(folder / f'{record.run}.png',
-                                               {model.NAME: points, **model.curves()}, title))
+        curves = {model.NAME: points, **model.curves()}
+        paths = dict(plot=plots.accuracy_curve(folder / f'{record.run}.png', curves, title))
         if record.anytime.curve:
-            paths['anytime plot'] = plots.accuracy_curve(folder / f'{record.run}-anytime.png',
-                                                         {model.NAME: record.anytime.curve}, title,
-                                                         'samples seen')
+            curves = {model.NAME: record.anytime.curve}
+            path = folder / f'{record.run}-anytime.png'
+            paths['anytime plot'] = plots.accuracy_curve(path, curves, title, 'samples seen')
     except OSError as error:
         print(f'warning: {folder} cannot be written ({error.strerror}): no plot', file=sys.stderr)
         return {}
@@ -142,9 +140,7 @@ def _plots(model, row: dict, record: Record, title: str, tasks: int, folder) -> 
 
 
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
-    """The leading columns: mean accuracy after each task, and with `transfer` what later tasks did to earlier
-    ones.
-    """
+    """The leading columns: mean accuracy after each task, and with `transfer` how tasks changed others."""
     R = (record.class_il, record.task_il)[which]
     row = {f'task{record.first + i + 1}': round(metrics.mean(accuracies), 4)
            for i, accuracies in enumerate(R)}
@@ -163,9 +159,9 @@ def _at_the_end(record: Record, which: int) -> dict:
     if record.test:
         row |= dict(test_accuracy=round(float(np.average(record.test[which], weights=record.real_sizes)), 4),
                     test_accuracy_per_task=json.dumps(np.round(record.test[which], 4).tolist()))
-    return row | {f'future_accuracy_after_task{record.first + i + 1}': round(metrics.mean(accuracies[which]),
-                                                                             4)
-                  for i, accuracies in enumerate(record.later)}
+    later = (metrics.mean(accuracies[which]) for accuracies in record.later)
+    return row | {f'future_accuracy_after_task{record.first + i + 1}': round(accuracy, 4)
+                  for i, accuracy in enumerate(later)}
 
 
 def _about(model, record: Record) -> dict:

@@ -1,5 +1,4 @@
-"""Results files: one tidy CSV row per finished run, whatever its number of tasks, safe under parallel
-writers.
+"""Results files: a tidy CSV row a finished run, whatever its number of tasks, safe under parallel writers.
 
 `<base_path>/<results_path>/<setting>/<dataset>/<model>/mean_accs.csv`, with Mammoth's historic leading
 columns `task1..taskT, forward_transfer, backward_transfer, forgetting`. Under a lock, which the system takes
@@ -43,8 +42,8 @@ def append_row(folder: Path, row: dict) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(Path(f'{path}.lock')):
-            content, cells = _mended(path), {name: '' if value is None else str(value)
-                                             for name, value in row.items()}
+            content = _mended(path)
+            cells = {name: '' if value is None else str(value) for name, value in row.items()}
             columns = next(_records(path, content), [])
             if _has_run(path, content, cells.get('run')):
                 return path  # written just before the run was interrupted
@@ -53,7 +52,8 @@ def append_row(folder: Path, row: dict) -> Path:
             else:
                 _write(path, [*_dicts(path, content), cells])
     except OSError as error:
-        raise InputError(f'{path} cannot be written ({error.strerror}); the rows it held are as they were') from error
+        raise InputError(f'{path} cannot be written ({error.strerror}); '
+                         'the rows it held are as they were') from error
     _confirm(path)
     return path
 
@@ -73,8 +73,7 @@ def column_order(names) -> list:
 
 @contextmanager
 def _locked(path: Path):
-    """Wait until no other process holds the lock, in the system's queue: who polls leaves it idle in between.
-    """
+    """Wait until no other process holds the lock, in the system's queue: who polls leaves it idle."""
     with open(path, 'ab') as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -97,14 +96,12 @@ def _dicts(path: Path, content: bytes) -> list:
 
 
 def _has_run(path: Path, content: bytes, run: str) -> bool:
-    return bool(run) and run.encode() in content and any(row.get('run') == run
-                                                         for row in _dicts(path, content))
+    return (bool(run) and run.encode() in content
+            and any(row.get('run') == run for row in _dicts(path, content)))
 
 
 def _whole(path: Path, content: bytes) -> int:
-    """Length of the content without a last row that is not whole: one that ends inside quotes, or without a
-    line's end.
-    """
+    """Length of the content without a torn last row: one that ends inside quotes, or without a line's end."""
     if content.endswith(b'\n') and _closed(content):
         return len(content)
     next(_records(path, content), [])
@@ -124,9 +121,7 @@ def _whole(path: Path, content: bytes) -> int:
 
 
 def _closed(content: bytes) -> bool:
-    """Whether quotes surely are where a writer puts them, around cells and doubled within, and none is open
-    at the end.
-    """
+    """Whether quotes are where a writer puts them, around cells and doubled within, and all are closed."""
     first, *pieces = content.split(b'"')
     outside = [first, *pieces[1::2]]
     return (len(pieces) % 2 == 0 and all(piece[-1:] in b',\n' for piece in outside[:-1])

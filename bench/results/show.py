@@ -1,6 +1,6 @@
 """Print chosen columns of a results file as a Markdown table; digests are shortened.
 
-    python scripts/show.py data/results/class-il/seq-cifar100/scroll/mean_accs.csv schedule online_accuracy online_digest
+    python scripts/show.py data/results/class-il/seq-cifar100/scroll/mean_accs.csv schedule online_digest
 """
 import argparse
 

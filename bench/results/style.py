@@ -1,5 +1,4 @@
-"""How every picture of this project looks: one colour and marker a method, one size of type, PNG with SVG
-beside it.
+"""How every picture looks: one colour and marker a method, one size of type, PNG with SVG beside it.
 
 Colours keep apart for the colour-blind: SCROLL and the online methods have those of Okabe and Ito (2008), the
 offline ones those of Paul Tol's muted scheme, and a marker of their own tells neighbours apart.
@@ -43,8 +42,7 @@ def name(method: str) -> str:
 
 @contextmanager
 def picture(*paths: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
-    """Give (figure, axes) of one look, and write them into each of the files at the end of the block; their
-    suffix says how.
+    """Give (figure, axes) of one look, written at the end of the block into each file, as its suffix says.
 
     Equal drawings make equal files. `options` go to `subplots`.
     """

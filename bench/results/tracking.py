@@ -1,6 +1,4 @@
-"""A run's accuracies to Weights & Biases or TensorBoard, if asked for. Neither is needed otherwise, nor
-imported.
-"""
+"""A run's accuracies to Weights & Biases or TensorBoard, neither imported unless asked for."""
 import importlib.util
 
 from scroll.errors import InputError
@@ -45,8 +43,8 @@ class Tracker:
 
     def log_accuracies(self, class_il: list, task_il: list, dataset, suffix: str = '') -> None:
         """Accuracies on the tasks so far, percent."""
-        shown = dict(domain=class_il) if dataset.SETTING == 'domain-il' else {'class': class_il,
-                                                                              'task': task_il}
+        shown = (dict(domain=class_il) if dataset.SETTING == 'domain-il'
+                 else {'class': class_il, 'task': task_il})
         values = {}
         for name, accuracies in shown.items():
             values[f'RESULT_{name}_mean_accs{suffix}'] = sum(accuracies) / len(accuracies)

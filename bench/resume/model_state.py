@@ -100,9 +100,7 @@ class Packer:
         return self._object(value, path)
 
     def _unchanged(self, value) -> bool:
-        """Whether something known is as it was: arrays by checksum, long lists by length, what cannot be
-        looked into at all.
-        """
+        """Whether a known thing is as it was: arrays by checksum, long lists by length, opaque always."""
         mark = self.known[id(value)][2]
         if isinstance(value, (torch.Tensor, np.ndarray)):
             return mark == checksum(value)
@@ -124,7 +122,7 @@ class Packer:
         state = module.state_dict()
         self.needs[path] = [(name, tuple(t.shape)) for name, t in state.items()
                             if isinstance(t, torch.Tensor)]
-        # not persistent
+        # buffers that are not persistent
         more = {name: tensor for name, tensor in module.named_buffers() if name not in state}
         own = {name: numbers for name, part in module.named_modules() if (numbers := _own_numbers(part))}
         return dict(module=self.pack(dict(state), f'{path}.state_dict'),
@@ -164,9 +162,7 @@ class Packer:
                             if name not in transient})
 
     def _needing(self, value, path: str) -> dict:
-        """What can only be filled, or left as it is, where there is one; `state_dict` gives what is not
-        there.
-        """
+        """What can only be filled, or left as it is, where there is one; `state_dict` gives the rest."""
         self.needs[path] = _name(value)
         if self._inside:
             self.lost.append(path)
@@ -183,8 +179,8 @@ class Unpacker:
     """
 
     def __init__(self, device=None, net=None, known: dict = None, in_place: bool = False):
-        self.device, self.net, self.known, self.in_place = torch.device(device
-                                                                        or 'cpu'), net, known or {}, in_place
+        self.device, self.net = torch.device(device or 'cpu'), net
+        self.known, self.in_place = known or {}, in_place
         self.made = {}
 
     def members(self, state: dict, model: nn.Module, path: str) -> None:
@@ -246,8 +242,7 @@ class Unpacker:
         return present
 
     def _tensor(self, packed: dict, content, present):
-        alike = isinstance(present, torch.Tensor) and (present.shape,
-                                                       present.dtype) == (content.shape, content.dtype)
+        alike = isinstance(present, torch.Tensor) and _form(present) == _form(content)
         if alike and (self.in_place or (packed.get('trained') and present.requires_grad and present.is_leaf)):
             present.data.copy_(content)                             # an optimiser may hold it
             return present
@@ -256,9 +251,7 @@ class Unpacker:
 
     def _array(self, packed: dict, content, present) -> np.ndarray:
         value = np.array(content, packed['dtype']) if isinstance(content, list) else content.numpy()
-        if self.in_place and isinstance(present, np.ndarray) and (present.shape,
-                                                                  present.dtype) == (value.shape,
-                                                                                     value.dtype):
+        if self.in_place and isinstance(present, np.ndarray) and _form(present) == _form(value):
             np.copyto(present, value)
             return present
         return value
@@ -298,8 +291,9 @@ class Unpacker:
         return value
 
     def _list(self, packed: dict, content: list, present, path: str):
-        value = present if isinstance(present,
-                                      (list, collections.deque)) and type(present) is not list else []
+        # a plain list is made anew, one of a class of its own (or a deque) is filled
+        kept = isinstance(present, (list, collections.deque)) and type(present) is not list
+        value = present if kept else []
         items, self.made[path] = self._items(content, present, path), value
         value.clear()
         value.extend(items)
@@ -319,8 +313,7 @@ class _Plain(Unpacker):
 
 
 def landmarks(name: str, thing, whole: dict = None) -> dict:
-    """path -> (thing, mark) of all that is inside a thing of this name and can be referred to: for
-    `Packer(known=...)`.
+    """path -> (thing, mark) of all inside a thing of this name that can be referred to (`Packer(known=...)`).
 
     To be called when it is new, since a reference is to what another run has when it is new.
 
@@ -343,6 +336,11 @@ def checksum(value) -> int:
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().flatten().view(torch.uint8).numpy()
     return zlib.crc32(np.ascontiguousarray(value) if value.dtype != object else b'')
+
+
+def _form(value) -> tuple:
+    """Shape and dtype of an array or a tensor."""
+    return value.shape, value.dtype
 
 
 def _own_numbers(module: nn.Module) -> dict:

@@ -1,5 +1,4 @@
-"""The whole state of a run between two steps, as plain data, and back: what makes an interrupted run end with
-the same bits.
+"""The whole state of a run between two steps, as plain data, and back: an interrupted run keeps its bits.
 
 A run is put together anew from its arguments; the data of the tasks it had begun are made again, each from
 the random state of that moment; then method, loaders, optimiser, scheduler, fitting rule and record get their
@@ -38,7 +37,7 @@ class Position:
 
 
 class Incomplete(Exception):
-    """The state of a method cannot be told in full; its text says what is missing."""
+    """The state of a method cannot be had in full; its text says what is missing."""
 
 
 class RunState:
@@ -65,7 +64,7 @@ class RunState:
         try:
             pack(packer)
             self.there |= packer.needs
-        except Exception as error:          # objects of foreign make do as they like
+        except Exception as error:          # third-party objects do as they like
             self.unseen = f'{type(error).__name__}: {error}'
 
     def next_task(self) -> None:
@@ -87,8 +86,9 @@ class RunState:
                 self.known |= landmarks(name, loader, self.whole)
 
     def begin_learning(self, **parts) -> tuple:
-        """What lives as long as a task is learned (scheduler, fitting rule): (passes, batches of the next
-        one) learned so far.
+        """Register what lives as long as a task (scheduler, fitting rule).
+
+        Returns (passes, batches of the next pass) that were learned already.
         """
         self.fitted = parts
         if self.resumed is None:
@@ -100,13 +100,12 @@ class RunState:
             self.resumed = None
         return position.epoch, position.batch
 
-    def batches(self, few: int = None):
-        """The batches of a pass, at most `few`; of a pass that was interrupted, those that were not learned.
-        """
+    def batches(self, limit: int = None):
+        """The batches of a pass, at most `limit`; of an interrupted one, those that were not learned."""
         if self.resumed is None:
             fresh = Packer(self.model.device, self.known, light=True)
             self.pass_start = dict(random=random_state(), loader=fresh.pack(self.loader, 'loader'))
-            return itertools.islice(self.loader, few)
+            return itertools.islice(self.loader, limit)
         (state, _, position), self.resumed = self.resumed, None
         self.pass_start = state['pass_start']
         Unpacker(self.model.device, known=self.known).unpack(self.pass_start['loader'], self.loader, 'loader')
@@ -114,10 +113,10 @@ class RunState:
         iterator = iter(self.loader)
         for _ in itertools.islice(iterator, position.batch):
             pass
-        Unpacker(self.model.device, known=self.known,
-                 in_place=True).unpack(state['loader'], self.loader, 'loader')
+        unpacker = Unpacker(self.model.device, known=self.known, in_place=True)
+        unpacker.unpack(state['loader'], self.loader, 'loader')
         set_random_state(state['random'])
-        return itertools.islice(iterator, few and few - position.batch)
+        return itertools.islice(iterator, limit and limit - position.batch)
 
     def gather(self, position: Position) -> dict:
         """The state, as plain data.
@@ -156,7 +155,8 @@ class RunState:
         try:
             return self._restore(state)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            raise InputError(f'the saved state does not fit this run ({" ".join(str(error).split())[:300]})') from error
+            raise InputError('the saved state does not fit this run '
+                             f'({" ".join(str(error).split())[:300]})') from error
 
     def _restore(self, state: dict) -> Position:
         position = Position(*state['position'])

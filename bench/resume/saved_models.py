@@ -1,5 +1,4 @@
-"""Models as files, for whoever wants one later: `--savecheck`, `--loadcheck`, in Mammoth's format (its `safe`
-one).
+"""Models as files, for whoever wants one later: `--savecheck`, `--loadcheck`, in Mammoth's `safe` format.
 
 A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `args`, `results` (class-il and
 task-il accuracies), `buffer` (of methods that replay), as Mammoth's do; and, of ours, `run`: all that the run
@@ -27,8 +26,8 @@ def check_writable(args, model) -> None:
     """InputError, before any work, if the files that `--savecheck` asks for could not be written."""
     if not args.savecheck:
         return
-    folder, size = Path(args.checkpoint_path), sum(t.nbytes for t in model.state_dict().values()
-                                                   if isinstance(t, torch.Tensor))
+    folder = Path(args.checkpoint_path)
+    size = sum(t.nbytes for t in model.state_dict().values() if isinstance(t, torch.Tensor))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -37,14 +36,12 @@ def check_writable(args, model) -> None:
         raise InputError(f'--savecheck: {folder} cannot be written ({error.strerror}): choose another '
                          '--checkpoint_path') from error
     if free < size:
-        raise InputError(f'--savecheck: {folder} has room for {free / 1e6:,.1f} MB, the model takes '
-                         f'{size / 1e6:,.1f} MB: make room, or choose another --checkpoint_path')
+        raise InputError(f'--savecheck: {folder} has {free / 1e6:,.1f} MB free, the model takes '
+                         f'{size / 1e6:,.1f} MB: free some space, or choose another --checkpoint_path')
 
 
 def make(state, args, arguments: dict, task: int, last: bool):
-    """What `--savecheck` asks for after this task, as it is now: (path, content) for `keep`; None if it asks
-    for nothing.
-    """
+    """What `--savecheck` asks for after this task, as it is now: (path, content) for `keep`, or None."""
     if args.savecheck != 'task' and not (args.savecheck == 'last' and last):
         return None
     model, record = state.model, state.parts['record']
@@ -195,8 +192,8 @@ def _load_weights(model, tensors: dict, path, bare: bool) -> None:
              and getattr(whole, name.split('.')[0], whole) is not None}
     counter = IGNORED['batch counter']
     odd = [f'{name} is missing' for name in wanted if name not in given and not counter.fullmatch(name)]
-    odd += [f'{name} is not known here' for name in given if name not in wanted
-            and not counter.fullmatch(name)]
+    odd += [f'{name} is not known here' for name in given
+            if name not in wanted and not counter.fullmatch(name)]
     odd += [f'{name} is {tuple(given[name].shape)} and should be {tuple(t.shape)}'
             for name, t in wanted.items()
             if name in given and _kind(given[name]) == _kind(t) and isinstance(t, torch.Tensor)
@@ -234,7 +231,7 @@ def _load_buffer(model, dataset, content) -> None:
 
 
 def _takes_raw(model, dataset) -> bool:
-    """Whether the method's buffer gets uint8 images: loaders of foreign make give floats."""
+    """Whether the method's buffer gets uint8 images: third-party loaders give floats."""
     return getattr(model.buffer, 'raw', False) and hasattr(dataset, 'images')
 
 
@@ -243,16 +240,16 @@ def _check_buffer(model, dataset, content: dict) -> None:
     examples, labels, seen = (content.get(name) for name in ('examples', 'labels', 'num_seen_examples'))
     odd = []
     if _takes_raw(model, dataset):
-        shape, size = tuple(examples.shape[1:]) if isinstance(examples,
-                                                              torch.Tensor) else (), tuple(dataset.SIZE)
+        shape = tuple(examples.shape[1:]) if isinstance(examples, torch.Tensor) else ()
+        size = tuple(dataset.SIZE)
         real = len(shape) == 3 and examples.is_floating_point()
         fits = shape[1:] == size and torch.isfinite(examples).all() if real else \
             shape[:2] == size and examples.dtype == torch.uint8
         if not fits:
             odd += [f'examples, which should be images of {" x ".join(map(str, size))} pixels']
     if labels is not None:
-        whole = isinstance(labels,
-                           torch.Tensor) and not labels.is_floating_point() and not labels.is_complex()
+        whole = (isinstance(labels, torch.Tensor) and not labels.is_floating_point()
+                 and not labels.is_complex())
         if not whole or len(labels) and not -1 <= labels.min() <= labels.max() < dataset.N_CLASSES:
             odd += [f'labels, which should be of {dataset.N_CLASSES} classes']
     if seen is not None and (not isinstance(seen, int) or seen < 0):
