@@ -201,7 +201,7 @@ def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -
         print(f'  {line}')
     for what, part in (('anywhere', 'anywhere'), (certificate['here']['machine'], 'here')):
         shown = [f'{name} {digest[:16]}' for name, digest in certificate[part].items()
-                if name in ('statistics', 'net', 'f*') or name.startswith('f_T')]
+                 if name in ('statistics', 'net', 'f*') or name.startswith('f_T')]
         if shown:
             print(f"  {what}: {'; '.join(shown)}")
     print(f'  {seconds:.1f} s, {known} schedules had been run before\n  certificate: {path}', flush=True)

@@ -41,8 +41,8 @@ _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 class Cell:
     """One cell of a table, or one point of a figure.
 
-    flags: name without dashes -> value. paper: (mean, deviation or None), percent, or None. metric: column of
-    the results file.
+    flags: name without dashes -> value. paper: (mean, standard deviation or None), percent, or None. metric:
+    column of the results file.
     """
     row: str
     column: str
@@ -182,7 +182,7 @@ def _flags(merged: dict, row: str) -> dict:
 
 
 def _paper(given, columns: list, row: str) -> dict:
-    """column -> (mean, deviation or None), or None."""
+    """column -> (mean, standard deviation or None), or None."""
     if isinstance(given, dict):
         unknown = [heading for heading in given if heading not in {upper(column) for column in columns}]
         if unknown:

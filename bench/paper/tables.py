@@ -18,7 +18,7 @@ _TEX = ((r'\|M\| = (\d+)', r'$|M|=\1$'), (r'\bf_T\b', '$f_T$'), (r'\bf\*', '$f^*
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and deviation (ddof 1; None for one seed) of `n` seeds, percent."""
+    """Mean and standard deviation (ddof 1; None for one seed) of `n` seeds, percent."""
     mean: float
     deviation: float
     n: int
