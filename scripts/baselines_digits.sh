@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Every method on scikit-learn's digits, five tasks of two classes, |M| = 200, three seeds.
-# Offline methods pass three times over each task. An hour or so on one core; further flags are passed on to each run.
+# Offline methods pass three times over each task. An hour or so on one core; further flags are passed on to
+# each run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-run() { ${PYTHON:-.venv/bin/python} main.py --dataset seq-digits --non_verbose 1 --notes baselines --model "$@"; }
+run() {
+    ${PYTHON:-.venv/bin/python} main.py --dataset seq-digits --non_verbose 1 --notes baselines --model "$@"
+}
 
 for seed in ${SEEDS:-0 1 2}; do
     for method in scroll er-ace er-aml ssil mir gdumb; do

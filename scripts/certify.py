@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Certify how far a method depends on the schedule: many schedules of one data set, digests, accuracies, one verdict."""
+"""Certify how far a method depends on the schedule: many schedules, digests, accuracies, one verdict."""
 import sys
 
 import _root  # noqa: F401

@@ -3,5 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
-"$python" scripts/schedule.py plot gaussian gaussian-resample --dataset seq-cifar10 --out results/tables/figure_3_gaussian.png
+"$python" scripts/schedule.py plot gaussian gaussian-resample --dataset seq-cifar10 \
+    --out results/tables/figure_3_gaussian.png
 "$python" scripts/report.py experiments/figure_3_gaussian.yaml

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables and figures from our own rows: the paper's beside its values, with what our rows say of its claims."""
+"""Tables and figures from our own rows: the paper's beside its values, and what they say of its claims."""
 import sys
 
 import _root  # noqa: F401

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which lambda ridge should have, said by the training data alone: generalised cross-validation beside exact leave-one-out."""
+"""Which lambda ridge should have, by the training data alone: GCV beside exact leave-one-out."""
 import sys
 
 import _root  # noqa: F401

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check a certificate under many ways to compute, each in a process of its own: threads, instructions, libraries, batches."""
+"""Check a certificate under many ways to compute: threads, instructions, libraries, batches, layouts."""
 import sys
 
 import _root  # noqa: F401

@@ -3,7 +3,9 @@
 #   scripts/schedules_cifar100.sh --buffer_size 200
 set -euo pipefail
 cd "$(dirname "$0")/.."
-run() { .venv/bin/python main.py --model scroll --dataset seq-cifar100 --non_verbose 1 --notes schedules "$@"; }
+run() {
+    .venv/bin/python main.py --model scroll --dataset seq-cifar100 --non_verbose 1 --notes schedules "$@"
+}
 
 for n in 5 10 20 25 50 100; do
     run --n_splits "$n" "$@"

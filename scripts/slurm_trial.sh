@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Try `scripts/sweep.py --engine slurm` on a real SLURM: one node, this machine, from Debian's packages. Not part of CI.
-# It changes the machine it runs on, so it wants to be told; a container that is thrown away is the right place.
-# All else is in a folder of its own, and the daemons are ended at the end. A few minutes.
+# Try `scripts/sweep.py --engine slurm` on a real SLURM: one node, this machine, from Debian's packages. Not
+# part of CI. It changes the machine it runs on, so it asks for a flag; a container that is thrown away is
+# the right place. All else is in a folder of its own, and the daemons are ended at the end. A few minutes.
 #   bash scripts/slurm_trial.sh --yes-install
 set -euo pipefail
 if [ "$*" != --yes-install ]; then
-    echo "slurm_trial.sh: nothing was done: it installs slurm-wlm, munge (apt-get) and submitit (pip) where they are" \
-         "missing and runs munged, slurmctld and slurmd: give --yes-install if this machine may be changed" >&2
+    echo "slurm_trial.sh: nothing was done: it installs slurm-wlm, munge (apt-get) and submitit (pip) where" \
+         "they are missing, and runs munged, slurmctld and slurmd: give --yes-install if this machine" \
+         "may be changed" >&2
     exit 2
 fi
 if [ "$(id -u)" != 0 ]; then
@@ -26,7 +27,10 @@ chmod 755 "$home"
 pids=()
 finish() {
     squeue -h -o %A 2>/dev/null | xargs -r scancel 2>/dev/null && sleep 2
-    for ((i = ${#pids[@]} - 1; i >= 0; i--)); do kill "${pids[i]}" 2>/dev/null || true; wait "${pids[i]}" 2>/dev/null || true; done
+    for ((i = ${#pids[@]} - 1; i >= 0; i--)); do
+        kill "${pids[i]}" 2>/dev/null || true
+        wait "${pids[i]}" 2>/dev/null || true
+    done
     if [ -n "${KEEP:-}" ]; then echo "kept: $home"; else rm -rf "$home"; fi
 }
 trap finish EXIT
@@ -61,8 +65,9 @@ PartitionName=trial Nodes=ALL Default=YES MaxTime=UNLIMITED State=UP
 EOF
 export SLURM_CONF=$home/slurm.conf
 
-munged --foreground --force --key-file="$home/munge/key" --socket="$home/munge.socket" --pid-file="$home/munge/pid" \
-       --log-file="$home/munge/log" --seed-file="$home/munge/seed" >"$home/munged.out" 2>&1 & pids+=($!)
+munged --foreground --force --key-file="$home/munge/key" --socket="$home/munge.socket" \
+       --pid-file="$home/munge/pid" --log-file="$home/munge/log" --seed-file="$home/munge/seed" \
+       >"$home/munged.out" 2>&1 & pids+=($!)
 until [ -S "$home/munge.socket" ]; do sleep 0.1; done
 slurmctld -D >"$home/slurmctld.log" 2>&1 & pids+=($!)
 slurmd -D >"$home/slurmd.log" 2>&1 & pids+=($!)
@@ -79,7 +84,8 @@ rows:
 EOF
 sweep() {
     echo "== sweep.py $* --engine slurm"
-    $python scripts/sweep.py "$home/trial.yaml" --engine slurm "$@" --extra -- --base_path "$home/data" --device cpu --num_threads 1
+    $python scripts/sweep.py "$home/trial.yaml" --engine slurm "$@" \
+        --extra -- --base_path "$home/data" --device cpu --num_threads 1
 }
 settled() { until [ -z "$(squeue -h)" ]; do sleep 1; done; }
 sweep --seeds 1
@@ -93,7 +99,7 @@ until [ -n "$(squeue -h -t R)" ]; do sleep 0.2; done
 sweep --seeds 2                                         # the second waits or runs
 sleep 8
 job=$(squeue -h -t R -o %A | head -n 1)
-echo "== job $job is told that it will be preempted"
+echo "== job $job gets the signal that it will be preempted"
 scancel --signal=USR2 "$job"
 sleep 2
 scontrol show job "$job" | grep -E 'JobState|Requeue'
@@ -105,6 +111,7 @@ settled
 
 echo '== rows'
 for model in sgd scroll; do
-    $python scripts/show.py "$home/data/results/class-il/seq-digits/$model/mean_accs.csv" model seed final_accuracy finished host
+    $python scripts/show.py "$home/data/results/class-il/seq-digits/$model/mean_accs.csv" \
+        model seed final_accuracy finished host
 done
 cat "$home/data/sweeps/trial/SGD-digits-s1.log"

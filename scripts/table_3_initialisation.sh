@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Table 3: which classifier adaptation starts from. 30 runs; those that have rows are skipped. On two cores a run takes 1 to 3
-# minutes.
+# Table 3: which classifier adaptation starts from. 30 runs; those that have rows are skipped. On two cores a
+# run takes 1 to 3 minutes.
 # Arguments are passed on: --seeds 1, --only SCROLL*, --dry_run, --gpus 0,1 (see scripts/sweep.py --help).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tune SCROLL for one backbone on held-out *training* data, and write the values to `models/config/scroll.yaml`."""
+"""Tune SCROLL for one backbone on held-out *training* data; the values go to `models/config/scroll.yaml`."""
 import sys
 
 import _root  # noqa: F401

@@ -1,26 +1,29 @@
-"""Certify how far a method depends on the schedule: many schedules of one data set, digests, accuracies, one verdict.
+"""Certify how far a method depends on the schedule: many schedules, digests, accuracies, one verdict.
 
     python scripts/certify.py --dataset seq-cifar100 --schedules 1000
-    python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20 --num_threads 1
+    python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
-Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is solved from each schedule's own
-statistics: class sums where classes arrive whole (`--stream_check` of them are streamed too, and must agree), streamed
-otherwise. Any other method is trained from scratch on each schedule, with the same seed and flags; those of main.py go
-behind the script's own. Every finished schedule is kept, so the same command continues a killed certificate.
+Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is solved from each
+schedule's own statistics: class sums where classes arrive whole (`--stream_check` of them are streamed too,
+and must agree), streamed otherwise. Any other method is trained from scratch on each schedule, with the same
+seed and flags; those of main.py go behind the script's own. Every finished schedule is kept, so the same
+command continues a killed certificate.
 
-Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row a schedule in
-`.csv`, the anytime curves in `.png`. The JSON has what holds anywhere apart from what holds on this kind of machine. With
-`--embedding_dtype integer` all but f* holds anywhere. `--keep FILE` writes it without the schedules, to be handed on.
+Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row a
+schedule in `.csv`, the anytime curves in `.png`. The JSON has what holds anywhere apart from what holds on
+this kind of machine. With `--embedding_dtype integer` all but f* holds anywhere. `--keep FILE` writes it
+without the schedules, to be handed on.
 
-`--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which differ: under three schedules
-(label order, which is also streamed, with its buffer; reversed; `iid`), with `--all 1` under all. Flags of main.py
-behind it say where things are and how to compute (`--base_path`, `--device`, `--num_threads`, `--feature_cache 0`, ...).
+`--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which differ: under
+three schedules (label order, which is also streamed, with its buffer; reversed; `iid`), with `--all 1` under
+all. Flags of main.py behind it say where things are and how to compute (`--base_path`, `--device`,
+`--num_threads`, `--feature_cache 0`, ...).
 
-Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always, buffer and f* where classes arrive
-whole; other methods: net and predictions), or no line of the file differs; 1: not identical, or a line differs, and it
-is named; 2: nothing could be said. Of a buffer the digest is that of its content at the end of the stream, all that f* is
-made from (`Exemplars.digest`).
+Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always, buffer and f* where
+classes arrive whole; other methods: net and predictions), or no line of the file differs; 1: not identical,
+or a line differs, and it is named; 2: nothing could be said. Of a buffer the digest is that of its content at
+the end of the stream, all that f* is made from (`Exemplars.digest`).
 """
 import argparse
 import csv
@@ -47,16 +50,17 @@ from scroll.errors import InputError
 from scroll.io.files import atomic_write
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
-_REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after', '--inference_only',
-            '--debug_mode', '--label_perc', '--label_perc_by_task', '--lpt', '--label_perc_by_class', '--lpc',
-            '--validation_mode'}
+_REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after',
+            '--inference_only', '--debug_mode', '--label_perc', '--label_perc_by_task', '--lpt',
+            '--label_perc_by_class', '--lpc', '--validation_mode'}
 _OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 _PLACE = 'base_path', 'results_path', 'device', 'num_threads', 'feature_cache', 'embed_chunk', 'channels_last'
-# flag -> argument, of what SCROLL's lines depend on besides the data: written out, since defaults may become others
+# flag -> argument, of what SCROLL's lines depend on besides the data: written out, since defaults may change
 _SETTINGS = dict(embedding_dtype='embed_dtype', **{name: name for name in (
-    'weights', 'seed', 'predictor', 'ridge_lambda', 'ridge_targets', 'ncc_bias', 'buffer_size', 'buffer_strategy', 'adaptation',
-    'adaptation_threshold', 'iterations', 'minibatch_size', 'adapt_lr', 'classifier_lr', 'scale_lr', 'scale', 'calibrate_scale',
-    'learn_scale', 'adapt_padding', 'adapt_flip', 'adapt_jitter')})
+    'weights', 'seed', 'predictor', 'ridge_lambda', 'ridge_targets', 'ncc_bias', 'buffer_size',
+    'buffer_strategy', 'adaptation', 'adaptation_threshold', 'iterations', 'minibatch_size', 'adapt_lr',
+    'classifier_lr', 'scale_lr', 'scale', 'calibrate_scale', 'learn_scale', 'adapt_padding', 'adapt_flip',
+    'adapt_jitter')})
 
 
 def parse_options(words=None) -> tuple:
@@ -66,26 +70,35 @@ def parse_options(words=None) -> tuple:
     flag('--dataset')
     flag('--model', default='scroll', help='any method')
     flag('--schedules', type=whole(0), default=100, help='random class orders')
-    flag('--splits', help='numbers of tasks drawn from, as 5,10,50 (default: the divisors of the number of classes but 1)')
-    flag('--specs', help="further schedules, separated by ';', each sample once (default: for scroll 'iid;gaussian;blurry')")
-    flag('--curve_points', type=whole(0), default=10, help='scroll: points of an anytime curve; 0: after each segment')
+    flag('--splits',
+         help='numbers of tasks drawn from, as 5,10,50 '
+              '(default: the divisors of the number of classes but 1)')
+    flag('--specs', help="further schedules, separated by ';', each sample once "
+                         "(default: for scroll 'iid;gaussian;blurry')")
+    flag('--curve_points', type=whole(0), default=10,
+         help='scroll: points of an anytime curve; 0: after each segment')
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
-    flag('--buffers', type=whole(0), default=20, help='scroll: first schedules whose buffer is filled; streamed, too')
-    flag('--adapt', type=whole(0, 1), default=0, help='1: scroll: make f* where the buffer is filled; on one job')
+    flag('--buffers', type=whole(0), default=20,
+         help='scroll: first schedules whose buffer is filled; streamed, too')
+    flag('--adapt', type=whole(0, 1), default=0,
+         help='1: scroll: make f* where the buffer is filled; on one job')
     flag('--jobs', type=whole(1), default=1, help='schedules at a time; changes no result')
     flag('--check', type=Path, metavar='FILE', help='a certificate whose lines are to be made again')
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--fresh', type=whole(0, 1), default=0, help='1: run schedules again that have been run')
     flag('--out', type=Path, help='folder of the certificate')
-    flag('--keep', type=Path, metavar='FILE', help='write the certificate without its schedules here, too; for --check')
-    flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress; that of single runs is never shown')
+    flag('--keep', type=Path, metavar='FILE',
+         help='write the certificate without its schedules here, too; for --check')
+    flag('--non_verbose', type=binary_to_boolean_type, default=False,
+         help='no progress; that of single runs is never shown')
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
     idle = {*_OWN, 'fresh', 'out', 'keep'} - {'dataset', 'adapt'} if options.check else {'all'}
     for name in sorted(idle):
         if getattr(options, name) != parser.get_default(name):
-            raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check; leave it out')
+            raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check; '
+                             'leave it out')
     return options, flags
 
 
@@ -93,15 +106,16 @@ def of_main(model: str, dataset: str, flags: list) -> list:
     """Words for main.py, whose rows and progress are not wanted."""
     for word in flags:
         if word.split('=')[0] in _REFUSED:
-            raise InputError(f"{word.split('=')[0]}: every schedule is to bring the whole data set, as --schedules, --splits and "
-                            '--specs say; leave the flag out')
+            raise InputError(f"{word.split('=')[0]}: every schedule is to bring the whole data set, as "
+                             '--schedules, --splits and --specs say; leave the flag out')
     return ['--non_verbose', '1', '--disable_log', '1', '--model', model, '--dataset', dataset, *flags]
 
 
 def data_digest(dataset) -> str:
     """SHA-256 of the images and labels that are learned and tested."""
     sha = hashlib.sha256()
-    for array in (dataset.images.train[dataset.train_ids], dataset.train_labels, dataset.test_images, dataset.test_labels):
+    for array in (dataset.images.train[dataset.train_ids], dataset.train_labels, dataset.test_images,
+                  dataset.test_labels):
         sha.update(repr((array.shape, array.dtype.str)).encode())
         sha.update(np.ascontiguousarray(array))
     return sha.hexdigest()
@@ -132,7 +146,8 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, options)
             return row
         began = time.perf_counter()
         row, weights, predictions = trials.run(number, spec, schedule)
-        return store.add(key, about | row | dict(seconds=round(time.perf_counter() - began, 3)), weights, predictions)
+        took = dict(seconds=round(time.perf_counter() - began, 3))
+        return store.add(key, about | row | took, weights, predictions)
 
     jobs = 1 if options.adapt else options.jobs
     pool = ThreadPoolExecutor(jobs) if jobs > 1 else None
@@ -151,7 +166,7 @@ def _digest(content) -> str:
 
 
 def write(folder: Path, certificate: dict, rows: list) -> Path:
-    """The certificate with its rows as JSON, these as CSV, their curves as PNG; returns the path of the first."""
+    """The certificate with its rows as JSON, these as CSV, curves as PNG; returns the path of the first."""
     from bench.results import plots
     from scroll.certify import certificates
     path = folder / f"certificate-{certificate['id'][:12]}.json"
@@ -172,20 +187,23 @@ def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -
     """The verdict, in lines."""
     final, incremental = verdict.final, verdict.incremental
     print(f"{certificate['model']} on {certificate['dataset']}: {verdict.sentence()}")
-    print('  digests: ' + ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count))
-    print(f'  final accuracy {final.mean:.2f} +- {final.deviation:.2f} %, worst {final.worst:.2f}, CVaR 10 % {final.cvar10:.2f}, '
-          f'range {final.range:.2f}, (mean - worst) / mean {100 * final.relative_loss:.2f} %')
+    print('  digests: '
+          + ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count))
+    print(f'  final accuracy {final.mean:.2f} +- {final.deviation:.2f} %, worst {final.worst:.2f}, '
+          f'CVaR 10 % {final.cvar10:.2f}, range {final.range:.2f}, '
+          f'(mean - worst) / mean {100 * final.relative_loss:.2f} %')
     print(f'  average incremental accuracy {incremental.mean:.2f} +- {incremental.deviation:.2f} %, '
           f'worst {incremental.worst:.2f}')
-    print(f'  largest weight difference {verdict.weight_difference:.3g}, disagreement {verdict.disagreement:.2f} %, '
+    print(f'  largest weight difference {verdict.weight_difference:.3g}, '
+          f'disagreement {verdict.disagreement:.2f} %, '
           f'AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)')
     for line in certificate['remarks']:
         print(f'  {line}')
     for what, part in (('anywhere', 'anywhere'), (certificate['here']['machine'], 'here')):
-        told = [f'{name} {digest[:16]}' for name, digest in certificate[part].items()
-                if name in ('statistics', 'net', 'f*') or name.startswith('f_T')]
-        if told:
-            print(f"  {what}: {'; '.join(told)}")
+        shown = [f'{name} {digest[:16]}' for name, digest in certificate[part].items()
+                 if name in ('statistics', 'net', 'f*') or name.startswith('f_T')]
+        if shown:
+            print(f"  {what}: {'; '.join(shown)}")
     print(f'  {seconds:.1f} s, {known} schedules had been run before\n  certificate: {path}', flush=True)
 
 
@@ -200,9 +218,11 @@ def prepare(options, words: list) -> tuple:
                                    and bears(args, k) not in ('place', 'display')})
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
-            raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be certified')
-        identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed, data_digest=data_digest(dataset),
-                         psi_digest=state_digest(model.net), machine=about_machine())
+            raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
+                             'certified')
+        identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed,
+                         data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
+                         machine=about_machine())
         specs = plan_specs(options, dataset, args.seed)
         return identity, args, dataset, specs, make_trials(options, words, model, dataset, specs)
 
@@ -226,17 +246,22 @@ def certify(options, flags) -> int:
     store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
     rows, known = run_all(trials, specs, dataset, args, identity, store, options)
     digests, claimed = trials.claims(rows)
-    outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d)) for d in {row['outcome'] for row in rows}}
+    outcomes = {d: (sum(row['outcome'] == d for row in rows), *store.outcome(d))
+                for d in {row['outcome'] for row in rows}}
     verdict = judge(digests, claimed, outcomes, trials.labels, *([row[name] for row in rows] for name in (
         'final_accuracy', 'average_incremental_accuracy')))
+    finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
-              'weight_difference': verdict.weight_difference if np.isfinite(verdict.weight_difference) else None}
+              'weight_difference': verdict.weight_difference if finite else None}
     own = {k: getattr(options, k) for k in _OWN}
     certificate = dict(
-        format=FORMAT, id=_digest([identity, [row['schedule_digest'] for row in rows]]), model=identity['model'],
-        dataset=dataset.NAME, command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
-        **lines_of(identity, rows, trials), options=own, flags=_without(flags, *_PLACE, *_SETTINGS, 'embed_dtype'),
-        settings={k: value for k, name in _SETTINGS.items() if (value := getattr(args, name, None)) is not None},
+        format=FORMAT, id=_digest([identity, [row['schedule_digest'] for row in rows]]),
+        model=identity['model'], dataset=dataset.NAME,
+        command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
+        **lines_of(identity, rows, trials), options=own,
+        flags=_without(flags, *_PLACE, *_SETTINGS, 'embed_dtype'),
+        settings={k: value for k, name in _SETTINGS.items()
+                  if (value := getattr(args, name, None)) is not None},
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=trials.remarks(rows),
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
     path = write(store.folder, certificate | dict(inputs=identity), rows)
@@ -264,12 +289,14 @@ def check(options, flags) -> int:
     from scroll.certify import certificates
     certificate = certificates.read(options.check)
     if certificate['model'] != 'scroll':
-        raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on other machines")
+        raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
+                         'other machines')
     asked, unknown = parse_options(_words(certificate['options']))
     given = [word.split('=')[0].removeprefix('--') for word in flags if word.startswith('--')]
     given += ['embedding_dtype'] * ('embed_dtype' in given)
     words = of_main(certificate['model'], certificate['dataset'],
-                    [*_without([*certificate['flags'], *unknown, *_words(certificate['settings'])], *given), *flags])
+                    [*_without([*certificate['flags'], *unknown, *_words(certificate['settings'])], *given),
+                     *flags])
     vars(asked).update(adapt=options.adapt, jobs=options.jobs, non_verbose=options.non_verbose)
     unasked = {} if options.adapt else {'f*': '--adapt 1 makes it'}
     if not options.all:
@@ -280,7 +307,8 @@ def check(options, flags) -> int:
         rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked)
     found = lines_of(identity, rows, trials)
     lines, same = certificates.told(certificates.compare(certificate, found, unasked))
-    print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n  made by: {certificate['command']}")
+    print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n"
+          f"  made by: {certificate['command']}")
     print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)
     return 0 if same else 1
 
@@ -290,5 +318,6 @@ def main():
         options, flags = parse_options()
         return (check if options.check else certify)(options, flags)
     except KeyboardInterrupt:
-        print('interrupted: the schedules that were finished are kept, and the same command goes on from there', file=sys.stderr)
+        print('interrupted: the schedules that were finished are kept, and the same command goes on from '
+              'there', file=sys.stderr)
         return 130

@@ -17,14 +17,17 @@ def plan_specs(options, dataset, seed: int) -> list:
         try:
             splits = [whole(1, len(classes))(word) for word in options.splits.split(',')]
         except argparse.ArgumentTypeError as error:
-            raise InputError(f'--splits {options.splits}: {error}; give numbers of tasks, 1..{len(classes)}, as 5,10') from None
+            raise InputError(f'--splits {options.splits}: {error}; give numbers of tasks, 1..{len(classes)}, '
+                             'as 5,10') from None
     by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
     named = (by_default if options.specs is None else options.specs).split(';')
-    tasks, random = dataset.N_TASKS, numpy_stream(seed, 'certificate')
-    specs = [f'split:{tasks}', f'split:{tasks},order={_joined(classes[::-1])}', *(s.strip() for s in named if s.strip())]
+    tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
+    specs = [f'split:{tasks}', f'split:{tasks},order={_joined(classes[::-1])}',
+             *(s.strip() for s in named if s.strip())]
     for spec in specs[2:]:
         schedule_of(spec, dataset, seed)
-    specs += [f'split:{random.choice(splits)},order={_joined(random.permutation(classes))}' for _ in range(options.schedules)]
+    specs += [f'split:{generator.choice(splits)},order={_joined(generator.permutation(classes))}'
+              for _ in range(options.schedules)]
     return list(dict.fromkeys(specs))
 
 
@@ -41,5 +44,6 @@ def schedule_of(spec: str, dataset, seed: int):
         raise InputError(f'--specs: {error}') from error
     if schedule.covers != 'all':
         what = 'repeats samples' if schedule.covers == 'repeats' else 'leaves out samples'
-        raise InputError(f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules of the whole data set')
+        raise InputError(f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules '
+                         'of the whole data set')
     return schedule

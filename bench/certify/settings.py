@@ -1,10 +1,10 @@
-"""One certificate, checked in many ways to compute: threads, instructions, libraries, batches, memory layouts.
+"""One certificate, checked in many ways to compute: threads, instructions, libraries, batches, layouts.
 
     python scripts/same_everywhere.py results/certificates/seq-digits.json
 
-Each way is a process of its own, without a feature cache, so that everything is computed anew from the images.
-Prints a Markdown table of the digests; exit code 0 if no line differs anywhere, else 1. A check of the digits takes
-seconds, one of CIFAR-100 minutes. Flags of `certify.py --check` go behind the script's own.
+Each way is a process of its own, without a feature cache, so that everything is computed anew from the
+images. Prints a Markdown table of the digests; exit code 0 if no line differs anywhere, else 1. A check of
+the digits takes seconds, one of CIFAR-100 minutes. Flags of `certify.py --check` go behind the script's own.
 """
 import os
 import re
@@ -54,8 +54,8 @@ def check(certificate: str, setting: str, flags: list) -> tuple:
     words = ['--check', certificate, '--non_verbose', '1', '--feature_cache', '0', '--device', 'cpu', *flags]
     words += more if '--num_threads' in more else [*more, '--num_threads', '1']
     began = time.perf_counter()
-    done = subprocess.run([sys.executable, '-c', program, *words], cwd=ROOT, capture_output=True, text=True,
-                          env={**os.environ, **environment})
+    done = subprocess.run([sys.executable, '-c', program, *words], cwd=ROOT,
+                          env={**os.environ, **environment}, capture_output=True, text=True)
     said = (done.stdout + done.stderr).strip().splitlines() or ['nothing was said']
     cells = []
     for column in _COLUMNS:
@@ -73,7 +73,8 @@ def main() -> int:
         if name not in SETTINGS:
             raise InputError(f"--only {name}: expected some of {'; '.join(SETTINGS)}")
     certificate = os.path.abspath(options.certificate)
-    titles = 'setting', 'built-in images', 'statistics', 'f_T, ridge', 'f_T, NCC', 'buffer of 500', 'check', 'seconds'
+    titles = ('setting', 'built-in images', 'statistics', 'f_T, ridge', 'f_T, NCC', 'buffer of 500', 'check',
+              'seconds')
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     codes = []
     for name in chosen:

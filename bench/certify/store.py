@@ -11,8 +11,9 @@ from scroll.io.files import atomic_write
 
 
 class Store:
-    """What has been run: a line of JSON a schedule in `runs.jsonl`; weights and predictions in files named by their digest, one
-    for each that differs (of a network, 4 bytes a weight; `outcomes/` may be deleted, and the schedules are then run again).
+    """What has been run: a line of JSON a schedule in `runs.jsonl`; weights and predictions in files named by
+    their digest, one for each that differs (of a network, 4 bytes a weight; `outcomes/` may be deleted, and
+    the schedules are then run again).
     """
 
     def __init__(self, folder: Path):
@@ -23,7 +24,8 @@ class Store:
                 if file.tell() and (file.seek(-1, os.SEEK_END), file.read())[1] != b'\n':
                     file.write(b'\n')           # a run was killed while it wrote its last line
         except OSError as error:
-            raise InputError(f'{folder} cannot be written ({error.strerror}): choose another --out') from error
+            raise InputError(f'{folder} cannot be written ({error.strerror}): '
+                             'choose another --out') from error
         self.rows = {}
         for line in self.path.read_text().splitlines():
             try:

@@ -49,7 +49,8 @@ class ScrollTrials:
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
-        self.options, self.learner, self.embedder, self.device = options, model.learner, model.embedder, model.device
+        self.options, self.learner, self.embedder = options, model.learner, model.embedder
+        self.device = model.device
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
         self.samples = Samples(features, keys, model.to_file[dataset.train_labels], images)
@@ -58,16 +59,18 @@ class ScrollTrials:
             model.embedder.cache.flush()
         classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
         if not np.array_equal(classes, self.test.classes):
-            raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same classes')
+            raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
+                             'classes')
         self.summed = SummedStream(self.learner, class_statistics(features, self.samples.labels))
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
-        self.checked = set(np.linspace(len(specs) - 1, 0, min(options.stream_check, len(specs)), dtype=int).tolist())
+        checks = min(options.stream_check, len(specs))
+        self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
 
     def asks(self, number: int) -> dict:
         """What is done for the schedule of this number, beyond what the arguments say."""
         buffer = number < self.options.buffers and self.learner.buffer_size > 0
-        return dict(curve_points=self.options.curve_points, buffer=buffer, adapt=bool(buffer and self.options.adapt),
-                    stream=buffer or number in self.checked)
+        return dict(curve_points=self.options.curve_points, buffer=buffer,
+                    adapt=bool(buffer and self.options.adapt), stream=buffer or number in self.checked)
 
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
@@ -79,51 +82,61 @@ class ScrollTrials:
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
             visits = learn_stream(streamed, self.samples, schedule, points)
         learner, predictors = followed(self.summed(segments, points) if whole else visits)
-        f_T, row = predictors[-1], dict(whole_classes=whole, statistics_digest=learner.digest(), streamed_digest=None)
+        f_T = predictors[-1]
+        row = dict(whole_classes=whole, statistics_digest=learner.digest(), streamed_digest=None)
         if streamed is not None:
             if whole:
                 followed(visits)
             row['streamed_digest'] = streamed.digest()
         predictions = self.test.predictions(f_T)
         segments = segments if whole else first_segments(schedule, self.ranks)
-        row |= dict(net_digest=f_T.digest(), **self._measured(predictors, predictions, segments, points, schedule, whole),
+        row |= dict(net_digest=f_T.digest(),
+                    **self._measured(predictors, predictions, segments, points, schedule, whole),
                     **self._kept(streamed, asked))
         return row, np.append(f_T.weight.ravel(), f_T.bias), predictions
 
     def _measured(self, predictors, predictions, segments, points, schedule, whole) -> dict:
-        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not, there are none, and the
-        average incremental accuracy is that of the curve."""
+        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not, there are
+        none, and the average incremental accuracy is that of the curve.
+        """
         sizes, seen = self.test.sizes, segments <= points[:, None]
         last = self.test.class_hits(predictions)
         hits = np.concatenate([self.test.hits_in_order(predictors[:-1], segments, points[:-1]), last[None]])
         samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, seen)
-        average = average_incremental_accuracy(hits, sizes, segments, points) if whole else float(anytime.mean())
+        average = (average_incremental_accuracy(hits, sizes, segments, points) if whole
+                   else float(anytime.mean()))
         return dict(final_accuracy=round(100 * float(last.sum() / sizes.sum()), 4),
-                    average_incremental_accuracy=round(average, 4), anytime_area=round(anytime_area(samples, anytime), 4),
+                    average_incremental_accuracy=round(average, 4),
+                    anytime_area=round(anytime_area(samples, anytime), 4),
                     curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
 
     def _kept(self, learner, asked: dict) -> dict:
         """Digests of buffer and f*, and the accuracy of f*, where they are asked for."""
-        row = dict(buffer_digest=learner.buffer_.content().digest() if asked['buffer'] else None, adapted_digest=None,
-                   adapted_accuracy=None)
+        row = dict(buffer_digest=learner.buffer_.content().digest() if asked['buffer'] else None,
+                   adapted_digest=None, adapted_accuracy=None)
         if asked['adapt'] and learner.adapt().adapted_ is not None:
             right = learner.predict(self.test_images) == self.labels
-            row |= dict(adapted_digest=learner.adapted_.digest(), adapted_accuracy=round(100 * float(right.mean()), 4))
+            row |= dict(adapted_digest=learner.adapted_.digest(),
+                        adapted_accuracy=round(100 * float(right.mean()), 4))
         return row
 
     def claims(self, rows: list) -> tuple:
         """(name -> digests, name -> whether each is claimed to equal the others)."""
         strategy = self.learner.strategy
         whole = [strategy == 'hash' or (strategy != 'random' and row['whole_classes']) for row in rows]
-        digests = {'statistics': [row[name] for name in ('statistics_digest', 'streamed_digest') for row in rows],
-                   'f_T': [row['net_digest'] for row in rows], 'weights and predictions': [row['outcome'] for row in rows],
-                   'buffer': [row['buffer_digest'] for row in rows], 'f*': [row['adapted_digest'] for row in rows]}
+        digests = {'statistics': [row[name] for name in ('statistics_digest', 'streamed_digest')
+                                  for row in rows],
+                   'f_T': [row['net_digest'] for row in rows],
+                   'weights and predictions': [row['outcome'] for row in rows],
+                   'buffer': [row['buffer_digest'] for row in rows],
+                   'f*': [row['adapted_digest'] for row in rows]}
         everywhere = {name: [True] * len(digests[name]) for name in list(digests)[:3]}
         return digests, everywhere | {'buffer': whole, 'f*': whole}
 
     def lines(self, rows: list) -> tuple:
-        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine), each from what it is
-        made of; with features in floating point these are of this machine."""
+        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine), each from
+        what it is made of; with features in floating point these are of this machine.
+        """
         digests, claimed = self.claims(rows)
         integer = self.embedder.dtype == 'integer'
         lines = {'integer network' if integer else 'network': self.embedder.digest}
@@ -142,14 +155,16 @@ class ScrollTrials:
         """Digests of predictors and of what they say of the test samples, and how many are right."""
         params, lines = self.learner.get_params(), {}
         own = params['classifier'], params['ridge_lambda']
-        for head in dict.fromkeys([own, ('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]):
+        for head in dict.fromkeys([own, ('ridge', params['ridge_lambda']), ('ridge', AUTO),
+                                   ('ncc', params['ridge_lambda'])]):
             name = 'nearest centroid' if head[0] == 'ncc' else f'ridge, lambda {head[1]}'
             learner = Scroll(**{**params, 'classifier': head[0], 'ridge_lambda': head[1]})
             classes = self.summed.parts.classes
             whole, = SummedStream(learner, self.summed.parts)(np.zeros(len(classes), np.int64), np.array([0]))
             predictor = whole.predictor()
             said = self.test.predictions(predictor)
-            lines[f'f_T, {name}'] = single([predictor.digest(), *(row['net_digest'] for row in rows if head == own)])
+            lines[f'f_T, {name}'] = single([predictor.digest(),
+                                            *(row['net_digest'] for row in rows if head == own)])
             lines[f'predictions, {name}'] = hashlib.sha256(said.astype('<i8').tobytes()).hexdigest()
             lines[f'right, {name}'] = f'{int(self.test.class_hits(said).sum())} of {len(said)}'
         return lines
@@ -161,8 +176,8 @@ class ScrollTrials:
             for size in self.SIZES:
                 learner = Scroll(**{**self.learner.get_params(), 'buffer_size': size, 'strategy': strategy})
                 for ids in np.split(order, np.cumsum(np.bincount(self.ranks))[:-1]):
-                    learner.learn(self.samples.images[ids], self.samples.features[ids], self.samples.keys[ids],
-                                  self.samples.labels[ids])
+                    learner.learn(self.samples.images[ids], self.samples.features[ids],
+                                  self.samples.keys[ids], self.samples.labels[ids])
                 lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
 
@@ -170,14 +185,15 @@ class ScrollTrials:
         """What the reader of the verdict should know."""
         summed = [row for row in rows if row['whole_classes']]
         checked = sum(row['streamed_digest'] is not None for row in summed)
-        lines = [f'statistics: {len(summed)} schedules from class sums ({checked} of them also streamed, and compared), '
-                 f'{len(rows) - len(summed)} streamed']
+        lines = [f'statistics: {len(summed)} schedules from class sums ({checked} of them also streamed, and '
+                 f'compared), {len(rows) - len(summed)} streamed']
         kept = [row for row in rows if row['buffer_digest'] is not None]
         if kept:
-            exact = dict(hash='under every schedule', random='nowhere').get(self.learner.strategy, 'where classes arrive whole')
+            known = dict(hash='under every schedule', random='nowhere')
+            exact = known.get(self.learner.strategy, 'where classes arrive whole')
             whole = sum(row['whole_classes'] for row in kept)
-            lines.append(f'buffers: {len(kept)} filled, {whole} of them by classes that arrive whole; claimed to be the same '
-                         f'{exact}')
+            lines.append(f'buffers: {len(kept)} filled, {whole} of them by classes that arrive whole; '
+                         f'claimed to be the same {exact}')
         return lines
 
     def close(self) -> None:
@@ -208,12 +224,15 @@ class MethodTrials:
 
     def __init__(self, options, words, model, dataset, specs):
         if is_task_aware(model):
-            raise InputError(f'--model {model.NAME} has to be told the task of a sample: it has no predictor to compare')
+            raise InputError(f'--model {model.NAME} is task-aware (it needs the task of a sample): '
+                             'it has no predictor to compare')
         for spec in specs:
-            if not spec.startswith('split:'):                                   # may be refused: better now than after hours
+            if not spec.startswith('split:'):  # may be refused: better now than after hours
                 cli.parse_args([*words, '--schedule', spec])
-        self.words, self.labels, self.device = words, np.sort(dataset.test_labels, kind='stable'), model.device
-        self._pool = ProcessPoolExecutor(options.jobs, multiprocessing.get_context('spawn')) if options.jobs > 1 else None
+        self.words, self.device = words, model.device
+        self.labels = np.sort(dataset.test_labels, kind='stable')
+        spawn = multiprocessing.get_context('spawn')
+        self._pool = ProcessPoolExecutor(options.jobs, spawn) if options.jobs > 1 else None
 
     def asks(self, number: int) -> dict:
         """Nothing that depends on the number of the schedule."""
@@ -226,7 +245,8 @@ class MethodTrials:
 
     def claims(self, rows: list) -> tuple:
         """(name -> digests, name -> whether each is claimed to equal the others)."""
-        digests = {'net': [row['net_digest'] for row in rows], 'weights and predictions': [row['outcome'] for row in rows]}
+        digests = {'net': [row['net_digest'] for row in rows],
+                   'weights and predictions': [row['outcome'] for row in rows]}
         return digests, {name: [True] * len(rows) for name in digests}
 
     def lines(self, rows: list) -> tuple:
@@ -252,7 +272,8 @@ def run_method(words: list) -> tuple:
 
         def end_eval(dataset, accuracies):
             sizes = [len(loader.dataset) for loader in dataset.test_loaders]
-            curve[int(dataset.schedule.tasks[dataset.c_task + 1])] = round(float(np.average(accuracies[0], weights=sizes)), 4)
+            seen = int(dataset.schedule.tasks[dataset.c_task + 1])
+            curve[seen] = round(float(np.average(accuracies[0], weights=sizes)), 4)
             after(dataset, accuracies)
         model.meta_end_eval = end_eval
         measured = train(model, dataset, args)
@@ -260,15 +281,17 @@ def run_method(words: list) -> tuple:
     own = measured.get('anytime_curve')                                         # of --eval_every
     points = [list(point) for point in (json.loads(own) if own else curve.items())]
     area = anytime_area(*np.array(points).T)
-    row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None, net_digest=net_digest(model),
+    row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None,
+               net_digest=net_digest(model),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
-               average_incremental_accuracy=measured['average_incremental_accuracy'], anytime_area=round(area, 4), curve=points)
+               average_incremental_accuracy=measured['average_incremental_accuracy'],
+               anytime_area=round(area, 4), curve=points)
     return row, weights_of(model), predictions
 
 
 @torch.no_grad()
 def test_predictions(model, dataset) -> tuple:
-    """Labels and predictions int64 (N,) of all test samples, by class and, within, in the order of the files."""
+    """Labels and predictions int64 (N,) of all test samples, by class and, within, as in the files."""
     seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
     with eval_mode(model.net):
         for loader in dataset.test_loaders:
@@ -283,12 +306,14 @@ def test_predictions(model, dataset) -> tuple:
 def _tensors(model) -> dict:
     """name -> tensor: of the network, and those that the method has beside it."""
     own = {name: packed['tensor'] for name, packed in model_state(model).items() if 'tensor' in packed}
-    return {**{f'net.{name}': tensor.detach().cpu() for name, tensor in model.net.state_dict().items()}, **own}
+    return {**{f'net.{name}': tensor.detach().cpu() for name, tensor in model.net.state_dict().items()},
+            **own}
 
 
 def weights_of(model) -> np.ndarray:
     """float32 (P,): all that is not whole numbers."""
-    parts = [tensor.float().numpy().ravel() for _, tensor in sorted(_tensors(model).items()) if tensor.is_floating_point()]
+    parts = [tensor.float().numpy().ravel() for _, tensor in sorted(_tensors(model).items())
+             if tensor.is_floating_point()]
     return np.concatenate(parts)
 
 

@@ -5,7 +5,8 @@ import os
 from bench.core.distributed import check_processes
 from scroll.errors import InputError
 
-_STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq', 'early_stopping_epsilon')
+_STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq',
+             'early_stopping_epsilon')
 _HAS_EFFECT = (         # flags; whether they have an effect in a run with these arguments; what they need
     (('n_epochs',), lambda a, _: a.fitting_mode in ('epochs', 'early_stopping') or a.lr_scheduler == 'cosine',
      '--fitting_mode epochs'),
@@ -14,16 +15,18 @@ _HAS_EFFECT = (         # flags; whether they have an effect in a run with these
     (_STOPPING, lambda a, _: a.fitting_mode == 'early_stopping', '--fitting_mode early_stopping'),
     (('validation_mode',), lambda a, given: a.validation or 'validation' in given, '--validation'),
     (('noise_type', 'disable_noisy_labels_cache', 'cache_path_noisy_labels'),
-     lambda a, given: a.noise_rate or 'noise_rate' in given, '--noise_rate'),        # a sweep of rates may begin with 0
+     # a sweep of rates may begin with 0
+     lambda a, given: a.noise_rate or 'noise_rate' in given, '--noise_rate'),
     (('ckpt_name', 'save_checkpoint_mode'), lambda a, _: a.savecheck, '--savecheck'),
     (('checkpoint_path',), lambda a, _: a.savecheck or '://' in (a.loadcheck or ''), '--savecheck'),
-    (('checkpoint_every', 'resume', 'save_after_interrupt'), lambda a, _: not a.disable_log, '--disable_log 0'),
+    (('checkpoint_every', 'resume', 'save_after_interrupt'), lambda a, _: not a.disable_log,
+     '--disable_log 0'),
     (('wandb_name',), lambda a, _: a.wandb_entity, '--wandb_entity and --wandb_project'),
 )
 
 
 def settle(args) -> None:
-    """Fill in what is not said: what foreign methods expect to be there, and the environment's word on Weights & Biases."""
+    """Fill in what is not said: for third-party methods, and as the environment says of Weights & Biases."""
     if getattr(args, 'minibatch_size', None) is None:
         args.minibatch_size = args.batch_size
     if not hasattr(args, 'buffer_size'):
@@ -46,7 +49,8 @@ def check_flags(args, given: set) -> None:
     if bool(args.wandb_entity) != bool(args.wandb_project):
         raise InputError('--wandb_entity and --wandb_project belong together: give both of them')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
-        raise InputError(f'--start_from {args.start_from} --stop_after {args.stop_after}: nothing is left to train')
+        raise InputError(f'--start_from {args.start_from} --stop_after {args.stop_after}: '
+                         'nothing is left to train')
     if args.start_from and args.enable_other_metrics:
         raise InputError('--enable_other_metrics needs the accuracies of all tasks: leave out --start_from')
     for flag in ('start_from', 'stop_after', 'enable_other_metrics', 'eval_future'):
@@ -54,11 +58,13 @@ def check_flags(args, given: set) -> None:
             raise InputError(f'--{flag} has no effect with --joint 1: there is one task only')
     if args.save_checkpoint_mode != 'safe':
         raise InputError(f'--save_checkpoint_mode {args.save_checkpoint_mode}: such files hold code, and are '
-                        'not written here; leave the flag out (safe files hold the same)')
+                         'not written here; leave the flag out (safe files hold the same)')
     if args.ckpt_name and os.path.basename(args.ckpt_name) != args.ckpt_name:
-        raise InputError(f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is --checkpoint_path')
+        raise InputError(f'--ckpt_name {args.ckpt_name}: expected a name without folders; the folder is '
+                         '--checkpoint_path')
     if args.tensorboard and args.disable_log:
-        raise InputError('--tensorboard writes into the results folder, and --disable_log 1 wants no files: give one of them')
+        raise InputError('--tensorboard writes into the results folder, and --disable_log 1 wants no files: '
+                         'give one of them')
 
 
 def check_method(model, dataset, args, given: set) -> None:
@@ -70,14 +76,17 @@ def check_method(model, dataset, args, given: set) -> None:
     if hasattr(model, 'check_args'):
         model.check_args(args)
     if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
-        raise InputError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, or --eval_epochs')
+        raise InputError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, '
+                         'or --eval_epochs')
     if args.eval_future and not hasattr(model, 'future_forward'):
-        raise InputError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no FutureModel)')
+        raise InputError(f'--eval_future: {args.model} has no say on classes it was not shown (it is no '
+                         'FutureModel)')
     task_free = dataset.is_task_free(args)
     compatible = 'general-continual' in getattr(model, 'COMPATIBILITY', ['general-continual'])
     if task_free and not compatible and not args.force_compat:
-        raise InputError(f'--model {args.model} needs to be told where tasks begin and end, and this stream has no tasks: use '
-                        '--n_splits, or a method for streams without tasks (er, der, er-ace, mir, scroll, ...)')
+        raise InputError(f'--model {args.model} is task-aware (it needs to know where tasks begin), '
+                         'and this stream has no tasks: use --n_splits, or a method for streams without '
+                         'tasks (er, der, er-ace, mir, scroll, ...)')
     if task_free or model.ONLINE:
         what = 'a stream without tasks passes once' if task_free else f'{args.model} sees every sample once'
         if args.fitting_mode != 'epochs':

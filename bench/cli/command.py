@@ -9,7 +9,7 @@ from bench.run.building import initialize
 
 
 def _environment() -> None:
-    """Variables from a file `.env` beside this one (keys of Weights & Biases), where python-dotenv is there to read it."""
+    """Variables from a file `.env` beside this one (keys of Weights & Biases), if python-dotenv is there."""
     if os.environ.get('MAMMOTH_TEST') != '1' and importlib.util.find_spec('dotenv'):
         from dotenv import load_dotenv
         load_dotenv(ROOT / '.env')

@@ -21,11 +21,12 @@ def add_selection_args(parser) -> None:
     flag = argument_group(parser, 'what to run').add_argument
     flag('--model', required=True, help='method; see the end of --help')
     flag('--dataset', required=True, help='data set; see the end of --help')
-    flag('--backbone', help='architecture; from scratch, unless --weights are given (default: that of psi)')
+    flag('--backbone',
+         help='architecture; from scratch, unless --weights are given (default: that of the weights)')
     flag('--num_classes', bears='run', type=whole(1, 10 ** 6), default=argparse.SUPPRESS,
          help='outputs of the network (default: one for each class)')
     flag('--weights', bears='content',
-         help="pre-trained psi: a shipped name, a file, 'none' to start from scratch, a published "
+         help="pre-trained backbone: a shipped name, a file, 'none' to start from scratch, a published "
               'checkpoint (url-resnet18, sdl-resnet18, rfs-resnet12, byol-resnet50; the error says '
               "where to get it), or torchvision's (ResNet18_Weights.IMAGENET1K_V1)"
               ' (default: compact; none where a backbone is asked for)')
@@ -77,7 +78,7 @@ def add_stream_args(parser) -> None:
          help='draw wrong labels anew instead of keeping them in a file')
     flag('--cache_path_noisy_labels', bears='place', default='noisy_labels', help='below base_path')
     flag('--num_workers', bears='speed', type=whole(0, 256), default=0,
-         help='processes that load data of foreign make')
+         help='processes that load the data of third-party data sets')
 
 
 def add_fitting_args(parser) -> None:
@@ -133,7 +134,7 @@ def add_tracking_args(parser) -> None:
     flag('--nowand', bears='display', default=False,
          help='no Weights & Biases, whatever else is said', **on_off)
     flag('--force_compat', default=False,
-         help='let a method that is to be told where tasks begin run on a stream without tasks', **on_off)
+         help='let a task-aware method run on a stream without tasks', **on_off)
     reverse = dict(type=negated, nargs='?', const=False, default=argparse.SUPPRESS)
     flag('--ignore_other_metrics', dest='enable_other_metrics',
          help='reverse of --enable_other_metrics', **reverse)

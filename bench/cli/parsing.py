@@ -150,7 +150,7 @@ def _peek(cmd):
 
 
 def _of_checkpoint(chosen) -> dict:
-    """Defaults: arguments of the run whose model `--loadcheck` names, where that is the same method on the same data."""
+    """Defaults: arguments of the run that `--loadcheck` names, if of the same method and data."""
     if not chosen.loadcheck:
         return {}
     from bench.resume.saved_models import saved_args
@@ -185,7 +185,7 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
     if wanted and backbone_name(wanted) != about.backbone:
         if chosen.backbone:
             raise InputError(f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
-                            f'{about.backbone}; leave --weights out to start from scratch, or give others')
+                             f'{about.backbone}; leave --weights out to start from scratch, or give others')
         warn_once(f'--weights {chosen.weights} are for {about.backbone}, which goes before backbone {wanted} '
                   'of a config file')
     return about, dict(backbone=about.backbone, weights=chosen.weights), usual
@@ -208,7 +208,8 @@ def _names() -> str:
     shipped = ' '.join(sorted(p.stem for p in (ROOT / 'backbone' / 'weights').glob('*.safetensors')))
     lines = [f"{kind}s: {' '.join(PluginFolder(folder, kind).names())}"
              for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))]
-    return '\n'.join([*lines, f'weights: {shipped or "none"}', 'Add --model and --dataset to see their flags.'])
+    return '\n'.join([*lines, f'weights: {shipped or "none"}',
+                      'Add --model and --dataset to see their flags.'])
 
 
 def base_parser(**kwargs) -> ArgumentParser:
@@ -233,7 +234,9 @@ def check_repeated(argv) -> None:
 
 
 def given_flags(parser: ArgumentParser, argv) -> set:
-    """Names (`dest`) of the flags on the command line. InputError where one thing is said twice, by any of its names."""
+    """Names (`dest`) of the flags on the command line. InputError where one thing is said twice, by any of
+    its names.
+    """
     found = {}
     for item in argv:
         option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
@@ -241,7 +244,8 @@ def given_flags(parser: ArgumentParser, argv) -> set:
         if action is not None:
             if action.dest in found:
                 first = found[action.dest]
-                twice = f'{option} is given 2 times' if first == option else f'{first} and {option} say the same'
+                twice = (f'{option} is given 2 times' if first == option
+                         else f'{first} and {option} say the same')
                 raise InputError(f'{twice}: give one of them')
             found[action.dest] = option
     return set(found)
@@ -253,7 +257,8 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     Raises:
         InputError: no such flag, or a value that its type or choices refuse; `source` is named.
     """
-    actions = {action.dest: action for action in reversed(parser._actions)}     # of several names of a flag, the first is its own
+    # of several names of a flag, the first is its own
+    actions = {action.dest: action for action in reversed(parser._actions)}
     for name, value in values.items():
         if name not in actions:
             raise InputError(f'{source}: {name} is not a flag of this run; {nearest(name, actions)}')
@@ -263,24 +268,27 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
             raise InputError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
         try:
             if action.type is not None and value is not None:
-                items = [action.type(int(v) if isinstance(v, bool) else v) for v in (value if many else [value])]
+                words = value if many else [value]
+                items = [action.type(int(v) if isinstance(v, bool) else v) for v in words]
                 value = items if many else items[0]
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
             raise InputError(f'{source}: {name}: {error}') from error
         if action.choices and value is not None and value not in action.choices:
-            raise InputError(f'{source}: {name} {value!r}: expected one of {", ".join(map(str, action.choices))}')
+            raise InputError(f'{source}: {name} {value!r}: expected one of '
+                             f'{", ".join(map(str, action.choices))}')
         parser.set_defaults(**{name: value})
 
 
 def add_model_args(parser: ArgumentParser, model) -> dict:
     """Let a method add its flags; returns the defaults it sets.
 
-    `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in files written for earlier
-    versions of Mammoth `get_parser()` returns a parser of its own. Some of these flags may still be to come.
+    `get_parser(parser)` adds to what it is given, and may return it, another parser or nothing; in files
+    written for earlier versions of Mammoth `get_parser()` returns a parser of its own. Some of these flags
+    may still be to come.
     """
     before, get_parser = dict(parser._defaults), model.get_parser
     own = any('get_parser' in vars(kind) for kind in model.__mro__ if kind.__module__ == model.__module__)
-    if not own:                                     # the oldest files have a function in the place of a method
+    if not own:  # the oldest files have a function in the place of a method
         get_parser = getattr(sys.modules.get(model.__module__), 'get_parser', get_parser)
     try:
         added = get_parser(parser) if inspect.signature(get_parser).parameters else get_parser()

@@ -2,7 +2,7 @@
 
     python scripts/schedule.py show gaussian:sigma=0.5 --dataset seq-cifar10
     python scripts/schedule.py plot split:50 --dataset seq-cifar100 --out schedule.png
-    python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10       # beside each other, in one scale
+    python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10    # side by side, in one scale
     python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
 import argparse
@@ -33,13 +33,16 @@ def facts(schedule, labels: np.ndarray) -> dict:
     segment_of = np.repeat(np.arange(len(sizes)), sizes)
     arrived = labels[schedule.order]
     whole = all(len(np.unique(segment_of[arrived == c])) == 1 for c in np.unique(arrived))
+    distinct = len(np.unique(schedule.order))
     covers = dict(all='each sample once', part=f'{len(schedule.order)} of {len(labels)} samples, each once',
-                  repeats=f'{len(np.unique(schedule.order))} of {len(labels)} samples, some of them again')[schedule.covers]
-    return {'samples': f'{len(schedule.order)} ({covers})',
-            'permutation': 'yes' if schedule.covers == 'all' else 'no: no method can be exactly invariant to it',
+                  repeats=f'{distinct} of {len(labels)} samples, some of them again')
+    return {'samples': f'{len(schedule.order)} ({covers[schedule.covers]})',
+            'permutation': ('yes' if schedule.covers == 'all'
+                            else 'no: no method can be exactly invariant to it'),
             'segments': f'{len(sizes)} of {sizes.min()} to {sizes.max()} samples',
             'tasks': 'none (general-continual)' if schedule.task_free else str(len(schedule.tasks) - 1),
-            'each class in one segment': 'yes: a herded buffer is the same as under any such schedule' if whole else 'no',
+            'each class in one segment': ('yes: a herded buffer is the same as under any such schedule'
+                                          if whole else 'no'),
             'digest': schedule.digest()}
 
 
@@ -53,7 +56,8 @@ def show(schedule, labels, names, most: int) -> None:
             break
         classes, counts = np.unique(labels[segment], return_counts=True)
         some = [f'{names[c]} ({n})' for c, n in zip(classes[:6], counts)]
-        print(f"{t + 1:>8} {len(segment):>8}  {', '.join(some)}{f' and {len(classes) - 6} more' if len(classes) > 6 else ''}")
+        print(f"{t + 1:>8} {len(segment):>8}  "
+              f"{', '.join(some)}{f' and {len(classes) - 6} more' if len(classes) > 6 else ''}")
 
 
 def check(schedule, labels) -> None:
@@ -65,12 +69,14 @@ def check(schedule, labels) -> None:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR, allow_abbrev=False)
     parser.add_argument('command', choices=('show', 'plot', 'check'))
-    parser.add_argument('schedules', nargs='+', metavar='schedule', help='see below; of several, each in turn')
+    parser.add_argument('schedules', nargs='+', metavar='schedule',
+                        help='see below; of several, each in turn')
     parser.add_argument('--dataset', default='seq-digits')
     parser.add_argument('--seed', default='0')
     parser.add_argument('--base_path', default='./data/')
     parser.add_argument('--most', type=int, default=20, help='segments that show lists')
-    parser.add_argument('--out', type=Path, default=Path('schedule.png'), help='picture that plot draws, with an .svg beside it')
+    parser.add_argument('--out', type=Path, default=Path('schedule.png'),
+                        help='picture that plot draws, with an .svg beside it')
     options, others = parser.parse_known_args()
     if options.out.suffix not in ('.png', '.svg'):
         raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')

@@ -1,22 +1,25 @@
 """What the paper's text says of a table, put to the rows that we have: supported, contradicted, or undecided.
 
-A claim names cells in pairs. `rows` and `columns` take names, headings above columns or beside rows, or lists of them; where only
-the claim itself has them, the cells of a pair share them. Rows named on both sides are combined, each with each; columns
-named on both sides are read side by side. One side may be of another `experiment`.
+A claim names cells in pairs. `rows` and `columns` take names, headings above columns or beside rows, or lists
+of them; where only the claim itself has them, the cells of a pair share them. Rows named on both sides are
+combined, each with each; columns named on both sides are read side by side. One side may be of another
+`experiment`.
 
     higher, lower       the first of each pair has the higher accuracy
     near, to, within    they differ by no more than `within` points
-    same, as            seed by seed they are equal: the accuracy, and the digest wherever it can be compared, at least once
+    same, as            seed by seed they are equal: the accuracy, and the digest wherever it can be compared,
+                        at least once
 
     - says: SCROLL (Ridge) is above every online baseline
       higher: {rows: SCROLL (Ridge)}
       lower: {rows: Online}
 
-The first two kinds pair the seeds that both cells have. A pair supports `higher` if a one-sided t-test of the differences has
-p < 0.05, and contradicts it if the opposite test has p < 0.05 / pairs; it supports `near` if two one-sided tests have, and
-contradicts it if the difference is beyond the margin likewise. A claim needs all of its pairs (`of: most`: more than half),
-and is contradicted by one (half of them): a union of intersections, which needs no correction in the first case and Bonferroni's
-in the second. Wilcoxon's signed-rank test is told beside; of five seeds its p is 0.031 at best.
+The first two kinds pair the seeds that both cells have. A pair supports `higher` if a one-sided t-test of the
+differences has p < 0.05, and contradicts it if the opposite test has p < 0.05 / pairs; it supports `near` if
+two one-sided tests have, and contradicts it if the difference is beyond the margin likewise. A claim needs
+all of its pairs (`of: most`: more than half), and is contradicted by one (half of them): a union of
+intersections, which needs no correction in the first case and Bonferroni's in the second. Wilcoxon's
+signed-rank test stands beside; of five seeds its p is 0.031 at best.
 """
 import itertools
 from dataclasses import dataclass
@@ -43,15 +46,17 @@ class Finding:
 
 
 def pairs(claim: dict, here, get) -> list:
-    """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim of experiment `here` is about.
+    """The pairs of ((experiment name, Cell), (experiment name, Cell)) that a claim is about.
 
-    get: name -> Experiment. InputError: the claim cannot be read, or names what is not there.
+    here: the experiment of the claim. get: name -> Experiment. InputError: the claim cannot be read,
+    or names what is not there.
     """
     kind = next((kind for kind in KINDS if kind in claim), None)
     expected = {'says', kind, KINDS.get(kind)}
     if kind is None or expected - set(claim) or set(claim) - _MORE - expected:
-        raise InputError(f'claim {claim!r}: expected says, one pair of {", ".join(f"{a}/{b}" for a, b in KINDS.items())}, '
-                        f'and no more than {", ".join(sorted(_MORE))}')
+        raise InputError(f'claim {claim!r}: expected says, one pair of '
+                         f'{", ".join(f"{a}/{b}" for a, b in KINDS.items())}, and no more than '
+                         f'{", ".join(sorted(_MORE))}')
     if (kind == 'near') != ('within' in claim) or claim.get('of', 'all') not in ('all', 'most'):
         raise InputError(f"claim {claim['says']!r}: near needs within, and of is all or most")
     sides = [dict(side) for side in (claim[kind], claim[KINDS[kind]])]
@@ -62,7 +67,8 @@ def pairs(claim: dict, here, get) -> list:
     rows = _together(claim, sides, 'rows', _row_names)
     columns = _together(claim, sides, 'columns', _column_names)
     first, second = (side['experiment'] for side in sides)
-    return [((first.name, first.cell(r1, c1)), (second.name, second.cell(r2, c2))) for r1, r2 in rows for c1, c2 in columns]
+    return [((first.name, first.cell(r1, c1)), (second.name, second.cell(r2, c2))) for r1, r2 in rows
+            for c1, c2 in columns]
 
 
 def _together(claim: dict, sides: list, what: str, names) -> list:
@@ -93,9 +99,11 @@ def _names(have: list, wanted, known_as) -> list:
         return have
     found = []
     for name in [wanted] if isinstance(wanted, str) else wanted:
-        matching = [entry for entry in have if name == entry] or [entry for entry in have if name in known_as(entry)]
+        matching = ([entry for entry in have if name == entry]
+                    or [entry for entry in have if name in known_as(entry)])
         if not matching:
-            raise InputError(f'claims: no row, column or heading {name!r}; expected some of: {"; ".join(have)}')
+            raise InputError(f'claims: no row, column or heading {name!r}; expected some of: '
+                             f'{"; ".join(have)}')
         found += matching
     return found
 
@@ -108,9 +116,11 @@ def judge(claim: dict, here, get, runs) -> Finding:
     ready = [pair for pair in compared if len(pair[2]) >= least]
     results = [(*test(seeds, len(ready), claim.get('within')), a, b) for a, b, seeds in ready]
     verdict = _verdict([result[0] for result in results], len(compared), claim.get('of', 'all'))
-    evidence = f'{len(ready)} of {len(compared)} pairs have {"two seeds" if least == 2 else "a seed"} in common'
+    shared = 'two seeds' if least == 2 else 'a seed'
+    evidence = f'{len(ready)} of {len(compared)} pairs have {shared} in common'
     if results:
-        worst = min(results, key=lambda result: ((CONTRADICTED, UNDECIDED, SUPPORTED).index(result[0]), result[1]))
+        worst = min(results,
+                    key=lambda result: ((CONTRADICTED, UNDECIDED, SUPPORTED).index(result[0]), result[1]))
         share = sum(result[0] == SUPPORTED for result in results)
         evidence += f', {share} support it; least so {_where(*worst[3:])}: {worst[2]}'
     if 'higher' in claim and len(ready) < sum(bool(seeds) for *_, seeds in compared):
@@ -121,25 +131,31 @@ def judge(claim: dict, here, get, runs) -> Finding:
 
 def _where(first, second) -> str:
     row = first.row if first.row == second.row else f'{first.row} against {second.row}'
-    return f'{row} ({first.column})' if first.column == second.column else f'{row} ({first.column} against {second.column})'
+    if first.column == second.column:
+        return f'{row} ({first.column})'
+    return f'{row} ({first.column} against {second.column})'
 
 
 def _by_seed(first, second, rows, others) -> list:
     """(value, value, row, row) for each seed that has both."""
     of = [{row['seed']: (float(row[cell.metric]), row) for row in some if row.get(cell.metric)}
           for cell, some in ((first, rows), (second, others))]
-    return [(of[0][seed][0], of[1][seed][0], of[0][seed][1], of[1][seed][1]) for seed in of[0] if seed in of[1]]
+    return [(of[0][seed][0], of[1][seed][0], of[0][seed][1], of[1][seed][1]) for seed in of[0]
+            if seed in of[1]]
 
 
 def _verdict(each: list, pairs_in_all: int, of: str) -> str:
     supporting, against = (sum(verdict == what for verdict in each) for what in (SUPPORTED, CONTRADICTED))
     if of == 'most':
-        return SUPPORTED if 2 * supporting > pairs_in_all else CONTRADICTED if 2 * against >= pairs_in_all else UNDECIDED
+        return (SUPPORTED if 2 * supporting > pairs_in_all
+                else CONTRADICTED if 2 * against >= pairs_in_all else UNDECIDED)
     return CONTRADICTED if against else SUPPORTED if supporting == pairs_in_all else UNDECIDED
 
 
 def probability(differences, beyond: float = 0.0) -> float:
-    """p of the one-sided t-test that the mean of these (at least two) differences is above `beyond`; without scatter, 0 or 1."""
+    """p of the one-sided t-test that the mean of these (at least two) differences is above `beyond`; where
+    all are the same, 0 or 1.
+    """
     differences = np.asarray(differences, float) - beyond
     if np.ptp(differences) < 1e-9:
         return 0.0 if differences.mean() > 1e-9 else 1.0
@@ -156,9 +172,11 @@ def _higher(seeds: list, n_pairs: int, _) -> tuple:
     """(verdict, what orders pairs from the least to the most convincing, words)."""
     differences = np.array([a - b for a, b, *_ in seeds])
     p = probability(differences)
-    verdict = SUPPORTED if p < LEVEL else CONTRADICTED if probability(-differences) < LEVEL / n_pairs else UNDECIDED
+    opposite = probability(-differences)
+    verdict = SUPPORTED if p < LEVEL else CONTRADICTED if opposite < LEVEL / n_pairs else UNDECIDED
     ranks = rank_probability(differences)
-    return verdict, -p, f'{differences.mean():+.2f} over {len(seeds)} seeds, p = {p:.2g} (Wilcoxon {ranks:.2g})'
+    words = f'{differences.mean():+.2f} over {len(seeds)} seeds, p = {p:.2g} (Wilcoxon {ranks:.2g})'
+    return verdict, -p, words
 
 
 def _near(seeds: list, n_pairs: int, within: float) -> tuple:
@@ -175,11 +193,13 @@ def _same(seeds: list, n_pairs: int, _) -> tuple:
         return UNDECIDED, (0, 0, 0), 'no rows of one kind of machine'
     largest = max(abs(a - b) for a, b, *_ in alike)
     comparable = [(a, b) for *_, first, second in alike if all((a := _digest(first), b := _digest(second)))
-                  and (a == b or _agree(first, second, ['git_commit']))]    # commits may differ in what a digest covers
+                  # commits may differ in what a digest covers
+                  and (a == b or _agree(first, second, ['git_commit']))]
     equal = sum(a == b for a, b in comparable)
     verdict = CONTRADICTED if largest or equal < len(comparable) else SUPPORTED if equal else UNDECIDED
-    words = f'largest difference {largest:g} over {len(alike)} seed{"s" * (len(alike) > 1)}'
-    return verdict, (-largest, equal - len(comparable), equal), f'{words}, digests equal in {equal} of {len(comparable)}'
+    words = (f'largest difference {largest:g} over {len(alike)} seed{"s" * (len(alike) > 1)}, '
+             f'digests equal in {equal} of {len(comparable)}')
+    return verdict, (-largest, equal - len(comparable), equal), words
 
 
 def _agree(first: dict, second: dict, names) -> bool:

@@ -1,11 +1,11 @@
-"""The tables and the picture of README.md and docs/, made from committed rows: none of their numbers is written by hand.
+"""The tables and the picture of README.md and docs/, from committed rows: no number is written by hand.
 
     python scripts/documents.py                         # after scripts/report.py; both are `make tables`
     python scripts/documents.py --certificates data/certificates/seq-digits/*/certificate-*.json
 
-A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has the names. `--certificates` first
-puts the accuracies of these certificates, which are of one data set, into `results/clouds/<dataset>.csv`, a row a schedule;
-the picture is of those of the digits.
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has the names.
+`--certificates` first puts the accuracies of these certificates, which are of one data set, into
+`results/clouds/<dataset>.csv`, a row a schedule; the picture is of those of the digits.
 """
 import argparse
 import csv
@@ -26,7 +26,8 @@ from scroll.errors import InputError
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
 _CLOUD = ('model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome')
-_DATA_SETS = {'seq-cifar10': 'CIFAR-10, 5 tasks', 'seq-cifar100': 'CIFAR-100, 10 tasks', 'seq-miniimg': 'miniImageNet, 10 tasks'}
+_DATA_SETS = {'seq-cifar10': 'CIFAR-10, 5 tasks', 'seq-cifar100': 'CIFAR-100, 10 tasks',
+              'seq-miniimg': 'miniImageNet, 10 tasks'}
 _SIZES = ('200', '500', '2000')
 
 
@@ -41,19 +42,23 @@ def main_table(root: Path) -> list:
         ours = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
         if any(ours):
             lines.append(md_row([row, *(text for mine, cell in zip(ours, cells) for text in (
-                number(mine.mean, mine.deviation) if mine else '', number(*cell.paper) if cell.paper else ''))]))
+                number(mine.mean, mine.deviation) if mine else '',
+                number(*cell.paper) if cell.paper else ''))]))
     return lines
 
 
 def scroll_table(root: Path) -> list:
     """SCROLL with both classifiers, before and after adaptation, by data set and buffer size."""
-    rows = [row for name in ('table_1_cifar', 'table_2_miniimagenet') for cell in _runs(root, name).values() for row in cell
+    rows = [row for name in ('table_1_cifar', 'table_2_miniimagenet') for cell in _runs(root, name).values()
+            for row in cell
             if row['model'] == 'scroll']
-    lines = [md_row(['data set', 'classifier', 'f_T', *(f'f*, |M| = {size}' for size in _SIZES)]), '|---|---|' + '---|' * 4]
+    lines = [md_row(['data set', 'classifier', 'f_T', *(f'f*, |M| = {size}' for size in _SIZES)]),
+             '|---|---|' + '---|' * 4]
     for dataset, name in _DATA_SETS.items():
         for predictor, classifier in (('ridge', 'ridge'), ('ncc', 'NCC')):
             mine = [row for row in rows if (row['dataset'], row['predictor']) == (dataset, predictor)]
-            adapted = [summary([row for row in mine if row['buffer_size'] == size], 'adapted_accuracy') for size in _SIZES]
+            adapted = [summary([row for row in mine if row['buffer_size'] == size], 'adapted_accuracy')
+                       for size in _SIZES]
             f_t = summary(mine, 'online_accuracy')
             lines.append(md_row([name, classifier, f'{f_t.mean:.2f}', *(
                 f'{a.mean:.2f} ± {a.deviation:.2f}' if a else '' for a in adapted)]))
@@ -61,16 +66,20 @@ def scroll_table(root: Path) -> list:
 
 
 def digest_table(root: Path) -> list:
-    """SCROLL on CIFAR-100 with ridge and |M| = 500, seed 0: a line for each set of accuracies and digests, with its schedules."""
-    names = ('online_accuracy', 'adapted_accuracy', 'statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
+    """SCROLL on CIFAR-100, ridge, |M| = 500, seed 0: a line for each set of accuracies and digests."""
+    names = ('online_accuracy', 'adapted_accuracy', 'statistics_digest', 'online_digest', 'buffer_digest',
+             'adapted_digest')
     found = {}
     for label in ('figure_2_splits', 'table_5_two_class_splits', 'table_6_ensemble'):
         for row in (row for cell in _runs(root, label).values() for row in cell):
-            wanted = dict(model='scroll', dataset='seq-cifar100', predictor='ridge', buffer_size='500', seed='0')
+            wanted = dict(model='scroll', dataset='seq-cifar100', predictor='ridge',
+                          buffer_size='500', seed='0')
             if all(row.get(name) == value for name, value in wanted.items()):
-                values = tuple(row[name][:8] if 'digest' in name else f'{float(row[name]):.2f}' for name in names)
+                values = tuple(row[name][:8] if 'digest' in name else f'{float(row[name]):.2f}'
+                               for name in names)
                 found.setdefault(values, set()).add(row['schedule'])
-    lines = [md_row(['schedules', 'f_T', 'f*', 'statistics', "f_T's digest", 'buffer', "f*'s digest"]), '|---|' + '---|' * 6]
+    lines = [md_row(['schedules', 'f_T', 'f*', 'statistics', "f_T's digest", 'buffer', "f*'s digest"]),
+             '|---|' + '---|' * 6]
     by_tasks = lambda spec: (not spec.startswith('split'), [int(n) for n in re.findall(r'\d+', spec)])
     return lines + [md_row([', '.join(f'`{spec}`' for spec in sorted(specs, key=by_tasks)), *values])
                     for values, specs in found.items()]
@@ -78,11 +87,13 @@ def digest_table(root: Path) -> list:
 
 def schedules_table(root: Path) -> list:
     """How far each method depends on the schedule of the digits."""
-    lines = [md_row(['', 'schedules', 'accuracy', 'worst', 'range', 'different predictors']), '|---|' + '---|' * 5]
+    lines = [md_row(['', 'schedules', 'accuracy', 'worst', 'range', 'different predictors']),
+             '|---|' + '---|' * 5]
     for model, rows in cloud_rows(root / 'results/clouds/seq-digits.csv').items():
         values = np.array([float(row['final_accuracy']) for row in rows])
         lines.append(md_row([style.name(model), len(rows), f'{values.mean():.2f} ± {values.std(ddof=1):.2f}',
-                             f'{values.min():.2f}', f'{np.ptp(values):.2f}', len({row['outcome'] for row in rows})]))
+                             f'{values.min():.2f}', f'{np.ptp(values):.2f}',
+                             len({row['outcome'] for row in rows})]))
     return lines
 
 
@@ -107,23 +118,29 @@ def cloud_rows(path: Path) -> dict:
 
 
 def take_in(paths: list, folder: Path) -> Path:
-    """Put the accuracies of certificates of one data set into a CSV file of `folder`, in place of those of the same methods."""
+    """Put the accuracies of certificates of one data set into a CSV file of `folder`, in place of those of
+    the same methods.
+    """
     rows = {}
     for path in paths:
         try:
             certificate = json.loads(Path(path).read_text(encoding='utf-8'))
             inputs = certificate['inputs']
-            mine = [[inputs['model'], row['spec'], row['schedule_digest'], row['final_accuracy'], row['outcome']]
+            mine = [[inputs['model'], row['spec'], row['schedule_digest'], row['final_accuracy'],
+                     row['outcome']]
                     for row in certificate['schedules']]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f'{path}: expected a certificate of scripts/certify.py ({type(error).__name__})') from error
+            raise InputError(f'{path}: expected a certificate of scripts/certify.py '
+                             f'({type(error).__name__})') from error
         rows.setdefault(inputs['dataset'], {})[inputs['model']] = mine
     if len(rows) != 1:
-        raise InputError(f'--certificates: of {", ".join(sorted(rows)) or "no data set"}: expected those of one data set')
+        raise InputError(f'--certificates: of {", ".join(sorted(rows)) or "no data set"}: expected those of '
+                         'one data set')
     dataset, fresh = rows.popitem()
     path, kept = folder / f'{dataset}.csv', {}
     if path.is_file():
-        kept = {model: [[row[name] for name in _CLOUD] for row in old] for model, old in cloud_rows(path).items()}
+        kept = {model: [[row[name] for name in _CLOUD] for row in old]
+                for model, old in cloud_rows(path).items()}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator='\n')
     writer.writerow(_CLOUD)
@@ -160,7 +177,8 @@ def draw(root: Path) -> Path:
     """The picture of README.md: the digits under many schedules."""
     accuracies = {model: [float(row['final_accuracy']) for row in rows]
                   for model, rows in cloud_rows(root / 'results/clouds/seq-digits.csv').items()}
-    return plots.cloud(root / 'docs/figures/schedules.png', accuracies, 'The same data, many schedules (handwritten digits)')
+    return plots.cloud(root / 'docs/figures/schedules.png', accuracies,
+                       'The same data, many schedules (handwritten digits)')
 
 
 def main():

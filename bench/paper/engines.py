@@ -24,8 +24,8 @@ _LARGEST_ARRAY = 1000               # SLURM's MaxArraySize is 1001, unless it is
 
 @dataclass
 class Running:
-    """A run that goes on. process: None if a sweep that is no more has started it: then its lock says when it ends. began: by
-    `time.monotonic`, which nobody sets back.
+    """A run that goes on. process: None if a sweep that is no more has started it: then its lock says when it
+    ends. began: by `time.monotonic`, which nobody sets back.
     """
     run: Run
     pid: int
@@ -39,15 +39,17 @@ class Running:
 
 
 class Local:
-    """Runs side by side on this machine; those that a killed sweep left behind are taken over, with their place among `jobs`.
+    """Runs side by side on this machine; it takes over those that a killed sweep left behind.
 
-    jobs: runs at a time. gpus: names for CUDA_VISIBLE_DEVICES, shared out evenly. timeout: minutes a run may take, or None.
-    rows: those of the results files, for the time that runs of each kind take. say: prints a line.
+    jobs: runs at a time. gpus: names for CUDA_VISIBLE_DEVICES, shared out evenly. timeout: minutes a run may
+    take, or None. rows: those of the results files, for the time that runs of each kind take. say: prints a
+    line.
 
     After `work`: failed: (run, why) pairs; stopped: the signal that ended it, or None.
     """
 
-    def __init__(self, runs: list, jobs: int, gpus: list = (), timeout: float = None, rows: list = (), say=print):
+    def __init__(self, runs: list, jobs: int, gpus: list = (), timeout: float = None,
+                 rows: list = (), say=print):
         self.waiting, self.running, self.failed, self.stopped = list(runs), [], [], None
         self.jobs, self.gpus, self.timeout, self.say = jobs, list(gpus), timeout, say
         self.total, self.done, self.told = len(self.waiting), 0, set()
@@ -91,7 +93,7 @@ class Local:
         return True
 
     def _fill(self) -> None:
-        """Start what there is room for; a run that somebody else makes is asked for again and again, after the others."""
+        """Start as many as may run at a time; a run that another sweep makes is asked for again, at last."""
         for run in list(self.waiting):
             if len(self.running) >= self.jobs or self.stopped:
                 return
@@ -111,13 +113,15 @@ class Local:
 
     def _end_overdue(self) -> None:
         for one in self.running:
-            if self.timeout and not one.timed_out and one.pid and time.monotonic() > one.began + 60 * self.timeout:
+            if (self.timeout and not one.timed_out and one.pid
+                    and time.monotonic() > one.began + 60 * self.timeout):
                 one.timed_out = True
                 end({one.pid: one.alive})
 
     def _ended(self, one: Running) -> None:
         self.running.remove(one)
-        took, why = time.monotonic() - one.began, one.run.failure(one.process.returncode if one.process else 0)
+        took = time.monotonic() - one.began
+        why = one.run.failure(one.process.returncode if one.process else 0)
         if why and one.timed_out:
             why = f'took longer than {self.timeout:g} minutes: {one.run.last_line()}'
         if why:
@@ -129,8 +133,10 @@ class Local:
 
     def _told(self, run: Run, what: str) -> None:
         self.done += 1
-        left = self.seconds.left(self.waiting, [(one.run, time.monotonic() - one.began) for one in self.running], self.jobs)
-        self.say(f'[{self.done}/{self.total}] {run}: {what}' + (f'; {left}' if self.done < self.total else ''))
+        running = [(one.run, time.monotonic() - one.began) for one in self.running]
+        left = self.seconds.left(self.waiting, running, self.jobs)
+        self.say(f'[{self.done}/{self.total}] {run}: {what}'
+                 + (f'; {left}' if self.done < self.total else ''))
 
 
 def _lives(pid: int) -> bool:
@@ -144,7 +150,7 @@ def _lives(pid: int) -> bool:
 
 
 class Seconds:
-    """How long runs of each kind (model, data set) take: as in this sweep, or else as the results files say."""
+    """How long runs of each kind (model, data set) take: as in this sweep, or as the results files say."""
 
     def __init__(self, rows: list = ()):
         self.here, self.before = {}, {}
@@ -161,8 +167,11 @@ class Seconds:
         return statistics.mean(known) if known else None
 
     def left(self, waiting: list, running: list, jobs: int) -> str:
-        """In words. running: (run, seconds so far) pairs; when one that takes longer than its kind does will end is not known."""
-        times = [self.of(run) for run in waiting] + [self.of(run) and self.of(run) - so_far for run, so_far in running]
+        """In words. running: (run, seconds so far) pairs; when one that takes longer than its kind does will
+        end is not known.
+        """
+        times = [self.of(run) for run in waiting]
+        times += [self.of(run) and self.of(run) - so_far for run, so_far in running]
         known = [seconds for seconds in times if seconds is not None and seconds > 0]
         if not known:
             return 'time left unknown'
@@ -171,7 +180,7 @@ class Seconds:
 
 
 class Job:
-    """A run as submitit calls it on a node of the cluster; when it is preempted, it ends its process and is queued again."""
+    """A run as submitit calls it on a node; when it is preempted, it ends its process and is queued again."""
 
     def __init__(self, run: Run):
         self.run, self.process = run, None
@@ -187,7 +196,8 @@ class Job:
 
     def checkpoint(self):
         from submitit.helpers import DelayedSubmission
-        if self.process is not None:            # a signal has interrupted its `wait`, so that only the lock can be asked
+        # a signal has interrupted its `wait`, so that only the lock can be asked
+        if self.process is not None:
             end({self.process.pid: lambda: not Lock(self.run).is_free()})
         return DelayedSubmission(Job(self.run))
 
@@ -202,18 +212,20 @@ def check_slurm() -> None:
 
 
 def submit(runs: list, jobs: int, timeout: float = None, cluster: str = 'slurm') -> list:
-    """Submit runs as job arrays with at most `jobs` at a time; returns submitit's jobs, in the order of the runs.
+    """Submit runs as job arrays with at most `jobs` at a time; returns submitit's jobs in their order.
 
-    Partition, account, GPUs and so on are left to the variables that sbatch reads (SBATCH_PARTITION, SBATCH_GRES, ...).
-    A run that takes longer than `timeout` minutes (a day) is ended; one that is preempted is queued again.
+    Partition, account, GPUs and so on are left to the variables that sbatch reads (SBATCH_PARTITION,
+    SBATCH_GRES, ...). A run that takes longer than `timeout` minutes (a day) is ended; one that is preempted
+    is queued again.
     """
     import submitit
     folder = slurm_folder(runs[0])
     folder.mkdir(parents=True, exist_ok=True)
     executor = submitit.AutoExecutor(folder / '%j', cluster=cluster, slurm_max_num_timeout=0)
+    setup = [f'export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}']
     executor.update_parameters(timeout_min=max(1, round(timeout or _DAY)), slurm_array_parallelism=jobs,
                                slurm_cpus_per_task=runs[0].threads, slurm_job_name='sweep',
-                               slurm_setup=[f'export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}'])
+                               slurm_setup=setup)
     submitted = []
     for first in range(0, len(runs), _LARGEST_ARRAY):
         submitted += executor.submit_array([Job(run) for run in runs[first:first + _LARGEST_ARRAY]])

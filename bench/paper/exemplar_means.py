@@ -1,14 +1,16 @@
-"""How well the buffer's samples of one class stand for the class: herding against random choice, over many shuffles.
+"""How well the buffer's samples of one class stand for the class: herding, random choice, many shuffles.
 
     python scripts/exemplar_means.py --dataset seq-cifar100 --out figure.png
 
-The experiment of the paper's appendix (section "Buffering Strategy and Schedule-Robustness"): one class comes in pieces of b2
-samples, the buffer keeps b1 of them; the distance |mean of the buffer - mean of the class| of unit features is measured on the
-way and at the end, for 100 shuffles (seeds 0..99) in each of four scenarios. A small deviation means that all schedules lead to
-buffers alike. `hash` shows the extreme: the distance is that of a random choice, and the buffer the same under every shuffle.
+The experiment of the paper's appendix (section "Buffering Strategy and Schedule-Robustness"): one class comes
+in pieces of b2 samples, the buffer keeps b1 of them; the distance |mean of the buffer - mean of the class| of
+unit features is measured on the way and at the end, for 100 shuffles (seeds 0..99) in each of four scenarios.
+A small standard deviation means that all schedules lead to buffers alike. `hash` shows the extreme: the
+distance is that of a random choice, and the buffer the same under every shuffle.
 
-Prints a table, draws the figure and writes its numbers beside it as CSV; `--redraw` draws it from these again. Under a
-minute for the 500 samples of a class of CIFAR-100, about four for the 5,000 of CIFAR-10 (`--shuffles 20`: one).
+Prints a table, draws the figure and writes its numbers beside it as CSV; `--redraw` draws it from these
+again. Under a minute for the 500 samples of a class of CIFAR-100, about four for the 5,000 of CIFAR-10
+(`--shuffles 20`: one).
 """
 import argparse
 from pathlib import Path
@@ -26,21 +28,25 @@ from scroll.exemplars import ExemplarBuffer
 from scroll.schedules import make_schedule
 from scroll.statistics import GRID, Statistics
 
-SCENARIOS = ((20, 20), (20, 80), (90, 10), (50, 50))        # (b1, b2): places in the buffer, samples a segment
+SCENARIOS = ((20, 20), (20, 80), (90, 10), (50, 50))  # (b1, b2): places in the buffer, samples a segment
 STRATEGIES = ('herding', 'random', 'hash')
-COLUMNS = ('buffer_size', 'batch_size', 'strategy', 'seen', 'distance', 'deviation', 'least', 'most', 'different_buffers')
+COLUMNS = ('buffer_size', 'batch_size', 'strategy', 'seen', 'distance', 'deviation', 'least', 'most',
+           'different_buffers')
 POINTS = 25                                                 # of a curve, at most
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('--dataset', required=True)
-    parser.add_argument('--class_id', type=whole(0), default=0, help='which class, by its number in the files')
+    parser.add_argument('--class_id', type=whole(0), default=0,
+                        help='which class, by its number in the files')
     parser.add_argument('--shuffles', type=whole(1), default=100)
     parser.add_argument('--weights', default='compact')
     parser.add_argument('--base_path', default='./data/')
-    parser.add_argument('--out', type=Path, default=Path('exemplar_means.png'), help='figure; its numbers go beside it, .csv')
-    parser.add_argument('--redraw', action='store_true', help='draw the figure from the numbers that are there')
+    parser.add_argument('--out', type=Path, default=Path('exemplar_means.png'),
+                        help='figure; its numbers go beside it, .csv')
+    parser.add_argument('--redraw', action='store_true',
+                        help='draw the figure from the numbers that are there')
     return parser.parse_args()
 
 
@@ -48,10 +54,12 @@ def follow(features, keys, segments, buffer_size: int, seed: int = 0, strategies
     """What the buffers of several strategies hold on the way through one class.
 
     Args:
-        features: int (n, d), all of the class, quantised. keys: uint64 (n,). segments: arrays of positions. seed: of `random`.
+        features: int (n, d), all of the class, quantised. keys: uint64 (n,). segments: arrays of positions.
+            seed: of `random`.
 
     Returns:
-        (samples seen, {strategy: (distance of the buffer's mean to the class's, digest of the buffer)}) for up to `POINTS` of
+        (samples seen, {strategy: (distance of the buffer's mean to the class's, digest of the buffer)}) for
+            up to `POINTS` of
         the segments, evenly spaced, the last among them.
     """
     mean = features.mean(axis=0) / GRID
@@ -72,38 +80,42 @@ def follow(features, keys, segments, buffer_size: int, seed: int = 0, strategies
 
 
 def scenario(features, keys, buffer_size: int, batch_size: int, shuffles: int) -> list:
-    """Rows of `COLUMNS`: for each point and strategy the distances over the shuffles, and how many buffers differ."""
+    """Rows of `COLUMNS`: for each point and strategy the distances, and how many buffers differ."""
     cut = f'iid,batch={batch_size}'
-    runs = [follow(features, keys, list(make_schedule(cut, np.zeros(len(keys), np.int64), seed).segments()), buffer_size, seed)
+    runs = [follow(features, keys, list(make_schedule(cut, np.zeros(len(keys), np.int64), seed).segments()),
+                   buffer_size, seed)
             for seed in range(shuffles)]
     rows = []
     for points in zip(*runs):
         for strategy in STRATEGIES:
             distance, digests = zip(*(held[strategy] for _, held in points))
-            rows.append(dict(zip(COLUMNS, (buffer_size, batch_size, strategy, points[0][0], np.mean(distance), np.std(distance),
-                                           min(distance), max(distance), len(set(digests))))))
+            rows.append(dict(zip(COLUMNS, (buffer_size, batch_size, strategy, points[0][0], np.mean(distance),
+                                           np.std(distance), min(distance), max(distance),
+                                           len(set(digests))))))
     return rows
 
 
 def whole_class(features, keys, buffer_size: int) -> float:
     """Distance that herding reaches where the class comes in one segment; no shuffle changes it."""
-    return follow(features, keys, [np.arange(len(keys))], buffer_size, strategies=('herding',))[0][1]['herding'][0]
+    return follow(features, keys, [np.arange(len(keys))], buffer_size,
+                  strategies=('herding',))[0][1]['herding'][0]
 
 
 def draw(path: Path, rows: list, title: str) -> None:
-    """A panel for each scenario: mean distance and deviation against samples seen; as SVG, too, beside a PNG file."""
+    """A panel for each scenario: mean distance, standard deviation, by samples seen; beside a PNG an SVG."""
     panels = {}
     for row in rows:
         panel = panels.setdefault((row['buffer_size'], row['batch_size']), {})
-        for curve, name in zip(panel.setdefault(row['strategy'], ([], [], [])), ('seen', 'distance', 'deviation')):
+        for curve, name in zip(panel.setdefault(row['strategy'], ([], [], [])),
+                               ('seen', 'distance', 'deviation')):
             curve.append(row[name])
     plots.buffer_panels(with_vector(path) if path.suffix == '.png' else (path,), panels, title)
 
 
 def show(rows: list, together: dict) -> None:
-    """The table: distances at the end of the class, a line for each scenario; `together`, by b1, those of `whole_class`."""
-    print(f'| b1 | b2 | {" | ".join(STRATEGIES)} | herding, class whole | different buffers: {", ".join(STRATEGIES)} |\n'
-          f'|---|---|{"---|" * (len(STRATEGIES) + 2)}')
+    """The table: distances at the end of the class, a line a scenario; together: by b1, of `whole_class`."""
+    print(f'| b1 | b2 | {" | ".join(STRATEGIES)} | herding, class whole | different buffers: '
+          f'{", ".join(STRATEGIES)} |\n|---|---|{"---|" * (len(STRATEGIES) + 2)}')
     last = max(row['seen'] for row in rows)
     for scene in SCENARIOS:
         ends = [r for r in rows if (r['buffer_size'], r['batch_size'], r['seen']) == (*scene, last)]
@@ -123,7 +135,8 @@ def one_class(options) -> tuple:
     mine = images.train[images.train_labels == options.class_id]
     least = max(buffer_size for buffer_size, _ in SCENARIOS) + 1
     if len(mine) < least:
-        raise InputError(f'--class_id {options.class_id} of {args.dataset} has {len(mine)} samples: at least {least} are needed')
+        raise InputError(f'--class_id {options.class_id} of {args.dataset} has {len(mine)} samples: at least '
+                         f'{least} are needed')
     features, keys = model.embedder(mine)
     model.embedder.cache.flush()
     return features, keys

@@ -1,7 +1,7 @@
 """The tables and figures of the paper as data: what `experiments/*.yaml` say.
 
-A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a row's `paper` holds what the
-paper reports for it, percent, in the order of the columns:
+A file reads like its table. `flags` go to every run; a column and a row are named sets of flags; a row's
+`paper` holds what the paper reports for it, percent, in the order of the columns:
 
     title: ...                      # heading
     source: tab:main_comp           # label in the paper; an experiment of one's own has none, nor `paper`
@@ -10,13 +10,14 @@ paper reports for it, percent, in the order of the columns:
     columns:
       'CIFAR-10, |M| = 200': {dataset: seq-cifar10, buffer_size: 200}       # 'upper heading, lower heading'
     rows:
-      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}                  # null or a missing list: no value
-      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}   # one value under an upper heading; null: no flag
-    cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells, where needed
+      ER: {group: offline, model: er, paper: [67.9 ± 1.1]}                  # null or no list: no value
+      joint: {model: joint, buffer_size: null, paper: {CIFAR-10: 94.2 ± 1.6}}   # one for all columns below
+    cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells
     claims: [...]                   # what the paper's text says, for scripts/claims.py
 
-In columns and rows `metric` is no flag, but the column of the results file to show, and `group` a heading beside rows. What
-other commands make has `commands` in the place of columns and rows. Nothing here imports torch.
+In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file to show,
+and `group` a heading beside rows. What other commands make has `commands` in the place of columns and rows.
+Nothing here imports torch.
 """
 import re
 from dataclasses import dataclass, field
@@ -30,8 +31,9 @@ from scroll.errors import InputError
 FOLDER = ROOT / 'experiments'
 KINDS = ('table', 'figure')
 METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy')
-SETTINGS = ('class-il', 'general-continual')        # of tasks that bring classes, and of streams without tasks
-_KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims', 'commands', 'values', 'x'}
+SETTINGS = ('class-il', 'general-continual')  # of tasks that bring classes, and of streams without tasks
+_KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims',
+         'commands', 'values', 'x'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 
@@ -39,7 +41,8 @@ _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 class Cell:
     """One cell of a table, or one point of a figure.
 
-    flags: name without dashes -> value. paper: (mean, deviation or None), percent, or None. metric: column of the results file.
+    flags: name without dashes -> value. paper: (mean, standard deviation or None), percent, or None. metric:
+    column of the results file.
     """
     row: str
     column: str
@@ -155,7 +158,8 @@ def _cells(content: dict, columns: dict, rows: dict) -> list:
     for row, spec in rows.items():
         paper = _paper(spec.get('paper'), list(columns), row)
         for column, of_column in columns.items():
-            merged = {**(content.get('flags') or {}), **of_column, **spec, **special.get(row, {}).get(column, {})}
+            merged = {**(content.get('flags') or {}), **of_column, **spec,
+                      **special.get(row, {}).get(column, {})}
             metric = merged.get('metric', METRICS[0])
             if metric not in METRICS:
                 raise InputError(f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
@@ -165,9 +169,11 @@ def _cells(content: dict, columns: dict, rows: dict) -> list:
 
 def _flags(merged: dict, row: str) -> dict:
     """The flags among a row's entries; one that is null is not given."""
-    flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric') and value is not None}
+    flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric')
+             and value is not None}
     for name, value in flags.items():
-        if not isinstance(name, str) or not re.fullmatch(r'[a-z]\w*', name) or not isinstance(value, (str, int, float)):
+        if (not isinstance(name, str) or not re.fullmatch(r'[a-z]\w*', name)
+                or not isinstance(value, (str, int, float))):
             raise InputError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
     for name in ('model', 'dataset'):
         if name not in flags:
@@ -176,7 +182,7 @@ def _flags(merged: dict, row: str) -> dict:
 
 
 def _paper(given, columns: list, row: str) -> dict:
-    """column -> (mean, deviation or None), or None."""
+    """column -> (mean, standard deviation or None), or None."""
     if isinstance(given, dict):
         unknown = [heading for heading in given if heading not in {upper(column) for column in columns}]
         if unknown:
@@ -184,7 +190,8 @@ def _paper(given, columns: list, row: str) -> dict:
         given = [given.get(upper(column)) for column in columns]
     given = [None] * len(columns) if given is None else given
     if not isinstance(given, list) or len(given) != len(columns):
-        raise InputError(f'{row!r}: paper: expected {len(columns)} values, one for each column, found {given!r}')
+        raise InputError(f'{row!r}: paper: expected {len(columns)} values, one for each column, found '
+                         f'{given!r}')
     return {column: _value(value, row) for column, value in zip(columns, given)}
 
 

@@ -1,4 +1,4 @@
-"""Which rows of results are runs of a cell of an experiment: those with the key of its command (`bench.results.keys`)."""
+"""Which rows of results are runs of a cell of an experiment: those with its key (`bench.results.keys`)."""
 import functools
 import re
 
@@ -15,13 +15,14 @@ _APART = ('seed', 'model_config', *_STREAM)            # looked at by themselves
 def matching_rows(cell: Cell, rows: list, earlier: bool = False) -> list:
     """The rows that are runs of a cell, in order of their seeds: of several with one seed, the newest.
 
-    A row is a run of a cell if its key has the values that the cell's command has today, flags and defaults alike. A
-    flag that the key lacks, since there was none, had the default that it is declared with; of flags that are gone none
-    may have been asked for.
+    A row is a run of a cell if its key has the values that the cell's command has today, flags and defaults
+    alike. A flag that the key lacks, since there was none, had the default that it is declared with; of flags
+    that are gone none may have been asked for.
 
     Args:
-        earlier: where there are none, take those that the same command made when defaults were others: rows of runs
-            that were asked for what the cell asks for, and for nothing else. Of these the newest, and those of its key.
+        earlier: where there are none, take those that the same command made when defaults were others: rows
+            of runs that were asked for what the cell asks for, and for nothing else. Of these the newest, and
+            those of its key.
     """
     rows = [row for row in rows if _same_stream(cell, row)
             and all(normalise(cell.flags[name]) == row.get(name) for name in ('model', 'dataset'))]
@@ -58,16 +59,19 @@ def _has_arguments(row: dict, today) -> bool:
     values, given = _said(row)
     # a row of before there were keys says nothing of flags that came later; what is asked for it must say
     absent = today.declared if given is not None else dict.fromkeys(today.given)
-    wanted = {name: value for name, value in vars(today).items() if bears(today, name) in KEY and name not in _APART}
+    wanted = {name: value for name, value in vars(today).items() if bears(today, name) in KEY
+              and name not in _APART}
     return (given or set()) <= {*vars(today)} and all(
-        same_value(value, values.get(name, text_of(absent.get(name, value)))) for name, value in wanted.items())
+        same_value(value, values.get(name, text_of(absent.get(name, value))))
+        for name, value in wanted.items())
 
 
 def _of_the_same_command(cell: Cell, today, rows: list) -> list:
     """See `earlier`. Where the command cannot be understood (its weights are not here), its flags decide."""
     asked = cell.flags if today is None else {name: getattr(today, name) for name in today.given}
     of_flag, found = bears_of(cell), []
-    asked = {name: value for name, value in asked.items() if of_flag.get(name, 'result') in KEY and name not in _APART}
+    asked = {name: value for name, value in asked.items() if of_flag.get(name, 'result') in KEY
+             and name not in _APART}
     config = cell.flags.get('model_config') if today is None else today.model_config
     for row in rows:
         values, given = _said(row)
@@ -80,14 +84,16 @@ def _of_the_same_command(cell: Cell, today, rows: list) -> list:
 
 
 def _said(row: dict) -> tuple:
-    """(flag -> text, flags that were asked for) of a row's key; of a row of before there were keys (columns, None).
+    """(flag -> text, flags that were asked for) of a row's key; (columns, None) of rows older than keys.
 
     The backbone has its name of today.
     """
     key = read_key(row['run_key']) if row.get('run_key') else None
-    values = {name: text for name, text in row.items() if text != ''} if key is None else key['given'] | key['default']
+    values = ({name: text for name, text in row.items() if text != ''} if key is None
+              else key['given'] | key['default'])
     if 'backbone' in values:
-        values['backbone'] = backbone_name(values['backbone'], [name for name, text in values.items() if text != ''])
+        values['backbone'] = backbone_name(values['backbone'],
+                                           [name for name, text in values.items() if text != ''])
     return values, key and set(key['given'])
 
 
@@ -96,17 +102,19 @@ def _finished(row: dict) -> str:
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any split into whole classes.
+    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class split.
 
     A run that does not say its number of splits has the data set's own, which its schedule says.
     """
     schedule, named = row.get('schedule', ''), [name for name in _STREAM if name in cell.flags]
     specs = {f'split:{cell.flags[name]}' if name == 'n_splits' else cell.flags[name] for name in named}
-    return all(same_value(spec, schedule) for spec in specs) if named else bool(re.fullmatch(r'split:\d+', schedule))
+    if not named:
+        return bool(re.fullmatch(r'split:\d+', schedule))
+    return all(same_value(spec, schedule) for spec in specs)
 
 
 def same_value(value, text: str) -> bool:
-    """Whether a flag's value is what a results file says: numbers as numbers, on and off in any way, nothing as ''."""
+    """Whether a flag's value is a file's text: numbers as numbers, on and off in any way, nothing as ''."""
     return _plain(text_of(value)) == _plain(text)
 
 

@@ -1,15 +1,16 @@
 """Tables and figures from our own rows: the paper's beside its values, with what our rows say of its claims.
 
-    python scripts/report.py                                        # all that have rows, from results/rows alone (`make tables`)
-    python scripts/report.py experiments/table_1_cifar.yaml --collect       # first take in new rows of data/results
-    python scripts/report.py ~/mine.yaml --collect --out mine               # an experiment of one's own
+    python scripts/report.py                                            # all that have rows (`make tables`)
+    python scripts/report.py experiments/table_1_cifar.yaml --collect   # first take in rows of data/results
+    python scripts/report.py ~/mine.yaml --collect --out mine           # an experiment of one's own
 
-`results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments, seconds, commit and
-versions; `--collect` adds those that fit a cell, the newest for each seed, and leaves out those that fit none any
-more. Rows that a cell's command made when its defaults were others stay until there are some of today's. From these
-come `results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the index `results/README.md`.
-Pages of an experiment that is not in experiments/ are made when its file is given, and stay as they are when not. With
-`--weights` the runs with another backbone are collected, into `<experiment>.<weights>.csv`, tables of their own.
+`results/rows/<experiment>.csv` has a row for each cell and seed, with accuracies, digests, arguments,
+seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed, and leaves out
+those that fit none any more. Rows that a cell's command made when its defaults were others stay until there
+are some of today's. From these come `results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the
+index `results/README.md`. Pages of an experiment that is not in experiments/ are made when its file is given,
+and stay as they are when not. With `--weights` the runs with another backbone are collected, into
+`<experiment>.<weights>.csv`, tables of their own.
 """
 import argparse
 import csv
@@ -29,7 +30,8 @@ from bench.results.rows import read_rows
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
 
-_FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'average_incremental_accuracy')
+_FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy',
+          'average_incremental_accuracy')
 _INDEXED = re.compile(r'\| \[(\S+)\]\(tables/.*')
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
@@ -95,7 +97,7 @@ class Report:
         self._rows = functools.cache(self._read)
 
     def _read(self, label: str) -> dict:
-        """(row, column) -> committed rows of an experiment, or of one with another backbone ('table_1_cifar.url-resnet18')."""
+        """(row, column) -> committed rows; of an experiment with another backbone, under 'NAME.WEIGHTS'."""
         path, found = self.out / 'rows' / f'{label}.csv', {}
         for row in read_rows(path) if path.is_file() else []:
             found.setdefault((row['row'], row['column']), []).append(row)
@@ -107,13 +109,14 @@ class Report:
         paths = {(flag, Path(path).stem): path for cell in self.get(name).cells
                  for flag, path in {**cell.flags, 'weights': cell.flags.get('weights', weights)}.items()
                  if os.sep in str(path)}
-        committed = [_renamed(row, lambda flag, value: paths.get((flag, value), value))         # they have no paths
+        committed = [_renamed(row, lambda flag, value: paths.get((flag, value), value))  # they have no paths
                      for cell in self._rows(label).values() for row in cell]
         found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
         kept = {_identity(row) for row in found}
         gone = sum(_identity(row) not in kept for row in committed)
         if gone:
-            print(f'{label}: {gone} of {len(committed)} rows left out: of runs with other arguments than its cells have today')
+            print(f'{label}: {gone} of {len(committed)} rows left out: of runs with other arguments than its '
+                  'cells have today')
         path = self.out / 'rows' / f'{label}.csv'
         if found:
             write_rows(path, found)
@@ -128,14 +131,15 @@ class Report:
 
     def findings(self, label: str) -> list:
         """What the rows say of each claim; other experiments are looked at with the same backbone."""
-        name, _, psi = label.partition('.')
+        name, _, backbone = label.partition('.')
 
         def runs(experiment, cell):
-            return self._rows(f'{experiment}.{psi}' if psi else experiment).get((cell.row, cell.column), [])
+            other = f'{experiment}.{backbone}' if backbone else experiment
+            return self._rows(other).get((cell.row, cell.column), [])
         return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
 
     def page(self, label: str) -> str:
-        """Write an experiment's files; returns its line of the index, empty where there is nothing to show."""
+        """Write an experiment's files; returns its line of the index, empty where nothing is to be shown."""
         experiment, runs = self._experiment(label), self._rows(label)
         folder, findings = self.out / 'tables', self.findings(label)
         pictures = sorted(path for path in folder.glob(f'{label}*.png'))
@@ -167,7 +171,8 @@ class Report:
         own = [*unknown.values(), *(line for line in lines.values() if line not in of_the_paper)]
         index = [] if own and not of_the_paper else [
             '# Tables and figures of the paper, from our own runs', '',
-            'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in `experiments/`, and',
+            'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in '
+            '`experiments/`, and',
             '`scripts/table_*.sh`, `scripts/figure_*.sh` run it all.', '',
             '| | what | cells with rows | claims of the paper |', '|---|---|---|---|', *of_the_paper]
         if own:
@@ -200,13 +205,16 @@ def facts(experiment, rows: list) -> list:
         return lines
     digests = {}
     for row in rows:
-        digests.setdefault(row.get('weights', ''), set()).update({row['psi_digest'][:8]} if row.get('psi_digest') else ())
-    backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '') for name, found in sorted(digests.items()))
+        known = digests.setdefault(row.get('weights', ''), set())
+        if row.get('psi_digest'):
+            known.add(row['psi_digest'][:8])
+    backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '')
+                          for name, found in sorted(digests.items()))
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
     versions, commits = (sorted({row[name][:most] for row in rows if row.get(name)})
                          for name, most in (('torch', 20), ('git_commit', 8)))
-    return [*lines, '', f"Backbone: {backbones}; hardware: {devices}; torch {', '.join(versions)}; commits {', '.join(commits)}; "
-                        f'seeds planned: {experiment.seeds}.']
+    return [*lines, '', f"Backbone: {backbones}; hardware: {devices}; torch {', '.join(versions)}; "
+                        f"commits {', '.join(commits)}; seeds planned: {experiment.seeds}."]
 
 
 def _identity(row: dict) -> tuple:
@@ -238,7 +246,8 @@ def main():
     parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
     parser.add_argument('--base_path', default='./data/', help='of the runs')
     parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
-    parser.add_argument('--weights', help='with --collect: the weights of the runs, where they are not the default ones')
+    parser.add_argument('--weights',
+                        help='with --collect: the weights of the runs, where they are not the default ones')
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
     if options.weights and not options.collect:

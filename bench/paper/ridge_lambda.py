@@ -1,11 +1,12 @@
-"""Which lambda ridge should have, said by the training data alone: generalised cross-validation beside exact leave-one-out.
+"""Which lambda ridge should have, by the training data alone: GCV beside exact leave-one-out.
 
     python scripts/ridge_lambda.py --dataset seq-cifar100
 
-Prints a line and writes a CSV row for each lambda of a grid and for each choice: GCV (from the statistics alone: what
-`--ridge_lambda auto` takes), leave-one-out by squared error and by accuracy (one pass over the features), and the value that
-`scripts/tune.py` found on held-out samples. Errors are squared, summed over classes, means over samples. The test accuracy
-stands beside and chooses nothing.
+Prints a line and writes a CSV row for each lambda of a grid and for each choice: GCV (generalised
+cross-validation, from the statistics alone: what `--ridge_lambda auto` takes), leave-one-out by squared error
+and by accuracy (one pass over the features), and the value that `scripts/tune.py` found on held-out samples.
+Errors are squared, summed over classes, means over samples. The test accuracy stands beside and chooses
+nothing.
 """
 import argparse
 import functools
@@ -31,7 +32,8 @@ def parse_args():
     parser.add_argument('--weights', default='compact')
     parser.add_argument('--ridge_targets', choices=predictors.TARGETS, default='pm1')
     parser.add_argument('--base_path', default='./data/')
-    parser.add_argument('--out', type=Path, help='CSV file (default: <base_path>/tuning/<dataset>-ridge_lambda.csv)')
+    parser.add_argument('--out', type=Path,
+                        help='CSV file (default: <base_path>/tuning/<dataset>-ridge_lambda.csv)')
     return parser.parse_args()
 
 
@@ -75,11 +77,13 @@ def main():
                            '--base_path', options.base_path, '--disable_log', '1'])
     model, dataset, args = initialize(args)
     images, embed = dataset.images, model.embedder
-    train, test = ((embed(x)[0], y) for x, y in ((images.train, images.train_labels), (images.test, images.test_labels)))
+    train, test = ((embed(x)[0], y)
+                   for x, y in ((images.train, images.train_labels), (images.test, images.test_labels)))
     embed.cache.flush()
     tuned = model_config('scroll', 'best', vars(args))[0].get('ridge_lambda')
     rows = table(train, test, options.ridge_targets, tuned)
-    print('| lambda | GCV | leave-one-out error | leave-one-out accuracy | test accuracy | chosen by |\n' + '|---' * 6 + '|')
+    print('| lambda | GCV | leave-one-out error | leave-one-out accuracy | test accuracy | chosen by |\n'
+          + '|---' * 6 + '|')
     for row in rows:
         print('| {:g} | {:.5f} | {:.5f} | {:.2f} | {:.2f} | {} |'.format(*row.values()))
     path = options.out or Path(options.base_path) / 'tuning' / f'{args.dataset}-ridge_lambda.csv'

@@ -1,8 +1,9 @@
-"""One run of a sweep: its command, its row among the results, its log, and the lock that keeps it from running twice at a time.
+"""One run of a sweep: its command, its row, its log, and the lock that keeps it from running twice.
 
-The lock of a run is a file that its process inherits locked (flock): it is free again when the run's last process has ended,
-however that ended, so there are no stale locks, and a sweep finds the runs that a killed one has left behind. On a cluster it
-needs a file system with locks of that kind (NFS since version 4 has them).
+The lock of a run is a file that its process inherits locked (flock): it is free again when the run's last
+process has ended, however that ended, so there are no stale locks, and a sweep finds the runs that a killed
+one has left behind. On a cluster it needs a file system with locks of that kind (NFS since version 4 has
+them).
 """
 import contextlib
 import dataclasses
@@ -26,8 +27,9 @@ from scroll.errors import InputError
 class Run:
     """A cell with a seed.
 
-    cell: with the flags that the sweep adds. key: the same for runs with the same arguments, whatever their experiment.
-    command: words before the flags. threads: of the CPU. log: file that takes what the run prints.
+    cell: with the flags that the sweep adds. key: the same for runs with the same arguments, whatever their
+    experiment. command: words before the flags. threads: of the CPU. log: file that takes what the run
+    prints.
     """
     cell: Cell
     seed: int
@@ -58,12 +60,13 @@ class Run:
         return results_rows(self.base_path, self.cell.flags.get('results_path', 'results/'))
 
     def row(self, rows: list = None):
-        """The row of a finished run with these arguments, or None; `rows`: where to look, in place of the files."""
+        """The row of a finished run with these arguments, or None. rows: where to look, not in the files."""
         rows = self.all_rows() if rows is None else rows
-        return next(iter(matching_rows(self.cell, [row for row in rows if row.get('seed') == str(self.seed)])), None)
+        mine = [row for row in rows if row.get('seed') == str(self.seed)]
+        return next(iter(matching_rows(self.cell, mine)), None)
 
     def start(self, gpu: str = None) -> subprocess.Popen:
-        """The run's process, in a group of its own, or None: another process has the lock, or there is a row by now.
+        """The run's process, in a group of its own; None if another process has the lock, or there is a row.
 
         Raises:
             InputError: it cannot be started.
@@ -74,15 +77,17 @@ class Run:
         variables = dict(OMP_NUM_THREADS=str(self.threads), PYTHONUNBUFFERED='1')
         variables |= {} if gpu is None else dict(CUDA_VISIBLE_DEVICES=gpu)
         try:
-            if self.row():                                              # looked at under the lock: nobody is about to write it
+            if self.row():  # looked at under the lock: nobody is about to write it
                 return None
             self.log.parent.mkdir(parents=True, exist_ok=True)
             with open(self.log, 'ab') as log:                       # what earlier tries said stays
                 log.write(f'$ {shlex.join(self.words())}\n'.encode())
                 log.flush()
-                process = subprocess.Popen(self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                           env={**os.environ, **variables}, pass_fds=(lock.file,))
-            lock.write(host=socket.gethostname(), sweep=os.getpid(), run=process.pid, gpu=gpu, began=time.time())
+                process = subprocess.Popen(self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                           start_new_session=True, env={**os.environ, **variables},
+                                           pass_fds=(lock.file,))
+            lock.write(host=socket.gethostname(), sweep=os.getpid(), run=process.pid, gpu=gpu,
+                       began=time.time())
         except OSError as error:
             raise InputError(f'{self}: cannot be started ({error.strerror}: {error.filename})') from error
         finally:
@@ -109,7 +114,7 @@ class Run:
 
 
 class Lock:
-    """The lock of a run. What is in its file says who has it, and since when: host, pids of sweep and run, gpu, began."""
+    """The lock of a run. Its file says who has it, since when: host, pids of sweep and run, gpu, began."""
 
     def __init__(self, run: Run):
         self.path, self.file = run.base_path / 'sweeps' / 'locks' / run.key, None
@@ -120,7 +125,8 @@ class Lock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise InputError(f'{self.path} cannot be written ({error.strerror}): choose another --base_path') from error
+            raise InputError(f'{self.path} cannot be written ({error.strerror}): '
+                             'choose another --base_path') from error
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -162,7 +168,7 @@ def key(arguments: dict, seed: int) -> str:
 
 
 def end(processes: dict, grace: float = 60) -> None:
-    """End processes, and by force after `grace` seconds their groups: time to finish a step and write a checkpoint.
+    """End processes, by force after `grace` seconds their groups: time for a step and a checkpoint.
 
     processes: pid -> function: does it still live? Each is the leader of its group.
     """

@@ -1,4 +1,4 @@
-"""Tables and figures as text and pictures: ours beside the paper's. Markdown to read, LaTeX in the paper's layout, PNG.
+"""Tables and figures: ours beside the paper's. Markdown to read, LaTeX in the paper's layout, PNG.
 
 `runs` maps (row, column) to the rows of results of that cell; cells without any stay empty.
 """
@@ -18,7 +18,7 @@ _TEX = ((r'\|M\| = (\d+)', r'$|M|=\1$'), (r'\bf_T\b', '$f_T$'), (r'\bf\*', '$f^*
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and deviation (ddof 1; None for one seed) of `n` seeds, percent."""
+    """Mean and standard deviation (ddof 1; None for one seed) of `n` seeds, percent."""
     mean: float
     deviation: float
     n: int
@@ -29,7 +29,8 @@ def summary(rows: list, metric: str):
     values = [float(row[metric]) for row in rows if row.get(metric)]
     if not values:
         return None
-    return Summary(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None, len(values))
+    return Summary(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None,
+                   len(values))
 
 
 def summaries(experiment: Experiment, runs: dict) -> dict:
@@ -39,16 +40,17 @@ def summaries(experiment: Experiment, runs: dict) -> dict:
 
 def number(mean: float, deviation, n: int = None) -> str:
     """'67.9 ± 1.1 (5)'."""
-    return f'{mean:.1f}' + ('' if deviation is None else f' ± {_spread(deviation)}') + ('' if n is None else f' ({n})')
+    around = '' if deviation is None else f' ± {_rounded(deviation)}'
+    return f'{mean:.1f}' + around + ('' if n is None else f' ({n})')
 
 
-def _spread(deviation: float) -> str:
+def _rounded(deviation: float) -> str:
     """One decimal, as in the paper; more where that would make something of it zero."""
     return f'{deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f'{deviation:.1g}'
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list) -> str:
-    """The whole page: title, facts, table, claims. Of each row ours (number of seeds), then that of the paper."""
+    """The whole page: title, facts, table, claims. Of each row ours (number of seeds), then the paper's."""
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
         ours, beside = summaries(experiment, runs), experiment.of_the_paper
@@ -82,16 +84,18 @@ def md_row(cells: list) -> str:
 
 
 def latex(experiment: Experiment, runs: dict) -> str:
-    """A `table` for booktabs, multirow, graphicx, xcolor: ours, the best in bold, then the paper's in grey."""
+    """A `table` for booktabs, multirow, graphicx, xcolor: ours, the best bold, then the paper's in grey."""
     columns, ours = experiment.columns, summaries(experiment, runs)
     headings = [(heading, len(list(group))) for heading, group in itertools.groupby(map(upper, columns))]
     two_levels = any(lower(column) for column in columns)
     bars = '|'.join('c' * n for _, n in headings) if two_levels else 'c' * len(columns)
-    lines = [r'\begin{table}[tb]', r'    \centering', r'    \scriptsize', rf'    \begin{{tabular}}{{ll|{bars}}}']
+    lines = [r'\begin{table}[tb]', r'    \centering', r'    \scriptsize',
+             rf'    \begin{{tabular}}{{ll|{bars}}}']
     if two_levels:
         last = len(headings) - 1
-        lines += ['        & & ' + ' & '.join(rf'\multicolumn{{{n}}}{{c{"|" * (i < last)}}}{{\textbf{{{_tex(heading)}}}}}'
-                                              for i, (heading, n) in enumerate(headings)) + r'\\', r'        \midrule']
+        lines += ['        & & '
+                  + ' & '.join(rf'\multicolumn{{{n}}}{{c{"|" * (i < last)}}}{{\textbf{{{_tex(heading)}}}}}'
+                               for i, (heading, n) in enumerate(headings)) + r'\\', r'        \midrule']
     lines += ['        & & ' + ' & '.join(_tex(lower(column) or column) for column in columns) + r'\\']
     for group, rows in itertools.groupby(experiment.rows, key=experiment.groups.get):
         lines += [r'        \midrule', *_latex_group(experiment, group, list(rows), ours)]
@@ -103,7 +107,8 @@ def latex(experiment: Experiment, runs: dict) -> str:
 
 def _latex_group(experiment, group: str, rows: list, ours: dict) -> list:
     height = (1 + experiment.of_the_paper) * len(rows)
-    lines = [rf'        \multirow{{{height}}}{{*}}{{\rotatebox[origin=c]{{90}}{{\textsc{{{group}}}}}}}'] if group else []
+    beside = rf'        \multirow{{{height}}}{{*}}{{\rotatebox[origin=c]{{90}}{{\textsc{{{group}}}}}}}'
+    lines = [beside] if group else []
     for row in rows:
         cells = [experiment.cell(row, column) for column in experiment.columns]
         mine = [_latex_value(ours[c.row, c.column], _is_best(experiment, c, ours)) for c in cells]
@@ -115,7 +120,7 @@ def _latex_group(experiment, group: str, rows: list, ours: dict) -> list:
 
 
 def _spanned(experiment, mine: list, paper: list, shown: list) -> str:
-    """A line of cells; those below one upper heading become one where ours and the paper's are each the same in all of them."""
+    """A line of cells; those below one upper heading become one where both values are the same in all."""
     parts, last = [], len(experiment.columns)
     for _, group in itertools.groupby(range(last), key=lambda i: upper(experiment.columns[i])):
         places = list(group)
@@ -132,12 +137,12 @@ def _latex_value(found, best: bool) -> str:
 
 
 def _latex_number(mean: float, deviation, best: bool = False) -> str:
-    mean = rf'$\mathbf{{{mean:.1f}}}$' if best else f'${mean:.1f}$'
-    return mean + ('' if deviation is None else rf' \tiny{{$\pm {_spread(deviation)}$}}')
+    text = rf'$\mathbf{{{mean:.1f}}}$' if best else f'${mean:.1f}$'
+    return text + ('' if deviation is None else rf' \tiny{{$\pm {_rounded(deviation)}$}}')
 
 
 def _is_best(experiment, cell, ours: dict) -> bool:
-    """Whether it is the highest of its column; where rows have headings, of those that have one (the others are bounds)."""
+    """Whether it is the highest of its column; where rows have headings, of those (others are bounds)."""
     rows = [row for row in experiment.rows if experiment.groups.get(row)] or experiment.rows
     have = [ours[row, cell.column].mean for row in rows if ours[row, cell.column]]
     mine = ours[cell.row, cell.column]
@@ -151,39 +156,44 @@ def _tex(text: str) -> str:
 
 
 def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
-    """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in a panel of its own, in one scale.
+    """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
 
-    Columns that differ in the number of splits stand where these numbers are. Of a method that has f_T and f* both are drawn.
+    Columns that differ in the number of splits stand where these numbers are. Of a method that has f_T and f*
+    both are drawn.
     """
     lines, beside = _lines(experiment, runs), experiment.of_the_paper
-    heights = [mean + (deviation or 0) for panel in lines for *_, points in panel for _, mean, deviation in points]
+    heights = [mean + (deviation or 0) for panel in lines for *_, points in panel
+               for _, mean, deviation in points]
     places, names = _places(experiment), [column.removesuffix('-split') for column in experiment.columns]
-    with style.picture(*style.with_vector(path), columns=1 + beside, size=(8.6, 3.8) if beside else (6, 3.8), sharex=True,
-                       sharey=True, squeeze=False) as (figure, (panels,)):
+    with style.picture(*style.with_vector(path), columns=1 + beside, size=(8.6, 3.8) if beside else (6, 3.8),
+                       sharex=True, sharey=True, squeeze=False) as (figure, (panels,)):
         drawn = {}
         for axes, panel, title in zip(panels, lines, ('ours', 'the paper, with a backbone of its own')):
             for nth, label, look, points in panel:
                 x, mean, deviation = zip(*points)
-                drawn[nth, label] = axes.errorbar(x, mean, [d or 0 for d in deviation], capsize=2, label=label, **look)
+                drawn[nth, label] = axes.errorbar(x, mean, [d or 0 for d in deviation], capsize=2,
+                                                  label=label, **look)
             axes.set(xlabel=experiment.x, title=title if beside else '')
             axes.set_xticks(list(places.values()), names)
         panels[0].set(ylabel='accuracy (%)', ylim=(0, 1.08 * max(heights, default=100)))
         if drawn:
             order = sorted(drawn)
-            figure.legend([drawn[key] for key in order], [label for _, label in order], loc='outside right center')
+            figure.legend([drawn[key] for key in order], [label for _, label in order],
+                          loc='outside right center')
         figure.suptitle(experiment.title)
     return path
 
 
 def _places(experiment: Experiment) -> dict:
     """column -> where it stands: at its number of splits if each has another one, else evenly."""
-    splits = [experiment.cell(experiment.rows[0], column).flags.get('n_splits') for column in experiment.columns]
+    splits = [experiment.cell(experiment.rows[0], column).flags.get('n_splits')
+              for column in experiment.columns]
     numbered = None not in splits and len(set(splits)) == len(splits)
     return dict(zip(experiment.columns, splits if numbered else range(len(splits))))
 
 
 def _lines(experiment: Experiment, runs: dict) -> tuple:
-    """(ours, the paper's): lists of (number of the row, label, look, [(place, mean, deviation)]), none without points."""
+    """(ours, the paper's): lists of (row number, label, look, points), points of (place, mean, deviation)."""
     places, drawn, ours, paper = _places(experiment), {}, [], []
     for i, row in enumerate(experiment.rows):
         cells = [experiment.cell(row, column) for column in experiment.columns]
@@ -193,8 +203,11 @@ def _lines(experiment: Experiment, runs: dict) -> tuple:
         look = dict(color=colour, marker=marker, linestyle=('-', '-.', ':')[nth % 3])
         both = any(r.get('adapted_accuracy') for cell in cells for r in runs.get((row, cell.column), []))
         for metric, label, more in ((None, f'{row}, f*' if both else row, {}),
-                                    *([('online_accuracy', f'{row}, f_T', dict(linestyle='--', mfc='white'))] if both else [])):
-            found = ((places[c.column], summary(runs.get((row, c.column), []), metric or c.metric)) for c in cells)
+                                    *([('online_accuracy', f'{row}, f_T', dict(linestyle='--', mfc='white'))]
+                                      if both else [])):
+            found = ((places[c.column], summary(runs.get((row, c.column), []), metric or c.metric))
+                     for c in cells)
             ours.append((i, label, look | more, [(x, s.mean, s.deviation) for x, s in found if s]))
-        paper.append((i, f'{row}, f*' if both else row, look, [(places[c.column], *c.paper) for c in cells if c.paper]))
+        paper.append((i, f'{row}, f*' if both else row, look,
+                      [(places[c.column], *c.paper) for c in cells if c.paper]))
     return tuple([line for line in lines if line[-1]] for lines in (ours, paper))

@@ -1,24 +1,27 @@
-"""Learn psi: a backbone trained by multi-class classification on classes that no stream has.
+"""Learn a backbone by multi-class classification on classes that no stream has.
 
     python pretrain.py --out backbone/weights/compact.safetensors
-    python pretrain.py --out wide.safetensors --width 64 --grow_from compact --small_epochs 4 --epochs 8 --batch_size 64 --lr 0.04
+    python pretrain.py --out wide.safetensors --width 64 --grow_from compact --small_epochs 4 --epochs 8 \\
+        --batch_size 64 --lr 0.04
     python pretrain.py --out mini.safetensors --recipe rfs --backbone resnet12 --leave_out none
-    python pretrain.py --out cifar.safetensors --width 64 --input_size 84 --epochs 60 --leave_out cifar100 cifar10
+    python pretrain.py --out cifar.safetensors --width 64 --input_size 84 --epochs 60 \\
+        --leave_out cifar100 cifar10
     python pretrain.py quantise compact
 
-1. The compact psi: ResNet18 of width 32 at 42 px. 2. The wide one, of the paper's width, which starts as the compact one: what
-two cores learn in two hours. 3. For a GPU and miniImageNet streams: the paper's ResNet12 with the recipe of RFS (Tian et al.
-2020) on all 64 training classes. 4. For a GPU and CIFAR streams: the paper's ResNet18 at its size. All learn from
-miniImageNet's training classes, less those that a stream has (--leave_out). 5. The integer network of weights, whose features are
-the same on every machine, in a file beside them (`main.py --embedding_dtype integer`).
+1. The compact backbone: ResNet18 of width 32 at 42 px. 2. The wide one, of the paper's width, which starts as
+the compact one: what two cores learn in two hours. 3. For a GPU and miniImageNet streams: the paper's
+ResNet12 with the recipe of RFS (Tian et al. 2020) on all 64 training classes. 4. For a GPU and CIFAR streams:
+the paper's ResNet18 at its size. All learn from miniImageNet's training classes, less those that a stream has
+(--leave_out). 5. The integer network of weights, whose features are the same on every machine, in a file
+beside them (`main.py --embedding_dtype integer`).
 
-The classes left out are not wasted: nearest-centroid accuracy on them, after every epoch, tells how well the features serve
-classes they have never seen, which is what psi is for. Where none is left out, 50 of the 600 images of each class are, and
-take their place. With `--recipe compact` half of the batches are first shrunk to 32 px, so that psi meets images as coarse
-as CIFAR's.
+The classes left out are not wasted: nearest-centroid accuracy on them, after every epoch, tells how well the
+features serve classes they have never seen, which is what a backbone is for. Where none is left out, 50 of
+the 600 images of each class are, and take their place. With `--recipe compact` half of the batches are first
+shrunk to 32 px, so that the backbone meets images as coarse as CIFAR's.
 
-A run that is killed goes on from its last epoch when it is started again, also on another machine; on a CPU, with as many
-threads, it ends in the same bits as one that was not. `<out>.png` shows how far it is.
+A run that is killed goes on from its last epoch when it is started again, also on another machine; on a CPU,
+with as many threads, it ends in the same bits as one that was not. `<out>.png` shows how far it is.
 """
 import argparse
 import math
@@ -34,27 +37,30 @@ from scroll.errors import InputError
 # stream -> wnid of a training class -> what it is: the stream's class that it is a kind of
 SHARED = {
     'cifar100': {
-        'n01704323': 'triceratops: dinosaur', 'n01749939': 'green mamba: snake', 'n01770081': 'harvestman: spider',
-        'n02120079': 'Arctic fox: fox', 'n02165456': 'ladybug: beetle', 'n02606052': 'rock beauty: aquarium_fish',
-        'n02747177': 'ashcan: can', 'n02823428': 'beer bottle: bottle', 'n04389033': 'tank: tank',
-        'n07747607': 'orange: orange', 'n09246464': 'cliff: mountain', 'n13054560': 'bolete: mushroom'},
+        'n01704323': 'triceratops: dinosaur', 'n01749939': 'green mamba: snake',
+        'n01770081': 'harvestman: spider', 'n02120079': 'Arctic fox: fox', 'n02165456': 'ladybug: beetle',
+        'n02606052': 'rock beauty: aquarium_fish', 'n02747177': 'ashcan: can',
+        'n02823428': 'beer bottle: bottle', 'n04389033': 'tank: tank', 'n07747607': 'orange: orange',
+        'n09246464': 'cliff: mountain', 'n13054560': 'bolete: mushroom'},
     # no airplane, automobile, cat, deer, frog or truck is among them, and no horse but a carousel's
     'cifar10': {
         'n01532829': 'house finch: bird', 'n01558993': 'robin: bird', 'n01843383': 'toucan: bird',
         'n02089867': 'Walker hound: dog', 'n02091831': 'Saluki: dog', 'n02101006': 'Gordon setter: dog',
         'n02105505': 'komondor: dog', 'n02108089': 'boxer: dog', 'n02108551': 'Tibetan mastiff: dog',
-        'n02108915': 'French bulldog: dog', 'n02111277': 'Newfoundland: dog', 'n02113712': 'miniature poodle: dog',
-        'n02687172': 'aircraft carrier: ship', 'n04612504': 'yawl: ship'}}
+        'n02108915': 'French bulldog: dog', 'n02111277': 'Newfoundland: dog',
+        'n02113712': 'miniature poodle: dog', 'n02687172': 'aircraft carrier: ship',
+        'n04612504': 'yawl: ship'}}
 
 RECIPES = {     # values of the flags that a recipe has and that are not given
-    'compact': dict(input_size=42, epochs=20, batch_size=128, lr=0.1, warmup=1, momentum=0.9, wd=5e-4, jitter=0.4, coarse=0.5),
-    'rfs': dict(input_size=84, epochs=100, batch_size=64, lr=0.05, milestones=None, lr_decay=0.1, momentum=0.9, wd=5e-4,
-                jitter=0.4, padding=8)}
+    'compact': dict(input_size=42, epochs=20, batch_size=128, lr=0.1, warmup=1, momentum=0.9, wd=5e-4,
+                    jitter=0.4, coarse=0.5),
+    'rfs': dict(input_size=84, epochs=100, batch_size=64, lr=0.05, milestones=None, lr_decay=0.1,
+                momentum=0.9, wd=5e-4, jitter=0.4, padding=8)}
 WIDTH = dict(compact=32, rfs=64)
 
 
 def parse_args(argv=None) -> argparse.Namespace:
-    """The command line, with the recipe's values for flags not given and None for those of the other recipe."""
+    """The command line, with the recipe's values for flags not given and None for those of the other."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument('--out', bears='place', required=True, help='weights file to write (.safetensors)')
     parser.add_argument('--base_path', bears='place', default='./data/',
@@ -63,13 +69,18 @@ def parse_args(argv=None) -> argparse.Namespace:
                         help='compact: crops of any size, warm-up and cosine, Nesterov; rfs: shifts, steps')
     parser.add_argument('--backbone', default='resnet18-md', type=backbone_name, help='registered backbone')
     parser.add_argument('--width', type=whole(1), help='channels of the first stage (compact: 32, rfs: 64)')
-    parser.add_argument('--option', action='append', default=[], metavar='NAME=VALUE', help='another option of the backbone')
+    parser.add_argument('--option', action='append', default=[], metavar='NAME=VALUE',
+                        help='another option of the backbone')
     parser.add_argument('--leave_out', nargs='+', default=['cifar100'], metavar='STREAM',
-                        help='streams whose classes are left out: cifar100, cifar10 or both, or none (default: cifar100)')
+                        help='streams whose classes are left out: cifar100, cifar10 or both, or none '
+                             '(default: cifar100)')
     parser.add_argument('--seed', type=whole(0), default=0)
-    parser.add_argument('--grow_from', metavar='WEIGHTS', help='start as this narrower network, which has learned already')
-    parser.add_argument('--small_size', type=whole(1), default=32, help='pixels in the first --small_epochs epochs')
-    parser.add_argument('--small_epochs', type=whole(0), default=0, help='epochs at --small_size, which are the cheaper ones')
+    parser.add_argument('--grow_from', metavar='WEIGHTS',
+                        help='start as this narrower network, which has learned already')
+    parser.add_argument('--small_size', type=whole(1), default=32,
+                        help='pixels in the first --small_epochs epochs')
+    parser.add_argument('--small_epochs', type=whole(0), default=0,
+                        help='epochs at --small_size, which are the cheaper ones')
     parser.add_argument('--device', bears='speed',
                         help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
     parser.add_argument('--dtype', choices=('float32', 'bfloat16'),
@@ -78,14 +89,18 @@ def parse_args(argv=None) -> argparse.Namespace:
     group = parser.add_argument_group('numbers of the recipe')
     for name, kind, text in (
             ('input_size', whole(1), 'pixels'), ('epochs', whole(1), ''), ('batch_size', whole(1), ''),
-            ('lr', real(positive=True), 'learning rate at its highest'), ('momentum', share, ''), ('wd', real(0), 'weight decay'),
+            ('lr', real(positive=True), 'learning rate at its highest'), ('momentum', share, ''),
+            ('wd', real(0), 'weight decay'),
             ('jitter', share, 'strength of changes of brightness, contrast and saturation'),
-            ('coarse', share, 'share of batches shrunk to 32 px first'), ('warmup', whole(0), 'epochs of rising learning rate'),
+            ('coarse', share, 'share of batches shrunk to 32 px first'),
+            ('warmup', whole(0), 'epochs of rising learning rate'),
             ('padding', whole(0), 'largest shift in pixels'),
             ('lr_decay', real(positive=True), 'factor of the learning rate at each milestone')):
-        values = ', '.join(f'{recipe}: {numbers[name]:g}' for recipe, numbers in RECIPES.items() if name in numbers)
+        values = ', '.join(f'{recipe}: {numbers[name]:g}' for recipe, numbers in RECIPES.items()
+                           if name in numbers)
         group.add_argument(f'--{name}', type=kind, help=f'{text} ({values})'.strip())
-    group.add_argument('--milestones', type=whole(1), nargs='+', help='epochs after which lr falls (rfs: 60 %% and 80 %% of all)')
+    group.add_argument('--milestones', type=whole(1), nargs='+',
+                       help='epochs after which lr falls (rfs: 60 %% and 80 %% of all)')
     args = parser.parse_args(argv)
     fill_in(args)
     return args
@@ -100,13 +115,16 @@ def fill_in(args) -> None:
         if getattr(args, name) is None:
             setattr(args, name, recipe.get(name))
     if args.recipe == 'rfs':
-        args.milestones = args.milestones or sorted({round(part * args.epochs) for part in (0.6, 0.8)} - {0, args.epochs})
-        if sorted(set(args.milestones)) != args.milestones or args.milestones and args.milestones[-1] >= args.epochs:
-            raise InputError(f"--milestones {' '.join(map(str, args.milestones))}: expected rising numbers below "
-                            f'--epochs {args.epochs}')
+        usual = {round(part * args.epochs) for part in (0.6, 0.8)} - {0, args.epochs}
+        args.milestones = args.milestones or sorted(usual)
+        if (sorted(set(args.milestones)) != args.milestones
+                or args.milestones and args.milestones[-1] >= args.epochs):
+            raise InputError(f"--milestones {' '.join(map(str, args.milestones))}: expected rising numbers "
+                             f'below --epochs {args.epochs}')
     args.leave_out = sorted({name for text in args.leave_out for name in text.split(',')})
     if args.leave_out != ['none'] and not set(args.leave_out) <= set(SHARED):
-        raise InputError(f"--leave_out {' '.join(args.leave_out)}: expected {', '.join(SHARED)} or both, or none")
+        raise InputError(f"--leave_out {' '.join(args.leave_out)}: expected {', '.join(SHARED)} or both, or "
+                         'none')
     if args.small_epochs > args.epochs:
         raise InputError(f'--small_epochs {args.small_epochs}: there are {args.epochs} epochs')
     if not Path(args.out).absolute().parent.is_dir() or Path(args.out).is_dir():
@@ -114,15 +132,19 @@ def fill_in(args) -> None:
 
 
 def learning_rate(step: int, per_epoch: int, args) -> float:
-    """Of a step, as a share of --lr. compact: up in a line, then down half a cosine; rfs: less at every milestone."""
+    """Of a step, as a share of --lr. compact: up linearly, down half a cosine; rfs: by milestones."""
     if args.recipe == 'rfs':
         return args.lr_decay ** sum(step >= epoch * per_epoch for epoch in args.milestones)
     total, warm = args.epochs * per_epoch, args.warmup * per_epoch
-    return (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm)))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, total - warm)))
 
 
 def train_epoch(net, optimiser, schedule, batch, labels, order, args) -> tuple:
-    """One pass over the images `order` (N,): mean loss, accuracy (percent), seconds. `batch(ids)` makes the network's input.
+    """One pass over the images `order` (N,): mean loss, accuracy (percent), seconds.
+
+    batch: ids -> input of the network.
 
     Nothing waits for the device but a look at the loss every 50 steps.
     """
@@ -163,7 +185,7 @@ def train(args, checkpoint: Path) -> None:
 
     device = choose_devices(args.device)[0]
     args.dtype = args.dtype or ('bfloat16' if device.type == 'cuda' else 'float32')
-    torch.backends.cudnn.benchmark = device.type == 'cuda'                          # all batches have one shape
+    torch.backends.cudnn.benchmark = device.type == 'cuda'  # all batches have one shape
     options = pretraining.backbone_options(args.backbone, args.width, WIDTH[args.recipe], args.option)
     args.width = options.get('width')
     left_out = {wnid: why for stream in args.leave_out for wnid, why in SHARED.get(stream, {}).items()}
@@ -190,8 +212,10 @@ def train(args, checkpoint: Path) -> None:
         schedule.load_state_dict(state['schedule'])
         curve = state['curve']
         print(f'{checkpoint}: {len(curve)} of {args.epochs} epochs are done', flush=True)
-    sizes = [args.small_size if epoch < args.small_epochs else args.input_size for epoch in range(args.epochs)]
-    flops = {size: pretraining.training_flops(args.backbone, net, size, device) for size in set(sizes)}     # of an image
+    sizes = [args.small_size if epoch < args.small_epochs else args.input_size
+             for epoch in range(args.epochs)]
+    flops = {size: pretraining.training_flops(args.backbone, net, size, device)     # of an image
+             for size in set(sizes)}
     peak = pretraining.matmul_peak(device, getattr(torch, args.dtype))
     if args.compile:
         pretraining.compile_net(net)
@@ -200,30 +224,35 @@ def train(args, checkpoint: Path) -> None:
         x = pretraining.augment(images[ids], size, args, generator)
         return preprocessing.normalise(x).contiguous(memory_format=layout_for(net))
     batch = pretraining.beside(augmented, device)
-    measure, measured = ('unseen', 'unseen classes') if data.unseen else ('held_out', 'held-out images of seen classes')
+    measure, measured = (('unseen', 'unseen classes') if data.unseen
+                         else ('held_out', 'held-out images of seen classes'))
 
     for epoch in range(len(curve), args.epochs):
         size = sizes[epoch]
-        generator = torch.Generator().manual_seed(1000 * args.seed + epoch)         # so a resumed run sees the same batches
-        torch.manual_seed(stream_seed(args.seed, f'dropout {epoch}'))               # and drops the same values
+        # so that a resumed run sees the same batches and drops the same values
+        generator = torch.Generator().manual_seed(1000 * args.seed + epoch)
+        torch.manual_seed(stream_seed(args.seed, f'dropout {epoch}'))
         order = torch.randperm(len(images), generator=generator).to(device)
-        loss, accuracy, seconds = train_epoch(net, optimiser, schedule, partial(batch, size=size, generator=generator),
-                                              labels, order, args)
+        loss, accuracy, seconds = train_epoch(
+            net, optimiser, schedule, partial(batch, size=size, generator=generator), labels, order, args)
         curve.append({'epoch': epoch + 1, 'loss': loss, 'train': accuracy, 'seconds': seconds,
                       measure: pretraining.centroid_accuracy(net, preprocessing, probe, data.tested)})
         speed = per_epoch * args.batch_size / seconds
-        print(f'epoch {epoch + 1}: loss {loss:.3f}, train {accuracy:.1f} %, {measured} {curve[-1][measure]:.1f} %, {speed:.0f} '
-              f'images/s, {100 * speed * flops[size] / peak:.0f} % of {peak / 1e12:.3g} TFLOP/s', flush=True)
+        print(f'epoch {epoch + 1}: loss {loss:.3f}, train {accuracy:.1f} %, '
+              f'{measured} {curve[-1][measure]:.1f} %, {speed:.0f} images/s, '
+              f'{100 * speed * flops[size] / peak:.0f} % of {peak / 1e12:.3g} TFLOP/s', flush=True)
         title = ', '.join([args.backbone, *(f'{name} {value}' for name, value in options.items())])
         pretraining.learning_curve(Path(f'{args.out}.png'), curve, title)
-        pretraining.save_checkpoint(checkpoint, dict(settings=settings, net=net.state_dict(), optimiser=optimiser.state_dict(),
-                                                     schedule=schedule.state_dict(), curve=curve))
+        pretraining.save_checkpoint(checkpoint, dict(
+            settings=settings, net=net.state_dict(), optimiser=optimiser.state_dict(),
+            schedule=schedule.state_dict(), curve=curve))
 
     also = {f'also_in_{stream}': {wnid: why for wnid, why in shared.items() if wnid in data.classes}
             for stream, shared in SHARED.items() if stream not in args.leave_out}
     held_out = {} if data.unseen else dict(held_out_images_per_class=data.tested)
-    info = {'classes': data.classes, 'left_out': left_out, **also, 'data': 'miniImageNet, training split', **held_out,
-            'data_digest': data.digest, 'recipe': recipe, 'curve': curve, 'train_accuracy': curve[-1]['train'],
+    info = {'classes': data.classes, 'left_out': left_out, **also,
+            'data': 'miniImageNet, training split', **held_out, 'data_digest': data.digest, 'recipe': recipe,
+            'curve': curve, 'train_accuracy': curve[-1]['train'],
             f'{measure}_ncc_accuracy': curve[-1][measure]}
     pretraining.save_weights(args.out, net.cpu(), args.backbone, options, preprocessing, info)
     checkpoint.unlink(missing_ok=True)
@@ -242,7 +271,8 @@ def main(argv=None) -> int:
     except KeyboardInterrupt:
         if not checkpoint.is_file():
             raise
-        print(f'interrupted: {checkpoint} has what was learned; the same command goes on from there', file=sys.stderr)
+        print(f'interrupted: {checkpoint} has what was learned; the same command goes on from there',
+              file=sys.stderr)
         return 130
     print(f'{args.out}: {Path(args.out).stat().st_size / 1e6:.1f} MB')
     return 0

@@ -1,6 +1,7 @@
-"""What pretrain.py learns from and how it is watched: classes, augmented batches, the network, accuracy, speed, the curve.
+"""What pretrain.py learns from and shows: classes, augmented batches, network, accuracy, speed, curve.
 
-Random numbers come from a generator on the CPU and are applied wherever the images are: batches do not depend on the device.
+Random numbers come from a generator on the CPU and are applied wherever the images are: batches do not depend
+on the device.
 """
 import ast
 import hashlib
@@ -45,7 +46,7 @@ class Data(NamedTuple):
 
 
 def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Data:
-    """Of all images and labels (places in `wnids`): every class but `left_out` to learn from, those to probe with.
+    """Of all images and labels (places in `wnids`): classes to learn from, all but `left_out`, and to probe.
 
     Where none is left out, the last twelfth of every class's images (at most 50) is held out in its place.
     """
@@ -68,17 +69,17 @@ def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Dat
             np.repeat(np.arange(len(classes)), [len(rows[wnid]) for wnid in classes]))
     digest = hashlib.sha256(x)
     digest.update(y)
-    return Data(torch.from_numpy(x), torch.from_numpy(y), classes, torch.from_numpy(images[np.stack(probe)]), tested,
-                bool(unseen), digest.hexdigest())
+    return Data(torch.from_numpy(x), torch.from_numpy(y), classes,
+                torch.from_numpy(images[np.stack(probe)]), tested, bool(unseen), digest.hexdigest())
 
 
 def training_batch(images, size: int, coarse: float, jitter: float, generator) -> torch.Tensor:
-    """uint8 (B, 84, 84, 3) -> augmented float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter, flip.
+    """uint8 (B, 84, 84, 3) -> float (B, 3, size, size) in [0, 1]: crop, (shrink,) resize, jitter, flip.
 
     A share `coarse` of the batches is shrunk to 32 px on the way.
     """
     full, device = images.shape[1], images.device
-    crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))       # one size a batch, a place an image
+    crop = int(torch.randint(full // 2, full + 1, (1,), generator=generator))  # of a batch; a place an image
     shift = torch.randint(0, full - crop + 1, (2, len(images), 1), generator=generator).to(device)
     span, which = torch.arange(crop, device=device), torch.arange(len(images), device=device)[:, None, None]
     x = images[which, (shift[0] + span)[:, :, None], (shift[1] + span)[:, None, :]]
@@ -89,9 +90,10 @@ def training_batch(images, size: int, coarse: float, jitter: float, generator) -
 
 
 def padded_batch(images, size: int, padding: int, jitter: float, generator) -> torch.Tensor:
-    """uint8 (B, 84, 84, 3) -> augmented float (B, 3, size, size) in [0, 1]: shift by up to `padding`, resize, jitter, flip.
+    """uint8 (B, 84, 84, 3) -> float (B, 3, size, size) in [0, 1]: shift (`padding`), resize, jitter, flip.
 
-    What a shift uncovers is black. RFS: Tian et al. 2020, section 4.1; there the three jitters come in random order.
+    What a shift uncovers is black. RFS: Tian et al. 2020, section 4.1; there the three jitters come in random
+    order.
     """
     x = random_crop(images.permute(0, 3, 1, 2), padding, generator).float().div_(255)
     return random_flip(colour_jitter(resize(x, size).clamp_(0, 1), jitter, generator), generator)
@@ -107,7 +109,8 @@ def augment(images, size: int, args, generator) -> torch.Tensor:
 def beside(make, device):
     """On a GPU, `make` (a function that makes a tensor) in a stream of its own; elsewhere as it is.
 
-    Copying random numbers to the GPU waits for the stream's work: for the batch before, then, and not for the network.
+    Copying random numbers to the GPU waits for the stream's work: for the batch before, then, and not for the
+    network.
     """
     if device.type != 'cuda':
         return make
@@ -129,12 +132,13 @@ def backbone_options(name: str, width, default_width: int, given: list) -> dict:
     if 'width' in known:
         options['width'] = default_width if width is None else width
     elif width is not None:
-        raise InputError(f"--width {width}: --backbone {name} has no width; its options: {', '.join(known) or 'none'}")
+        raise InputError(f"--width {width}: --backbone {name} has no width; its options: "
+                         f"{', '.join(known) or 'none'}")
     for text in given:
         key, equals, value = text.partition('=')
         if not equals or key not in known or key in options:
-            raise InputError(f"--option {text}: expected NAME=VALUE, once, for an option of --backbone {name}: "
-                            f"{', '.join(k for k in known if k != 'width') or 'it has none'}")
+            raise InputError(f"--option {text}: expected NAME=VALUE, once, for an option of --backbone "
+                             f"{name}: {', '.join(k for k in known if k != 'width') or 'it has none'}")
         try:
             options[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -144,7 +148,7 @@ def backbone_options(name: str, width, default_width: int, given: list) -> dict:
 
 
 def make_net(name: str, num_classes: int, options: dict) -> torch.nn.Module:
-    """A fresh network in the layout that it is trained in. InputError if it cannot be made with these options."""
+    """A fresh network in the layout that it is trained in. InputError if these options make none."""
     try:
         net = get_backbone_class(name)(num_classes=num_classes, **options)
         return net.to(memory_format=layout_for(net))
@@ -161,7 +165,8 @@ def grow(net, name: str, left_out, seed: int) -> None:
     narrow = weights.load(name)
     seen = sorted(set(left_out) & set(narrow.info.get('classes', ())))
     if seen:
-        raise InputError(f'--grow_from {name}: it has seen {seen[0]} ({left_out[seen[0]]}), which --leave_out leaves out')
+        raise InputError(f'--grow_from {name}: it has seen {seen[0]} ({left_out[seen[0]]}), which '
+                         '--leave_out leaves out')
     try:
         tensors = widened(narrow.tensors, net, torch.Generator().manual_seed(seed))
     except ValueError as error:
@@ -170,7 +175,7 @@ def grow(net, name: str, left_out, seed: int) -> None:
 
 
 def make_optimiser(net, args) -> torch.optim.SGD:
-    """compact: Nesterov momentum, and biases and batch norms do not decay; rfs: plain momentum, and all parameters decay."""
+    """compact: Nesterov momentum, biases and batch norms do not decay; rfs: plain momentum, all decay."""
     plain = args.recipe == 'rfs'
     decay = [p for p in net.parameters() if plain or p.dim() > 1]
     rest = [p for p in net.parameters() if not (plain or p.dim() > 1)]
@@ -180,7 +185,10 @@ def make_optimiser(net, args) -> torch.optim.SGD:
 
 
 def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> float:
-    """Nearest-centroid accuracy (percent) on the last `tested` images of each class of `probe` (C, F + T, 84, 84, 3)."""
+    """Nearest-centroid accuracy (percent).
+
+    probe: uint8 (C, F + T, 84, 84, 3), of whose classes the last T = `tested` images are tested.
+    """
     net.eval()
     with torch.inference_mode():
         u = torch.cat([net.features(preprocessing(x)) for x in probe.flatten(0, 1).split(256)])
@@ -195,7 +203,8 @@ def compile_net(net) -> None:
     try:
         torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
     except Exception as error:          # whatever the compilers of this machine say
-        raise InputError(f'--compile does not work on this machine ({type(error).__name__}: {error}); leave it out') from error
+        raise InputError(f'--compile does not work on this machine ({type(error).__name__}: {error}); leave '
+                         'it out') from error
     net.compile()
 
 
@@ -218,7 +227,8 @@ def training_flops(name: str, net, size: int, device) -> float:
 def matmul_peak(device, dtype, seconds: float = 0.3) -> float:
     """Operations a second of the fastest of the large matrix products that fit into `seconds`."""
     side = 8192 if device.type == 'cuda' else 1024
-    a, best, end = torch.rand(side, side, device=device).to(dtype), float('inf'), time.perf_counter() + seconds
+    a = torch.rand(side, side, device=device).to(dtype)
+    best, end = float('inf'), time.perf_counter() + seconds
     while time.perf_counter() < end:
         began = time.perf_counter()
         torch.mm(a, a)
@@ -245,18 +255,20 @@ def load_checkpoint(path: Path, settings: dict) -> dict:
         there = state['settings']
         differ = sorted(key for key in {*there, *settings} if there.get(key) != settings.get(key))
     except Exception as error:          # whatever damage makes of the file
-        raise InputError(f'{path} cannot be read ({type(error).__name__}: {error}): delete it to start again') from error
+        raise InputError(f'{path} cannot be read ({type(error).__name__}: {error}): '
+                         'delete it to start again') from error
     if differ:
         key = differ[0]
         raise InputError(f'{path} belongs to other settings: delete it to start again, or go on with its own '
-                        f'({key} {there.get(key)}, not {settings.get(key)})')
+                         f'({key} {there.get(key)}, not {settings.get(key)})')
     return state
 
 
 def save_weights(path, net, backbone: str, options: dict, preprocessing, info: dict) -> None:
     """The weights file."""
     try:
-        weights.save(path, net, backbone, options, preprocessing.input_size, preprocessing.mean, preprocessing.std, info)
+        weights.save(path, net, backbone, options, preprocessing.input_size, preprocessing.mean,
+                     preprocessing.std, info)
     except ValueError as error:
         raise InputError(f'{path} is not written: {error}; give a smaller --lr') from error
 

@@ -19,7 +19,8 @@ def parse_args(words) -> argparse.Namespace:
     parser = ArgumentParser(prog='pretrain.py quantise', description=__doc__)
     parser.add_argument('weights', help='name of shipped weights, or a file')
     parser.add_argument('--base_path', default='./data/', help='folder that holds MINIIMAGENET')
-    parser.add_argument('--images', type=whole(1), default=256, help='training images that scales are taken from')
+    parser.add_argument('--images', type=whole(1), default=256,
+                        help='training images that scales are taken from')
     parser.add_argument('--seed', type=whole(0), default=0, help='which images')
     return parser.parse_args(words)
 
@@ -27,8 +28,9 @@ def parse_args(words) -> argparse.Namespace:
 def quantise(args) -> str:
     """Write the integer network of `args.weights`; returns a line on what that has cost.
 
-    Scales come from images of the classes that the weights were trained on. The accuracies, by nearest centroid, are of
-    classes that they have not seen, where there are such, else of held-out images (`bench.pretraining.parts.divide`).
+    Scales come from images of the classes that the weights were trained on. The accuracies, by nearest
+    centroid, are of classes that they have not seen, where there are such, else of held-out images
+    (`bench.pretraining.parts.divide`).
     """
     found = weights.load(args.weights)
     net = get_backbone_class(found.backbone)(1, **found.options)
@@ -36,14 +38,16 @@ def quantise(args) -> str:
     net.eval()
     preprocessing = Preprocessing(found.input_size, found.mean, found.std)
     data = pretraining.divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
-    chosen = np.random.default_rng(args.seed).choice(len(data.images), min(args.images, len(data.images)), replace=False)
+    chosen = np.random.default_rng(args.seed).choice(len(data.images), min(args.images, len(data.images)),
+                                                     replace=False)
     network = quantise_network(net, preprocessing, data.images[torch.from_numpy(np.sort(chosen))].numpy())
     network.golden = network.check()
     path = weights.integer_file(args.weights)
-    network.save(path, dict(psi=state_digest(net), weights=found.digest, images=len(chosen), seed=args.seed, data=data.digest))
+    network.save(path, dict(psi=state_digest(net), weights=found.digest, images=len(chosen), seed=args.seed,
+                            data=data.digest))
     before = pretraining.centroid_accuracy(net, preprocessing, data.probe, data.tested)
     after = pretraining.centroid_accuracy(network, network.prepare, data.probe, data.tested)
     embedder = Embedder(net, preprocessing, 'integer', integers=network)
     what = 'unseen classes' if data.unseen else 'held-out images'
-    return (f'{path}: {path.stat().st_size / 1e6:.1f} MB, digest {embedder.digest[:16]}, nearest centroid on {what} '
-            f'{before:.2f} % in floating point, {after:.2f} % in integers')
+    return (f'{path}: {path.stat().st_size / 1e6:.1f} MB, digest {embedder.digest[:16]}, nearest centroid on '
+            f'{what} {before:.2f} % in floating point, {after:.2f} % in integers')

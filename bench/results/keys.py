@@ -1,9 +1,10 @@
-"""What a run is: all that bears on its result, as it was when the run was made. It stands in the row as `run_key`,
-so that rows are known whatever the defaults of flags become.
+"""What a run is: all that bears on its result, as it was when the run was made.
 
-A key has the values of flags by their names, those that were asked for (`given`: on the command line, and unlike
-the default of then) apart from those that were not (`default`), with `seed`, `schedule` and `psi_digest`. As text
-it is JSON, names in order.
+It stands in the row as `run_key`, so that rows are known whatever the defaults of flags become.
+
+A key has the values of flags by their names, those that were asked for (`given`: on the command line, and
+unlike the default of then) apart from those that were not (`default`), with `seed`, `schedule` and
+`psi_digest`. As text it is JSON, names in order.
 """
 import json
 

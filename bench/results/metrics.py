@@ -1,6 +1,7 @@
-"""Metrics of a class-incremental run, from R[i][j]: accuracy on task j after task i, in percent (R[i] has i + 1 entries).
+"""Metrics of a class-incremental run, from R[i][j]: accuracy (percent) on task j <= i after task i.
 
-Formulas as in the literature they name; Mammoth's where the two differ (its results files are what ours are compared to).
+Formulas as in the literature they name; Mammoth's where the two differ (its results files are what ours are
+compared to).
 """
 
 
@@ -16,7 +17,10 @@ def backward_transfer(R) -> float:
 
 
 def forgetting(R) -> float:
-    """1/(T-1) sum_{j<T} (max_i R[i][j] - R[T][j]), the maximum over all rows, as Mammoth has it. None for one task."""
+    """1/(T-1) sum_{j<T} (max_i R[i][j] - R[T][j]), the maximum over all rows as in Mammoth.
+
+    None for one task.
+    """
     return mean(max(row[j] for row in R[j:]) - R[-1][j] for j in range(len(R) - 1))
 
 

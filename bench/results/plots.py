@@ -12,15 +12,17 @@ def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen
     """Draw one line a curve, mean accuracy on the classes seen after each task.
 
     Args:
-        curves: name -> list of (task, accuracy in percent); the first is the method's, later ones are drawn over it, dashed
-            and hollow, so that both show where they are one. seen: what is counted in place of tasks.
+        curves: name -> list of (task, accuracy in percent); the first is the method's, later ones are drawn
+            over it, dashed and hollow, so that both show where they are one. seen: what is counted in place
+            of tasks.
     """
     from matplotlib.ticker import MaxNLocator
     with style.picture(path) as (_, axes):
         for i, (name, points) in enumerate(curves.items()):
             colour, marker = style.of(next(iter(curves)))
             look = dict(linestyle='--', mfc='none', markersize=9) if i else dict(linewidth=2)
-            axes.plot(*zip(*points), marker=marker, color='black' if i else colour, label=style.name(name), clip_on=False, **look)
+            axes.plot(*zip(*points), marker=marker, color='black' if i else colour, label=style.name(name),
+                      clip_on=False, **look)
         axes.set(xlabel=seen, ylabel=_ON_SEEN, title=title, ylim=(0, 100))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(curves) > 1:
@@ -29,34 +31,39 @@ def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen
 
 
 def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll') -> Path:
-    """Draw many schedules' accuracy on the classes seen against the share of the stream seen, a thin line each.
+    """Draw many schedules' accuracy on the classes seen against the share of the stream seen, a line each.
 
     Args:
-        curves: lists of (samples seen, accuracy in percent), the last at the end of the stream. method: whose colour.
+        curves: lists of (samples seen, accuracy in percent), the last at the end of the stream. method: whose
+            colour.
     """
     with style.picture(path) as (_, axes):
         for points in curves:
             samples, accuracies = zip(*points)
-            axes.plot([100 * n / samples[-1] for n in samples], accuracies, marker='.', markersize=3, linewidth=0.6,
-                      color=style.of(method)[0], alpha=min(1, max(0.1, 2 * len(curves) ** -0.5)), clip_on=False)
+            axes.plot([100 * n / samples[-1] for n in samples], accuracies, marker='.', markersize=3,
+                      linewidth=0.6, color=style.of(method)[0],
+                      alpha=min(1, max(0.1, 2 * len(curves) ** -0.5)), clip_on=False)
         axes.set(xlabel='stream seen (%)', ylabel=_ON_SEEN, title=title, xlim=(0, 100), ylim=(0, 100))
     return path
 
 
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
-    """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale for all.
+    """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale.
 
     Args:
-        pictures: name of a schedule -> int (K, bins), samples of each class in each of equally long parts of the stream.
+        pictures: name of a schedule -> int (K, bins), samples of each class in each of equally long parts of
+            the stream.
     """
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top, columns = max(share.max() for share in shares.values()), min(len(shares), 2)
     rows = math.ceil(len(shares) / columns)
-    with style.picture(*style.with_vector(path), columns=columns, rows=rows, size=(3.6 * columns + 1, 2.5 * rows + 0.6),
-                       sharex=True, sharey=True, squeeze=False) as (figure, grid):
+    with style.picture(*style.with_vector(path), columns=columns, rows=rows,
+                       size=(3.6 * columns + 1, 2.5 * rows + 0.6), sharex=True, sharey=True,
+                       squeeze=False) as (figure, grid):
         for axes, (name, share) in zip(grid.flat, shares.items()):
-            image = axes.imshow(share, aspect='auto', origin='lower', interpolation='nearest', cmap=style.SEQUENTIAL,
-                                vmin=0, vmax=top, extent=(0, 100, -0.5, len(share) - 0.5))
+            image = axes.imshow(share, aspect='auto', origin='lower', interpolation='nearest',
+                                cmap=style.SEQUENTIAL, vmin=0, vmax=top,
+                                extent=(0, 100, -0.5, len(share) - 0.5))
             axes.set(title=name)
             axes.grid(False)
             axes.yaxis.get_major_locator().set_params(integer=True)
@@ -73,26 +80,29 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
 
 
 def buffer_panels(paths: tuple, panels: dict, title: str) -> None:
-    """Draw, a panel a scenario, how far a buffer's mean is from its class's, with a band of one standard deviation.
+    """Draw, a panel a scenario, how far a buffer's mean is from its class's, with one standard deviation.
 
     Args:
-        panels: (samples kept, samples a segment) -> {strategy: (samples seen, mean, standard deviation), lists of one length}.
+        panels: (samples kept, samples a segment) -> {strategy: (samples seen, mean, standard deviation),
+            lists of one length}.
     """
-    with style.picture(*paths, columns=len(panels), size=(2.6 * len(panels), 3.2), sharey=True, squeeze=False) as (figure, grid):
+    with style.picture(*paths, columns=len(panels), size=(2.6 * len(panels), 3.2), sharey=True,
+                       squeeze=False) as (figure, grid):
         for axes, ((kept, segment), lines) in zip(grid[0], panels.items()):
             for name, (x, mean, deviation) in lines.items():
                 colour = _STRATEGIES[name]
                 axes.plot(x, mean, label=name, color=colour)
                 axes.fill_between(x, *([m + sign * d for m, d in zip(mean, deviation)] for sign in (-1, 1)),
                                   color=colour, alpha=0.2, linewidth=0)
-            axes.set(xlabel='samples of the class seen', title=f'{kept} kept, {segment} a segment', xlim=(0, None))
+            axes.set(xlabel='samples of the class seen', title=f'{kept} kept, {segment} a segment',
+                     xlim=(0, None))
         grid[0, 0].set(ylabel='distance to the mean of the class', ylim=(0, None))
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=len(lines))
         figure.suptitle(title)
 
 
 def cloud(path: Path, accuracies: dict, title: str) -> Path:
-    """Draw each method's final accuracies under many schedules of one data set: a row a method, a point a schedule.
+    """Draw each method's final accuracies under many schedules: a row a method, a point a schedule.
 
     Args:
         accuracies: method -> list of percent, one a schedule.
@@ -103,11 +113,14 @@ def cloud(path: Path, accuracies: dict, title: str) -> Path:
             heights = [place + 0.5 * ((0.618034 * k) % 1 - 0.5) for k in range(len(values))]
             low, high = min(values), max(values)
             same = low == high                  # one point, for all that many may lie on it
-            axes.plot(values[:1] if same else values, [place] if same else heights, marker, color=colour, linestyle='none',
-                      markersize=10 if same else 7, mec='white', mew=0.6, alpha=1 if same else 0.8, clip_on=False)
+            axes.plot(values[:1] if same else values, [place] if same else heights, marker, color=colour,
+                      linestyle='none', markersize=10 if same else 7, mec='white', mew=0.6,
+                      alpha=1 if same else 0.8, clip_on=False)
             said = f'{low:.1f} %, every time' if same else f'{low:.1f} to {high:.1f} %'
-            axes.annotate(f'{len(values)} schedules: {said}', (102, place), va='center', annotation_clip=False)
-        axes.set(xlim=(0, 100), ylim=(len(accuracies) - 0.5, -0.5), xlabel='final accuracy on all classes (%), a point a schedule')
+            axes.annotate(f'{len(values)} schedules: {said}', (102, place), va='center',
+                          annotation_clip=False)
+        axes.set(xlim=(0, 100), ylim=(len(accuracies) - 0.5, -0.5),
+                 xlabel='final accuracy on all classes (%), a point a schedule')
         figure.suptitle(title)
         axes.set_yticks(range(len(accuracies)), [style.name(method) for method in accuracies])
         axes.tick_params(axis='y', length=0)

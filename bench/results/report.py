@@ -1,4 +1,4 @@
-"""What a run has measured, and how it is told: console, results files, plot, trackers."""
+"""What a run has measured, and how it is shown: console, results files, plot, trackers."""
 import datetime
 import json
 import platform
@@ -25,14 +25,19 @@ class Record:
     """What a run has measured so far.
 
     Attributes:
-        began: when it began, by `time.perf_counter`; of a run that was continued, as if it had not been interrupted.
-        run: its name, unlike that of any other. first: number of the first task that was trained and evaluated.
-        class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: samples of each task's test set.
-        before, untrained: (class-il, task-il) lists for forward transfer. seconds: by stage. images: stream images seen.
+        began: when it began, by `time.perf_counter`; of a run that was continued, as if it had not been
+            interrupted.
+        run: its name, unlike that of any other. first: number of the first task that was trained and
+            evaluated.
+        class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: samples of
+            each task's test set.
+        before, untrained: (class-il, task-il) lists for forward transfer. seconds: by stage. images: stream
+            images seen.
         unkept: what could not be written of the files that `--savecheck` asks for, a line each.
         later: (class-il, task-il) lists on the tasks to come, one for each task that others follow.
         anytime: `bench.run.anytime.Anytime`, at the end of the run.
-        test, real_sizes: (class-il, task-il) on the real test set at the end of a run on held-out samples, and its sizes.
+        test, real_sizes: (class-il, task-il) on the real test set at the end of a run on held-out samples,
+            and its sizes.
     """
 
     TRANSIENT = ('began',)
@@ -71,7 +76,8 @@ class Stopwatch:
 
 def settings(dataset) -> dict:
     """setting -> which of (class-il, task-il) accuracies counts there; one results file each."""
-    return {'class-il': {'class-il': 0, 'task-il': 1}, 'task-il': {'task-il': 1}}.get(dataset.SETTING, {dataset.SETTING: 0})
+    known = {'class-il': {'class-il': 0, 'task-il': 1}, 'task-il': {'task-il': 1}}
+    return known.get(dataset.SETTING, {dataset.SETTING: 0})
 
 
 def label(setting: str) -> str:
@@ -80,13 +86,15 @@ def label(setting: str) -> str:
 
 
 def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'Accuracy', when=None) -> None:
-    """Mammoth's line after an evaluation; with `--raw_accuracies` its second one, too, which grows with the tasks."""
-    shown = {'Domain-IL': class_il} if dataset.SETTING == 'domain-il' else {'Class-IL': class_il, 'Task-IL': task_il}
+    """Mammoth's line after an evaluation; with `--raw_accuracies` its second one, too."""
+    shown = ({'Domain-IL': class_il} if dataset.SETTING == 'domain-il'
+             else {'Class-IL': class_il, 'Task-IL': task_il})
     head = f'{what}{epoch} for {when or dataset.c_task + 1} task(s):'
     args = getattr(dataset, 'args', None)
     if getattr(args, 'joint', 0):
         head = f'Joint {what}{epoch}:'
-    print(f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items()), flush=True)
+    print(f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items()),
+          flush=True)
     if getattr(args, 'raw_accuracies', False):
         raw = ' | '.join(f'{name} {np.round(values, 2).tolist()}' for name, values in shown.items())
         print(f'\tRaw accuracy values: {raw}', flush=True)
@@ -95,19 +103,21 @@ def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'A
 def finish(model, dataset, args, arguments: dict, record: Record, folders: dict) -> dict:
     """Rows, plot and closing summary; returns the row of the first setting."""
     own, about = model.results(), _about(model, record)
-    schedule = getattr(dataset, 'schedule', None)           # data sets of foreign make have none
+    schedule = getattr(dataset, 'schedule', None)           # third-party data sets have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
     common = dict(schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS)
     if hasattr(args, 'key'):
         common['run_key'] = key_text(args.key, args.seed, spec, model.psi_digest)
     rows, paths = {}, {}
     for setting, which in settings(dataset).items():
-        rows[setting] = {**_accuracies(record, which, args.enable_other_metrics), **common, **_at_the_end(record, which),
-                         **(own if not rows else {}), **{k: v for k, v in arguments.items() if k not in common}, **about}
+        rows[setting] = {**_accuracies(record, which, args.enable_other_metrics), **common,
+                         **_at_the_end(record, which), **(own if not rows else {}),
+                         **{k: v for k, v in arguments.items() if k not in common}, **about}
         if not args.disable_log:
             paths[setting] = results.append_row(folders[setting], rows[setting])
     setting, row = next(iter(rows.items()))
-    plotted = {} if args.disable_log else _plots(model, row, record, f'{model.NAME} on {dataset.NAME}, {spec}', dataset.N_TASKS,
+    title = f'{model.NAME} on {dataset.NAME}, {spec}'
+    plotted = {} if args.disable_log else _plots(model, row, record, title, dataset.N_TASKS,
                                                  folders[setting] / 'plots')
     _print_summary(model, rows, record, paths, plotted)
     return row
@@ -117,10 +127,12 @@ def _plots(model, row: dict, record: Record, title: str, tasks: int, folder) -> 
     """name -> file. A run is not lost because it cannot be drawn."""
     points = [(i, row[f'task{i}']) for i in range(1, tasks + 1) if f'task{i}' in row]
     try:
-        paths = dict(plot=plots.accuracy_curve(folder / f'{record.run}.png', {model.NAME: points, **model.curves()}, title))
+        curves = {model.NAME: points, **model.curves()}
+        paths = dict(plot=plots.accuracy_curve(folder / f'{record.run}.png', curves, title))
         if record.anytime.curve:
-            paths['anytime plot'] = plots.accuracy_curve(folder / f'{record.run}-anytime.png', {model.NAME: record.anytime.curve},
-                                                         title, 'samples seen')
+            curves = {model.NAME: record.anytime.curve}
+            path = folder / f'{record.run}-anytime.png'
+            paths['anytime plot'] = plots.accuracy_curve(path, curves, title, 'samples seen')
     except OSError as error:
         print(f'warning: {folder} cannot be written ({error.strerror}): no plot', file=sys.stderr)
         return {}
@@ -128,11 +140,13 @@ def _plots(model, row: dict, record: Record, title: str, tasks: int, folder) -> 
 
 
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
-    """The leading columns: mean accuracy after each task, and with `transfer` what later tasks did to earlier ones."""
+    """The leading columns: mean accuracy after each task, and with `transfer` how tasks changed others."""
     R = (record.class_il, record.task_il)[which]
-    row = {f'task{record.first + i + 1}': round(metrics.mean(accuracies), 4) for i, accuracies in enumerate(R)}
+    row = {f'task{record.first + i + 1}': round(metrics.mean(accuracies), 4)
+           for i, accuracies in enumerate(R)}
     if transfer and len(R) > 1:
-        return row | dict(forward_transfer=metrics.forward_transfer(record.before[which], record.untrained[which]),
+        return row | dict(forward_transfer=metrics.forward_transfer(record.before[which],
+                                                                    record.untrained[which]),
                           backward_transfer=metrics.backward_transfer(R), forgetting=metrics.forgetting(R))
     return row | dict.fromkeys(_METRICS)
 
@@ -145,15 +159,17 @@ def _at_the_end(record: Record, which: int) -> dict:
     if record.test:
         row |= dict(test_accuracy=round(float(np.average(record.test[which], weights=record.real_sizes)), 4),
                     test_accuracy_per_task=json.dumps(np.round(record.test[which], 4).tolist()))
-    return row | {f'future_accuracy_after_task{record.first + i + 1}': round(metrics.mean(accuracies[which]), 4)
-                  for i, accuracies in enumerate(record.later)}
+    later = (metrics.mean(accuracies[which]) for accuracies in record.later)
+    return row | {f'future_accuracy_after_task{record.first + i + 1}': round(accuracy, 4)
+                  for i, accuracy in enumerate(later)}
 
 
 def _about(model, record: Record) -> dict:
     return dict(**{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
                 images_per_second=round(record.images / max(record.seconds['stream'], 1e-9), 1),
-                peak_memory_mb=_peak_memory(), peak_gpu_memory_mb=_peak_gpu_memory(model.device), **versions(),
-                psi_digest=model.psi_digest, run=record.run, finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
+                peak_memory_mb=_peak_memory(), peak_gpu_memory_mb=_peak_gpu_memory(model.device),
+                **versions(), psi_digest=model.psi_digest, run=record.run,
+                finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
 
 
 def _print_summary(model, rows: dict, record: Record, paths: dict, plotted: dict) -> None:
@@ -189,12 +205,13 @@ def _tell(line: str) -> None:
 def versions() -> dict:
     """Versions, host and commit: what a row needs to be made again."""
     try:
-        commit = subprocess.run(['git', '-C', str(ROOT), 'rev-parse', 'HEAD'], capture_output=True, text=True, timeout=5)
+        commit = subprocess.run(['git', '-C', str(ROOT), 'rev-parse', 'HEAD'], capture_output=True,
+                                text=True, timeout=5)
         commit = commit.stdout.strip() if commit.returncode == 0 else ''
     except (OSError, subprocess.TimeoutExpired):
         commit = ''
-    return dict(python=platform.python_version(), torch=torch.__version__, numpy=np.__version__, host=socket.gethostname(),
-                git_commit=commit)
+    return dict(python=platform.python_version(), torch=torch.__version__, numpy=np.__version__,
+                host=socket.gethostname(), git_commit=commit)
 
 
 def _peak_memory() -> float:

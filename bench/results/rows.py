@@ -1,9 +1,10 @@
-"""Results files: one tidy CSV row per finished run, whatever its number of tasks, safe under parallel writers.
+"""Results files: a tidy CSV row a finished run, whatever its number of tasks, safe under parallel writers.
 
-`<base_path>/<results_path>/<setting>/<dataset>/<model>/mean_accs.csv`, with Mammoth's historic leading columns `task1..taskT,
-forward_transfer, backward_transfer, forgetting`. Under a lock, which the system takes from a writer that dies, a row is put
-behind the others. A row with new columns widens the file: a new one is made beside it and renamed. What a killed writer leaves
-of a row is left out by readers, and moved to `mean_accs.torn` by the next writer, who says so; other rows are never touched.
+`<base_path>/<results_path>/<setting>/<dataset>/<model>/mean_accs.csv`, with Mammoth's historic leading
+columns `task1..taskT, forward_transfer, backward_transfer, forgetting`. Under a lock, which the system takes
+from a writer that dies, a row is put behind the others. A row with new columns widens the file: a new one is
+made beside it and renamed. What a killed writer leaves of a row is left out by readers, and moved to
+`mean_accs.torn` by the next writer, who says so; other rows are never touched.
 """
 import csv
 import fcntl
@@ -29,10 +30,10 @@ def check_writable(folder: Path) -> None:
         with _locked(probe):
             probe.unlink()
         if (folder / FILE).exists():
-            read_rows(folder / FILE)                                # what is no results file cannot take a row
+            read_rows(folder / FILE)  # what is no results file cannot take a row
     except OSError as error:
-        raise InputError(f'results cannot be written to {error.filename or folder} ({error.strerror}): choose another --base_path '
-                        'or --results_path, or --disable_log 1') from error
+        raise InputError(f'results cannot be written to {error.filename or folder} ({error.strerror}): '
+                         'choose another --base_path or --results_path, or --disable_log 1') from error
 
 
 def append_row(folder: Path, row: dict) -> Path:
@@ -41,16 +42,18 @@ def append_row(folder: Path, row: dict) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(Path(f'{path}.lock')):
-            content, cells = _mended(path), {name: '' if value is None else str(value) for name, value in row.items()}
+            content = _mended(path)
+            cells = {name: '' if value is None else str(value) for name, value in row.items()}
             columns = next(_records(path, content), [])
             if _has_run(path, content, cells.get('run')):
-                return path                                         # written just before the run was interrupted
+                return path  # written just before the run was interrupted
             if cells and columns and set(cells) <= set(columns):
                 _append(path, _as_text(columns, [cells], header=False))
             else:
                 _write(path, [*_dicts(path, content), cells])
     except OSError as error:
-        raise InputError(f'{path} cannot be written ({error.strerror}); the rows it held are as they were') from error
+        raise InputError(f'{path} cannot be written ({error.strerror}); '
+                         'the rows it held are as they were') from error
     _confirm(path)
     return path
 
@@ -70,7 +73,7 @@ def column_order(names) -> list:
 
 @contextmanager
 def _locked(path: Path):
-    """Wait until no other process holds the lock, in the system's queue: who polls leaves it idle in between."""
+    """Wait until no other process holds the lock, in the system's queue: who polls leaves it idle."""
     with open(path, 'ab') as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -87,16 +90,18 @@ def _records(path: Path, content: bytes):
 def _dicts(path: Path, content: bytes) -> list:
     columns, *records = _records(path, content) if content else [[]]
     if len(set(columns)) < len(columns) or any(len(record) > len(columns) for record in records):
-        raise InputError(f'{path} is not a results file (columns of one name, or cells without a column): move it away')
+        raise InputError(f'{path} is not a results file (columns of one name, or cells without a column): '
+                         'move it away')
     return [dict(zip(columns, record + [''] * (len(columns) - len(record)))) for record in records if record]
 
 
 def _has_run(path: Path, content: bytes, run: str) -> bool:
-    return bool(run) and run.encode() in content and any(row.get('run') == run for row in _dicts(path, content))
+    return (bool(run) and run.encode() in content
+            and any(row.get('run') == run for row in _dicts(path, content)))
 
 
 def _whole(path: Path, content: bytes) -> int:
-    """Length of the content without a last row that is not whole: one that ends inside quotes, or without a line's end."""
+    """Length of the content without a torn last row: one that ends inside quotes, or without a line's end."""
     if content.endswith(b'\n') and _closed(content):
         return len(content)
     next(_records(path, content), [])
@@ -116,7 +121,7 @@ def _whole(path: Path, content: bytes) -> int:
 
 
 def _closed(content: bytes) -> bool:
-    """Whether quotes surely are where a writer puts them, around cells and doubled within, and none is open at the end."""
+    """Whether quotes are where a writer puts them, around cells and doubled within, and all are closed."""
     first, *pieces = content.split(b'"')
     outside = [first, *pieces[1::2]]
     return (len(pieces) % 2 == 0 and all(piece[-1:] in b',\n' for piece in outside[:-1])
@@ -133,7 +138,8 @@ def _mended(path: Path) -> bytes:
         with open(torn, 'ab') as file:
             file.write(content[whole:] + b'\n')
         os.truncate(path, whole)
-        print(f'warning: the last row of {path} was not whole, its writer was killed: moved to {torn.name}', file=sys.stderr)
+        print(f'warning: the last row of {path} was not whole, its writer was killed: moved to {torn.name}',
+              file=sys.stderr)
     return content[:whole]
 
 

@@ -1,6 +1,6 @@
 """Print chosen columns of a results file as a Markdown table; digests are shortened.
 
-    python scripts/show.py data/results/class-il/seq-cifar100/scroll/mean_accs.csv schedule online_accuracy online_digest
+    python scripts/show.py data/results/class-il/seq-cifar100/scroll/mean_accs.csv schedule online_digest
 """
 import argparse
 
@@ -13,7 +13,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('file')
     parser.add_argument('columns', nargs='+')
-    parser.add_argument('--where', nargs='*', default=[], metavar='COLUMN=VALUE', help='only rows with these values')
+    parser.add_argument('--where', nargs='*', default=[], metavar='COLUMN=VALUE',
+                        help='only rows with these values')
     options = parser.parse_args()
     try:
         table = pd.read_csv(options.file, dtype=str, keep_default_na=False)

@@ -1,7 +1,7 @@
-"""How every picture of this project looks: one colour and marker a method, one size of type, PNG with SVG beside it.
+"""How every picture looks: one colour and marker a method, one size of type, PNG with SVG beside it.
 
-Colours keep apart for the colour-blind: SCROLL and the online methods have those of Okabe and Ito (2008), the offline
-ones those of Paul Tol's muted scheme, and a marker of their own tells neighbours apart.
+Colours keep apart for the colour-blind: SCROLL and the online methods have those of Okabe and Ito (2008), the
+offline ones those of Paul Tol's muted scheme, and a marker of their own tells neighbours apart.
 """
 import hashlib
 from contextlib import contextmanager
@@ -10,18 +10,20 @@ from pathlib import Path
 from scroll.io.files import atomic_write
 
 METHODS = {
-    'scroll': ('#0072B2', 'o'), 'gdumb': ('#E69F00', 's'), 'er-ace': ('#009E73', '^'), 'er-aml': ('#56B4E9', 'v'),
-    'ssil': ('#CC79A7', 'D'), 'mir': ('#D55E00', 'P'), 'ens': ('#000000', 'X'),
+    'scroll': ('#0072B2', 'o'), 'gdumb': ('#E69F00', 's'), 'er-ace': ('#009E73', '^'),
+    'er-aml': ('#56B4E9', 'v'), 'ssil': ('#CC79A7', 'D'), 'mir': ('#D55E00', 'P'), 'ens': ('#000000', 'X'),
     'er': ('#882255', '<'), 'der': ('#999933', '>'), 'derpp': ('#332288', 'p'), 'bic': ('#117733', 'h'),
     'icarl': ('#AA4499', '*'), 'gem': ('#CC6677', 'd'), 'agem': ('#DDCC77', '8'), 'lwf': ('#88CCEE', 'H'),
     'ewc-on': ('#44AA99', '|'), 'sgd': ('#999999', 'x'), 'joint': ('#555555', '+')}
-NAMES = {'scroll': 'SCROLL', 'gdumb': 'GDumb', 'er-ace': 'ER-ACE', 'er-aml': 'ER-AML', 'ssil': 'SS-IL', 'mir': 'MIR',
-         'ens': 'ENS', 'er': 'ER', 'der': 'DER', 'derpp': 'DER++', 'bic': 'BiC', 'icarl': 'iCaRL', 'gem': 'GEM',
-         'agem': 'A-GEM', 'lwf': 'LwF', 'ewc-on': 'EWC', 'sgd': 'SGD', 'joint': 'joint'}
+NAMES = {'scroll': 'SCROLL', 'gdumb': 'GDumb', 'er-ace': 'ER-ACE', 'er-aml': 'ER-AML', 'ssil': 'SS-IL',
+         'mir': 'MIR', 'ens': 'ENS', 'er': 'ER', 'der': 'DER', 'derpp': 'DER++', 'bic': 'BiC',
+         'icarl': 'iCaRL', 'gem': 'GEM', 'agem': 'A-GEM', 'lwf': 'LwF', 'ewc-on': 'EWC', 'sgd': 'SGD',
+         'joint': 'joint'}
 SEQUENTIAL = 'Blues'            # of counts and shares: white is none
-_RC = {'font.size': 9, 'axes.titlesize': 10, 'axes.spines.top': False, 'axes.spines.right': False, 'axes.grid': True,
-       'grid.alpha': 0.3, 'grid.linewidth': 0.6, 'axes.axisbelow': True, 'lines.markersize': 5, 'lines.linewidth': 1.4,
-       'legend.frameon': False, 'legend.fontsize': 8, 'svg.hashsalt': 'scroll', 'svg.fonttype': 'path'}
+_RC = {'font.size': 9, 'axes.titlesize': 10, 'axes.spines.top': False, 'axes.spines.right': False,
+       'axes.grid': True, 'grid.alpha': 0.3, 'grid.linewidth': 0.6, 'axes.axisbelow': True,
+       'lines.markersize': 5, 'lines.linewidth': 1.4, 'legend.frameon': False, 'legend.fontsize': 8,
+       'svg.hashsalt': 'scroll', 'svg.fonttype': 'path'}
 
 
 def of(method: str) -> tuple:
@@ -40,7 +42,7 @@ def name(method: str) -> str:
 
 @contextmanager
 def picture(*paths: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6), **options):
-    """Give (figure, axes) of one look, and write them into each of the files at the end of the block; their suffix says how.
+    """Give (figure, axes) of one look, written at the end of the block into each file, as its suffix says.
 
     Equal drawings make equal files. `options` go to `subplots`.
     """

@@ -1,4 +1,4 @@
-"""A run's accuracies to Weights & Biases or TensorBoard, if asked for. Neither is needed otherwise, nor imported."""
+"""A run's accuracies to Weights & Biases or TensorBoard, neither imported unless asked for."""
 import importlib.util
 
 from scroll.errors import InputError
@@ -14,7 +14,8 @@ def check_tracking(args) -> None:
     for name in wanted(args):
         if importlib.util.find_spec(name) is None:
             flag = dict(wandb='--wandb_entity').get(name, f'--{name}')
-            raise InputError(f'{flag}: the package {name} is not installed; pip install {name}, or leave the flag out')
+            raise InputError(f'{flag}: the package {name} is not installed; pip install {name}, or leave the '
+                             'flag out')
 
 
 class Tracker:
@@ -42,11 +43,13 @@ class Tracker:
 
     def log_accuracies(self, class_il: list, task_il: list, dataset, suffix: str = '') -> None:
         """Accuracies on the tasks so far, percent."""
-        shown = dict(domain=class_il) if dataset.SETTING == 'domain-il' else {'class': class_il, 'task': task_il}
+        shown = (dict(domain=class_il) if dataset.SETTING == 'domain-il'
+                 else {'class': class_il, 'task': task_il})
         values = {}
         for name, accuracies in shown.items():
             values[f'RESULT_{name}_mean_accs{suffix}'] = sum(accuracies) / len(accuracies)
-            values |= {f'RESULT_{name}_acc_{i + 1}{suffix}': accuracy for i, accuracy in enumerate(accuracies)}
+            values |= {f'RESULT_{name}_acc_{i + 1}{suffix}': accuracy
+                       for i, accuracy in enumerate(accuracies)}
         self.log({**values, 'Task': dataset.c_task}, dataset.c_task + 1)
 
     def finish(self, row: dict) -> None:
@@ -64,5 +67,5 @@ def _start_wandb(args):
         return wandb.init(entity=args.wandb_entity, project=args.wandb_project, name=args.wandb_name,
                           config={k: str(v) for k, v in vars(args).items()})
     except wandb.Error as error:
-        raise InputError(f'--wandb_entity: Weights & Biases cannot be used ({" ".join(str(error).split())}); see `wandb login`, '
-                        'or give --nowand 1') from error
+        raise InputError(f'--wandb_entity: Weights & Biases cannot be used ({" ".join(str(error).split())}); '
+                         'see `wandb login`, or give --nowand 1') from error

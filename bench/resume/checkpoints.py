@@ -1,4 +1,4 @@
-"""Never a lost run: checkpoints as it goes, and the same command continues where an interrupted run stood, bit for bit.
+"""Never a lost run: checkpoints as it goes, and the same command continues it, bit for bit.
 
 A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows
 from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is
@@ -34,11 +34,11 @@ from scroll.io.files import atomic_write
 from utils import to_parsable_obj
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
-TASK_END = 60.0                         # seconds since the last checkpoint after which the end of a task is worth one
+TASK_END = 60.0  # seconds since the last checkpoint after which the end of a task is worth one
 
 
 class Checkpoints:
-    """Of one run; a context, within which SIGINT and SIGTERM, unless they are ignored, ask for a checkpoint and an end.
+    """Of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a checkpoint and an end.
 
     Args:
         state: of the run. arguments: name -> value, as the run began.
@@ -54,7 +54,8 @@ class Checkpoints:
         self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
 
     def __enter__(self):
-        if self.active and self.args.save_after_interrupt and threading.current_thread() is threading.main_thread():
+        if (self.active and self.args.save_after_interrupt
+                and threading.current_thread() is threading.main_thread()):
             self._handlers = on_stop(self._on_signal)
             self._process = os.getpid()
         return self
@@ -73,7 +74,7 @@ class Checkpoints:
         print('stopping after this step; Ctrl-C stops at once', file=sys.stderr, flush=True)
 
     def restore(self):
-        """Continue the interrupted run with these arguments, and say so in a line: its `Position`; None if there is none."""
+        """Continue the interrupted run with these arguments, and say so: its `Position`; None without one."""
         if not (self.active and self.path.exists() and self._locked()):
             return None
         if self.args.resume == 'never':
@@ -103,12 +104,15 @@ class Checkpoints:
 
     def _check(self, about: dict) -> None:
         """InputError if something other than the arguments has changed since."""
-        changed = [name for name, digest in about['code'].items() if self.about['code'].get(name, digest) != digest]
-        changed += [name for name in ('torch', 'numpy', 'device', 'weights', 'schedule') if about[name] != self.about[name]]
+        changed = [name for name, digest in about['code'].items()
+                   if self.about['code'].get(name, digest) != digest]
+        changed += [name for name in ('torch', 'numpy', 'device', 'weights', 'schedule')
+                    if about[name] != self.about[name]]
         if changed and self.args.resume != 'always':
             what = ', '.join(changed[:3]) + (f' and {len(changed) - 3} more' if changed[3:] else '')
-            raise InputError(f'a run with these arguments was interrupted ({self.path}), and since then this has changed: {what}; '
-                            '--resume always continues it all the same, --resume never begins anew')
+            raise InputError(f'a run with these arguments was interrupted ({self.path}), and since then this '
+                             f'has changed: {what}; --resume always continues it all the same, --resume '
+                             'never begins anew')
 
     def due(self, task_end: bool = False) -> bool:
         """Whether it is time for a checkpoint, or for an end."""
@@ -120,8 +124,8 @@ class Checkpoints:
         """Write a checkpoint. Interrupted if a signal has asked for an end."""
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None:
-            told = f'to continue: {command_line()}' if saved else 'without a checkpoint'
-            raise Interrupted(f'stopped {position}; {told}', 128 + self.stop)
+            then = f'to continue: {command_line()}' if saved else 'without a checkpoint'
+            raise Interrupted(f'stopped {position}; {then}', 128 + self.stop)
 
     def _write(self, position: Position) -> bool:
         began = time.monotonic()
@@ -139,10 +143,11 @@ class Checkpoints:
     def _give_up(self, why: str) -> None:
         self.active = False
         kept = 'its last checkpoint' if self.path.exists() else 'the beginning'
-        print(f'warning: no more checkpoints: {why}; if this run is interrupted, it starts again from {kept}', file=sys.stderr)
+        print(f'warning: no more checkpoints: {why}; if this run is interrupted, it starts again from {kept}',
+              file=sys.stderr)
 
     def _locked(self) -> bool:
-        """Whether these checkpoints are this run's: of several at work with the same arguments, one has any."""
+        """Whether these checkpoints are this run's: of several at work with one key, one has any."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.lock.acquire()
@@ -179,7 +184,8 @@ def read(path: Path) -> dict:
     """What `write` wrote. InputError if anything in it is not as it was written."""
     try:
         with zipfile.ZipFile(path) as file:
-            large = sum(entry.file_size for entry in file.infolist()) > path.stat().st_size       # nothing in it is compressed
+            # nothing in it is compressed
+            large = sum(entry.file_size for entry in file.infolist()) > path.stat().st_size
             damaged = large or file.testzip() is not None
         if damaged:
             raise InputError(f'{path} is damaged')
@@ -216,8 +222,8 @@ def _about(state: RunState) -> dict:
     """What a run's bits follow from beside its arguments."""
     net, schedule = state.model.net, getattr(state.dataset, 'schedule', None)
     tensors = [] if net is None else net.state_dict().values()
-    return dict(code=_code(), torch=str(torch.__version__), numpy=np.__version__, device=state.model.device.type,
-                threads=torch.get_num_threads(),
+    return dict(code=_code(), torch=str(torch.__version__), numpy=np.__version__,
+                device=state.model.device.type, threads=torch.get_num_threads(),
                 weights=[checksum(t) for t in tensors if isinstance(t, torch.Tensor)],
                 schedule=schedule.digest() if hasattr(schedule, 'digest') else None)
 
@@ -225,6 +231,7 @@ def _about(state: RunState) -> dict:
 def _code() -> dict:
     """file -> digest, of the modules of this project that are in use."""
     files = (getattr(module, '__file__', None) or '' for module in list(sys.modules.values()))
-    names = {os.path.relpath(file, ROOT) for file in files if file.startswith(str(ROOT)) and file.endswith('.py')}
+    names = {os.path.relpath(file, ROOT) for file in files
+             if file.startswith(str(ROOT)) and file.endswith('.py')}
     ours = sorted(name for name in names if name.split(os.sep)[0] not in ('.venv', 'tests'))
     return {name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest()[:16] for name in ours}

@@ -1,10 +1,11 @@
 """All that a run has learned, as plain data: what a checkpoint holds, and a test of a method's completeness.
 
-A method need not say what its state is. Every attribute is looked at: networks, optimisers, buffers, generators and whatever
-else has `state_dict`; tensors, arrays, numbers, texts; lists, tuples, sets and dicts of these; and objects of any other class,
-attribute by attribute. What belongs to the run and not to what was learned (data set, arguments, functions) is left out. The
-result holds nothing but tensors, numbers, texts, lists and dicts: `torch.load(..., weights_only=True)` reads it, and no code
-runs. It is put back into objects that are there already, made with the same arguments: `Packer.needs` says which these are.
+A method need not say what its state is. Every attribute is looked at: networks, optimisers, buffers,
+generators and whatever else has `state_dict`; tensors, arrays, numbers, texts; lists, tuples, sets and dicts
+of these; and objects of any other class, attribute by attribute. What belongs to the run and not to what was
+learned (data set, arguments, functions) is left out. The result holds nothing but tensors, numbers, texts,
+lists and dicts: `torch.load(..., weights_only=True)` reads it, and no code runs. It is put back into objects
+that are there already, made with the same arguments: `Packer.needs` says which these are.
 """
 import collections
 import copy
@@ -26,14 +27,14 @@ from scroll.errors import InputError
 
 _NOT_LEARNED = {'args', 'dataset', 'loss', 'normalization_transform', 'device', 'training', 'psi_digest'}
 _PLAIN = (bool, int, float, str, type(None))
-_CONSTANTS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, functools.partial, range,
-              slice, enum.Enum, torch.device, torch.dtype, torch.layout, torch.memory_format, np.dtype, np.ufunc, re.Pattern,
-              pathlib.PurePath, logging.Logger)
+_CONSTANTS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,
+              functools.partial, range, slice, enum.Enum, torch.device, torch.dtype, torch.layout,
+              torch.memory_format, np.dtype, np.ufunc, re.Pattern, pathlib.PurePath, logging.Logger)
 _RANDOM = (torch.Generator, np.random.Generator)
 _HANDLES = (io.IOBase, collections.abc.Iterator)                    # where they stand cannot be seen
 _SEQUENCES = dict(list=list, tuple=tuple, set=set, frozenset=frozenset)
 _WHOLE = 'whole'                        # mark of what is not looked into
-_MANY = 1000                            # items of a list that is taken for unchanged if it is as long as it was
+_MANY = 1000  # items of a list that is taken for unchanged if it is as long as it was
 _LARGE = 2 ** 16                        # bytes of an array that is worth referring to
 
 
@@ -56,11 +57,13 @@ class Packer:
 
     Args:
         device: of the method; tensors elsewhere stay on the CPU when they are unpacked.
-        known: `landmarks`, things that are there when the state is unpacked: they are referred to, unless they have changed.
+        known: `landmarks`, things that are there when the state is unpacked: they are referred to, unless
+            they have changed.
         light: leave out arrays, tensors and networks.
 
     Attributes:
-        needs: path -> what must be there when the state is unpacked. lost: paths of what has a state that cannot be seen.
+        needs: path -> what must be there when the state is unpacked. lost: paths of what has a state that
+            cannot be seen.
         seen: id -> (value, path) of all that was packed.
     """
 
@@ -97,7 +100,7 @@ class Packer:
         return self._object(value, path)
 
     def _unchanged(self, value) -> bool:
-        """Whether something known is as it was: arrays by checksum, long lists by length, what cannot be looked into at all."""
+        """Whether a known thing is as it was: arrays by checksum, long lists by length, opaque always."""
         mark = self.known[id(value)][2]
         if isinstance(value, (torch.Tensor, np.ndarray)):
             return mark == checksum(value)
@@ -117,10 +120,13 @@ class Packer:
         tensors = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
         self.seen |= {id(tensor): (tensor, f'{path}.{name}') for name, tensor in tensors.items()}
         state = module.state_dict()
-        self.needs[path] = [(name, tuple(t.shape)) for name, t in state.items() if isinstance(t, torch.Tensor)]
-        more = {name: tensor for name, tensor in module.named_buffers() if name not in state}       # not persistent
+        self.needs[path] = [(name, tuple(t.shape)) for name, t in state.items()
+                            if isinstance(t, torch.Tensor)]
+        # buffers that are not persistent
+        more = {name: tensor for name, tensor in module.named_buffers() if name not in state}
         own = {name: numbers for name, part in module.named_modules() if (numbers := _own_numbers(part))}
-        return dict(module=self.pack(dict(state), f'{path}.state_dict'), modes=[part.training for part in module.modules()],
+        return dict(module=self.pack(dict(state), f'{path}.state_dict'),
+                    modes=[part.training for part in module.modules()],
                     more=[[name, self._numbers(t)] for name, t in more.items()], own=own,
                     trained=[p.requires_grad for p in module.parameters()])
 
@@ -128,7 +134,8 @@ class Packer:
         if type(value) not in (dict, list, tuple, set, frozenset):
             self.needs[path] = _name(value)
         if isinstance(value, dict):
-            return dict(dict=[[self.pack(k, f'{path}.key'), self.pack(v, f'{path}.{k}')] for k, v in value.items()])
+            return dict(dict=[[self.pack(k, f'{path}.key'), self.pack(v, f'{path}.{k}')]
+                              for k, v in value.items()])
         kind = next((name for name, kind in _SEQUENCES.items() if isinstance(value, kind)), 'list')
         return {kind: [self.pack(item, f'{path}.{i}') for i, item in enumerate(value)]}
 
@@ -151,10 +158,11 @@ class Packer:
             self.lost.append(path)
             return packed
         transient = getattr(type(value), 'TRANSIENT', ())
-        return dict(object={name: self.pack(v, f'{path}.{name}') for name, v in vars(value).items() if name not in transient})
+        return dict(object={name: self.pack(v, f'{path}.{name}') for name, v in vars(value).items()
+                            if name not in transient})
 
     def _needing(self, value, path: str) -> dict:
-        """What can only be filled, or left as it is, where there is one; `state_dict` gives what is not there."""
+        """What can only be filled, or left as it is, where there is one; `state_dict` gives the rest."""
         self.needs[path] = _name(value)
         if self._inside:
             self.lost.append(path)
@@ -171,7 +179,8 @@ class Unpacker:
     """
 
     def __init__(self, device=None, net=None, known: dict = None, in_place: bool = False):
-        self.device, self.net, self.known, self.in_place = torch.device(device or 'cpu'), net, known or {}, in_place
+        self.device, self.net = torch.device(device or 'cpu'), net
+        self.known, self.in_place = known or {}, in_place
         self.made = {}
 
     def members(self, state: dict, model: nn.Module, path: str) -> None:
@@ -189,8 +198,10 @@ class Unpacker:
         """The value again. InputError, which names the path, if it does not fit what is there."""
         try:
             return self._unpack(packed, present, path)
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError, StopIteration) as error:
-            raise InputError(f'the saved state does not fit this run: {path} ({" ".join(str(error).split())[:300]})') from error
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError,
+                StopIteration) as error:
+            raise InputError(f'the saved state does not fit this run: {path} '
+                             f'({" ".join(str(error).split())[:300]})') from error
 
     def _unpack(self, packed: dict, present, path: str):
         kind, content = next(iter(packed.items()))
@@ -231,7 +242,7 @@ class Unpacker:
         return present
 
     def _tensor(self, packed: dict, content, present):
-        alike = isinstance(present, torch.Tensor) and (present.shape, present.dtype) == (content.shape, content.dtype)
+        alike = isinstance(present, torch.Tensor) and _form(present) == _form(content)
         if alike and (self.in_place or (packed.get('trained') and present.requires_grad and present.is_leaf)):
             present.data.copy_(content)                             # an optimiser may hold it
             return present
@@ -240,7 +251,7 @@ class Unpacker:
 
     def _array(self, packed: dict, content, present) -> np.ndarray:
         value = np.array(content, packed['dtype']) if isinstance(content, list) else content.numpy()
-        if self.in_place and isinstance(present, np.ndarray) and (present.shape, present.dtype) == (value.shape, value.dtype):
+        if self.in_place and isinstance(present, np.ndarray) and _form(present) == _form(value):
             np.copyto(present, value)
             return present
         return value
@@ -280,7 +291,9 @@ class Unpacker:
         return value
 
     def _list(self, packed: dict, content: list, present, path: str):
-        value = present if isinstance(present, (list, collections.deque)) and type(present) is not list else []
+        # a plain list is made anew, one of a class of its own (or a deque) is filled
+        kept = isinstance(present, (list, collections.deque)) and type(present) is not list
+        value = present if kept else []
         items, self.made[path] = self._items(content, present, path), value
         value.clear()
         value.extend(items)
@@ -300,7 +313,7 @@ class _Plain(Unpacker):
 
 
 def landmarks(name: str, thing, whole: dict = None) -> dict:
-    """path -> (thing, mark) of all that is inside a thing of this name and can be referred to: for `Packer(known=...)`.
+    """path -> (thing, mark) of all inside a thing of this name that can be referred to (`Packer(known=...)`).
 
     To be called when it is new, since a reference is to what another run has when it is new.
 
@@ -325,9 +338,15 @@ def checksum(value) -> int:
     return zlib.crc32(np.ascontiguousarray(value) if value.dtype != object else b'')
 
 
+def _form(value) -> tuple:
+    """Shape and dtype of an array or a tensor."""
+    return value.shape, value.dtype
+
+
 def _own_numbers(module: nn.Module) -> dict:
     """What a layer keeps in plain attributes: counters, switches."""
-    return {name: value for name, value in vars(module).items() if name != 'training' and isinstance(value, _PLAIN)
+    return {name: value for name, value in vars(module).items() if name != 'training'
+            and isinstance(value, _PLAIN)
             and not name.startswith('_')}
 
 

@@ -1,8 +1,9 @@
-"""The whole state of a run between two steps, as plain data, and back: what makes an interrupted run end with the same bits.
+"""The whole state of a run between two steps, as plain data, and back: an interrupted run keeps its bits.
 
-A run is put together anew from its arguments; the data of the tasks it had begun are made again, each from the random state of
-that moment; then method, loaders, optimiser, scheduler, fitting rule and record get their state (`model_state`). Inside a
-pass the loader starts it again, and the batches that were learned are drawn and dropped: so any loader will do.
+A run is put together anew from its arguments; the data of the tasks it had begun are made again, each from
+the random state of that moment; then method, loaders, optimiser, scheduler, fitting rule and record get their
+state (`model_state`). Inside a pass the loader starts it again, and the batches that were learned are drawn
+and dropped: so any loader will do.
 """
 import dataclasses
 import itertools
@@ -36,14 +37,15 @@ class Position:
 
 
 class Incomplete(Exception):
-    """The state of a method cannot be told in full; its text says what is missing."""
+    """The state of a method cannot be had in full; its text says what is missing."""
 
 
 class RunState:
     """Gathers the state of a run and restores it.
 
     Args:
-        parts: name -> whatever else has a state: the record, ... They exist, newly made, when a state is restored.
+        parts: name -> whatever else has a state: the record, ... They exist, newly made, when a state is
+            restored.
 
     Attributes:
         loader: training loader of the task that was begun last.
@@ -62,7 +64,7 @@ class RunState:
         try:
             pack(packer)
             self.there |= packer.needs
-        except Exception as error:          # objects of foreign make do as they like
+        except Exception as error:          # third-party objects do as they like
             self.unseen = f'{type(error).__name__}: {error}'
 
     def next_task(self) -> None:
@@ -76,14 +78,18 @@ class RunState:
         self.loader, _ = self.dataset.get_data_loaders()
         self.known = {path: mark for path, mark in self.known.items() if path.split('.')[0] != 'loader'}
         self.there = {path: what for path, what in self.there.items() if path.split('.')[0] != 'loader'}
-        tests = {f'test_loaders.{i}': loader for i, loader in enumerate(self.dataset.test_loaders) if i >= old}
+        tests = {f'test_loaders.{i}': loader for i, loader in enumerate(self.dataset.test_loaders)
+                 if i >= old}
         for name, loader in {'loader': self.loader, **tests}.items():
             self._look(lambda packer, name=name, loader=loader: packer.pack(loader, name), light=True)
             if self.unseen is None:
                 self.known |= landmarks(name, loader, self.whole)
 
     def begin_learning(self, **parts) -> tuple:
-        """What lives as long as a task is learned (scheduler, fitting rule): (passes, batches of the next one) learned so far."""
+        """Register what lives as long as a task (scheduler, fitting rule).
+
+        Returns (passes, batches of the next pass) that were learned already.
+        """
         self.fitted = parts
         if self.resumed is None:
             return 0, 0
@@ -94,12 +100,12 @@ class RunState:
             self.resumed = None
         return position.epoch, position.batch
 
-    def batches(self, few: int = None):
-        """The batches of a pass, at most `few`; of a pass that was interrupted, those that were not learned."""
+    def batches(self, limit: int = None):
+        """The batches of a pass, at most `limit`; of an interrupted one, those that were not learned."""
         if self.resumed is None:
             fresh = Packer(self.model.device, self.known, light=True)
             self.pass_start = dict(random=random_state(), loader=fresh.pack(self.loader, 'loader'))
-            return itertools.islice(self.loader, few)
+            return itertools.islice(self.loader, limit)
         (state, _, position), self.resumed = self.resumed, None
         self.pass_start = state['pass_start']
         Unpacker(self.model.device, known=self.known).unpack(self.pass_start['loader'], self.loader, 'loader')
@@ -107,9 +113,10 @@ class RunState:
         iterator = iter(self.loader)
         for _ in itertools.islice(iterator, position.batch):
             pass
-        Unpacker(self.model.device, known=self.known, in_place=True).unpack(state['loader'], self.loader, 'loader')
+        unpacker = Unpacker(self.model.device, known=self.known, in_place=True)
+        unpacker.unpack(state['loader'], self.loader, 'loader')
         set_random_state(state['random'])
-        return itertools.islice(iterator, few and few - position.batch)
+        return itertools.islice(iterator, limit and limit - position.batch)
 
     def gather(self, position: Position) -> dict:
         """The state, as plain data.
@@ -125,11 +132,13 @@ class RunState:
         if position.begun:
             state |= dict(loader=packer.pack(self.loader, 'loader'))
         state |= dict(test_loaders=packer.pack(self.dataset.test_loaders, 'test_loaders'),
-                      model=packer.members(self.model, 'model.'), args=packer.pack(self._edited_args(), 'args'))
+                      model=packer.members(self.model, 'model.'),
+                      args=packer.pack(self._edited_args(), 'args'))
         parts = {**self.parts, **(self.fitted if position.begun else {})}
         state |= {name: packer.pack(part, name) for name, part in parts.items()}
         network = self.there.get('model.net')
-        missing = [path for path, what in packer.needs.items() if path.split('.')[0] in ('model', 'loader', 'test_loaders')
+        missing = [path for path, what in packer.needs.items()
+                   if path.split('.')[0] in ('model', 'loader', 'test_loaders')
                    and self.there.get(path) != what and not (what == network and isinstance(what, list))]
         if packer.lost or missing:
             raise Incomplete(', '.join(list(dict.fromkeys([*packer.lost, *missing]))[:3]))
@@ -137,7 +146,8 @@ class RunState:
 
     def _edited_args(self) -> dict:
         """Arguments that the method has changed since it was made."""
-        return {name: value for name, value in vars(self.args).items() if isinstance(value, (bool, int, float, str, type(None)))
+        return {name: value for name, value in vars(self.args).items()
+                if isinstance(value, (bool, int, float, str, type(None)))
                 and (name not in self.arguments or self.arguments[name] != value)}
 
     def restore(self, state: dict) -> Position:
@@ -145,7 +155,8 @@ class RunState:
         try:
             return self._restore(state)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            raise InputError(f'the saved state does not fit this run ({" ".join(str(error).split())[:300]})') from error
+            raise InputError('the saved state does not fit this run '
+                             f'({" ".join(str(error).split())[:300]})') from error
 
     def _restore(self, state: dict) -> Position:
         position = Position(*state['position'])

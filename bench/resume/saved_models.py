@@ -1,7 +1,8 @@
-"""Models as files, for whoever wants one later: `--savecheck`, `--loadcheck`, in Mammoth's format (its `safe` one).
+"""Models as files, for whoever wants one later: `--savecheck`, `--loadcheck`, in Mammoth's `safe` format.
 
-A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `args`, `results` (class-il and task-il accuracies),
-`buffer` (of methods that replay), as Mammoth's do; and, of ours, `run`: all that the run needs to go on exactly where it stood.
+A file holds plain data: `model` (the method's `state_dict`), `optimizer`, `args`, `results` (class-il and
+task-il accuracies), `buffer` (of methods that replay), as Mammoth's do; and, of ours, `run`: all that the run
+needs to go on exactly where it stood.
 """
 import argparse
 import shutil
@@ -25,38 +26,42 @@ def check_writable(args, model) -> None:
     """InputError, before any work, if the files that `--savecheck` asks for could not be written."""
     if not args.savecheck:
         return
-    folder, size = Path(args.checkpoint_path), sum(t.nbytes for t in model.state_dict().values() if isinstance(t, torch.Tensor))
+    folder = Path(args.checkpoint_path)
+    size = sum(t.nbytes for t in model.state_dict().values() if isinstance(t, torch.Tensor))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free
     except OSError as error:
         raise InputError(f'--savecheck: {folder} cannot be written ({error.strerror}): choose another '
-                        '--checkpoint_path') from error
+                         '--checkpoint_path') from error
     if free < size:
-        raise InputError(f'--savecheck: {folder} has room for {free / 1e6:,.1f} MB, the model takes {size / 1e6:,.1f} MB: '
-                        'make room, or choose another --checkpoint_path')
+        raise InputError(f'--savecheck: {folder} has {free / 1e6:,.1f} MB free, the model takes '
+                         f'{size / 1e6:,.1f} MB: free some space, or choose another --checkpoint_path')
 
 
 def make(state, args, arguments: dict, task: int, last: bool):
-    """What `--savecheck` asks for after this task, as it is now: (path, content) for `keep`; None if it asks for nothing."""
+    """What `--savecheck` asks for after this task, as it is now: (path, content) for `keep`, or None."""
     if args.savecheck != 'task' and not (args.savecheck == 'last' and last):
         return None
     model, record = state.model, state.parts['record']
     day, time, name = record.run.split('-')
     which = 'joint' if getattr(args, 'joint', 0) else task if args.savecheck == 'task' else 'last'
-    words = [args.model, args.dataset, args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}', name, which]
+    words = [args.model, args.dataset, args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}',
+             name, which]
     words = [args.ckpt_name] * (args.ckpt_name is not None) + words
     path = Path(args.checkpoint_path) / ('_'.join(map(str, words)) + '.pt')
-    content = dict(model={name: t.cpu() if isinstance(t, torch.Tensor) else t for name, t in model.state_dict().items()},
-                   optimizer=None if model.opt is None else model.opt.state_dict(), args=to_parsable_obj(arguments),
-                   results=[record.class_il, record.task_il, {}], run=None)
+    content = dict(model={name: t.cpu() if isinstance(t, torch.Tensor) else t
+                          for name, t in model.state_dict().items()},
+                   optimizer=None if model.opt is None else model.opt.state_dict(),
+                   args=to_parsable_obj(arguments), results=[record.class_il, record.task_il, {}], run=None)
     if hasattr(getattr(model, 'buffer', None), 'serialize'):
         content['buffer'] = model.buffer.serialize()
     try:
         content['run'] = state.gather(Position(task + 1))
     except Incomplete as error:
-        warn_once(f'--savecheck: {args.model} keeps what no file can hold ({error}): a run cannot be continued from {path}')
+        warn_once(f'--savecheck: {args.model} keeps what no file can hold ({error}): a run cannot be '
+                  f'continued from {path}')
     return path, content
 
 
@@ -90,11 +95,14 @@ def read(path, folder='./checkpoints/') -> dict:
         content = dict(model=content)
     args, run = content.get('args') or {}, content.get('run') or dict(position=[0])
     position = run.get('position') if isinstance(run, dict) else None
-    odd = dict(model=not isinstance(content['model'], dict) or not all(isinstance(name, str) for name in content['model']),
+    odd = dict(model=not isinstance(content['model'], dict)
+               or not all(isinstance(name, str) for name in content['model']),
                args=not isinstance(args, (dict, argparse.Namespace)),
-               run=not (isinstance(position, list) and position and all(isinstance(number, int) for number in position)))
+               run=not (isinstance(position, list) and position
+                        and all(isinstance(number, int) for number in position)))
     if any(odd.values()):
-        raise InputError(f'--loadcheck {path}: not the file of a model ({", ".join(name for name in odd if odd[name])})')
+        raise InputError(f'--loadcheck {path}: not the file of a model '
+                         f'({", ".join(name for name in odd if odd[name])})')
     if 'args' in content:
         args = dict(vars(args) if isinstance(args, argparse.Namespace) else args)
         if isinstance(args.get('backbone'), str):
@@ -120,8 +128,8 @@ def saved_args(path, folder='./checkpoints/') -> dict:
 
 
 def load(state, args) -> Position:
-    """Begin as `--loadcheck` says: with a file's weights and buffer, or, with `--start_from` or to evaluate it
-    (`--inference_only`), exactly where its run stood.
+    """Begin as `--loadcheck` says: with a file's weights and buffer, or, with `--start_from` or to evaluate
+    it (`--inference_only`), exactly where its run stood.
     """
     if args.loadcheck is None:
         return Position()
@@ -130,13 +138,13 @@ def load(state, args) -> Position:
     if run is not None and (first or args.inference_only):
         stood = run['position'][0]
         if first and stood != first:
-            raise InputError(f'--loadcheck {args.loadcheck} --start_from {first}: its run stood after task {stood}; '
-                            f'give --start_from {stood}')
+            raise InputError(f'--loadcheck {args.loadcheck} --start_from {first}: its run stood after task '
+                             f'{stood}; give --start_from {stood}')
         _check(args, saved)
         record = state.parts['record']
         with _named(args.loadcheck):
             name, position = record.run, state.restore(run)
-        record.run = name                                       # the one that wrote the file has a row of its own
+        record.run = name  # the one that wrote the file has a row of its own
         print(f'{args.loadcheck}: going on {position}', flush=True)
         return position
     if content['model'] is not None:
@@ -162,27 +170,34 @@ def _named(path):
 
 def _check(args, saved: dict) -> None:
     """InputError if the file's run was another one."""
-    for name in ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'joint', 'permute_classes', 'custom_class_order',
-                 'custom_task_order', 'buffer_size', 'validation', 'input_size', 'num_classes', 'seed'):
+    for name in ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'joint', 'permute_classes',
+                 'custom_class_order', 'custom_task_order', 'buffer_size', 'validation', 'input_size',
+                 'num_classes', 'seed'):
         here = to_parsable_obj(getattr(args, name, None))
         if name in saved and here != saved[name]:
-            raise InputError(f'--loadcheck {args.loadcheck}: its run had --{name} {saved[name]}, this one has {here}')
+            raise InputError(f'--loadcheck {args.loadcheck}: its run had --{name} {saved[name]}, this one '
+                             f'has {here}')
 
 
 def _load_weights(model, tensors: dict, path, bare: bool) -> None:
     """A method's tensors by name; of a bare network, all but its classifier."""
     for prefix in ('net.', 'module.', 'backbone.') if bare else ():
         tensors = {name.removeprefix(prefix): t for name, t in tensors.items()}
-    tensors = {name.replace('.shortcut.', '.downsample.'): t for name, t in tensors.items()}        # Mammoth's word
+    tensors = {name.replace('.shortcut.', '.downsample.'): t for name, t in tensors.items()}  # Mammoth's word
     whole = model.net if bare else model
-    wanted = {name: t for name, t in whole.state_dict().items() if not (bare and IGNORED['classifier'].fullmatch(name))}
+    wanted = {name: t for name, t in whole.state_dict().items()
+              if not (bare and IGNORED['classifier'].fullmatch(name))}
     given = {name: t for name, t in tensors.items() if not (bare and IGNORED['classifier'].fullmatch(name))
-             and getattr(whole, name.split('.')[0], whole) is not None}         # a teacher, which is made when tasks begin
+             # a teacher, which is made when tasks begin
+             and getattr(whole, name.split('.')[0], whole) is not None}
     counter = IGNORED['batch counter']
     odd = [f'{name} is missing' for name in wanted if name not in given and not counter.fullmatch(name)]
-    odd += [f'{name} is not known here' for name in given if name not in wanted and not counter.fullmatch(name)]
-    odd += [f'{name} is {tuple(given[name].shape)} and should be {tuple(t.shape)}' for name, t in wanted.items()
-            if name in given and _kind(given[name]) == _kind(t) and isinstance(t, torch.Tensor) and given[name].shape != t.shape]
+    odd += [f'{name} is not known here' for name in given
+            if name not in wanted and not counter.fullmatch(name)]
+    odd += [f'{name} is {tuple(given[name].shape)} and should be {tuple(t.shape)}'
+            for name, t in wanted.items()
+            if name in given and _kind(given[name]) == _kind(t) and isinstance(t, torch.Tensor)
+            and given[name].shape != t.shape]
     odd += [f'{name} is {_kind(given[name])} and should be {_kind(t)}' for name, t in wanted.items()
             if name in given and _kind(given[name]) != _kind(t)]
     if odd:
@@ -210,12 +225,13 @@ def _load_buffer(model, dataset, content) -> None:
     if _takes_raw(model, dataset) and isinstance(examples, torch.Tensor) and examples.is_floating_point():
         content = {**content, 'examples': (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)}
     if examples is not None and 0 <= model.buffer.buffer_size < len(examples):
-        raise InputError(f'its buffer holds {len(examples)} samples, --buffer_size is {model.buffer.buffer_size}')
+        raise InputError(f'its buffer holds {len(examples)} samples, --buffer_size is '
+                         f'{model.buffer.buffer_size}')
     model.load_buffer(content)
 
 
 def _takes_raw(model, dataset) -> bool:
-    """Whether the method's buffer gets uint8 images: loaders of foreign make give floats."""
+    """Whether the method's buffer gets uint8 images: third-party loaders give floats."""
     return getattr(model.buffer, 'raw', False) and hasattr(dataset, 'images')
 
 
@@ -224,14 +240,16 @@ def _check_buffer(model, dataset, content: dict) -> None:
     examples, labels, seen = (content.get(name) for name in ('examples', 'labels', 'num_seen_examples'))
     odd = []
     if _takes_raw(model, dataset):
-        shape, size = tuple(examples.shape[1:]) if isinstance(examples, torch.Tensor) else (), tuple(dataset.SIZE)
+        shape = tuple(examples.shape[1:]) if isinstance(examples, torch.Tensor) else ()
+        size = tuple(dataset.SIZE)
         real = len(shape) == 3 and examples.is_floating_point()
         fits = shape[1:] == size and torch.isfinite(examples).all() if real else \
             shape[:2] == size and examples.dtype == torch.uint8
         if not fits:
             odd += [f'examples, which should be images of {" x ".join(map(str, size))} pixels']
     if labels is not None:
-        whole = isinstance(labels, torch.Tensor) and not labels.is_floating_point() and not labels.is_complex()
+        whole = (isinstance(labels, torch.Tensor) and not labels.is_floating_point()
+                 and not labels.is_complex())
         if not whole or len(labels) and not -1 <= labels.min() <= labels.max() < dataset.N_CLASSES:
             odd += [f'labels, which should be of {dataset.N_CLASSES} classes']
     if seen is not None and (not isinstance(seen, int) or seen < 0):

@@ -174,7 +174,8 @@ def test_every_claim_names_cells_that_are_there(name):
 @pytest.mark.parametrize('name', NAMES)
 def test_scripts_run_what_the_files_say(name):
     experiment = get(name)
-    lines = (ROOT / 'scripts' / f'{name}.sh').read_text(encoding='utf-8').splitlines()
+    text = (ROOT / 'scripts' / f'{name}.sh').read_text(encoding='utf-8')
+    lines = text.replace(' \\\n    ', ' ').splitlines()
     commands = [line.removeprefix('"$python" ') for line in lines if line.startswith('"$python" ')]
     comment = ' '.join(line[2:] for line in lines if line.startswith('# '))
     report = f'scripts/report.py experiments/{name}.yaml'

@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(
         monkeypatch.setattr(saved_models.shutil, 'disk_usage', lambda path: SimpleNamespace(free=1000))
     code, out, err = typed(*ER, '--savecheck', 'task', '--checkpoint_path', folder)
     assert (code, out, len(err.splitlines()), rows_of(tmp_path)) == (2, '', 1, [])
-    assert str(folder) in err and 'choose another --checkpoint_path' in err and ('has room for 0.0 MB' in err) == (why == 'no room')
+    assert str(folder) in err and 'choose another --checkpoint_path' in err and ('has 0.0 MB free' in err) == (why == 'no room')
 
 
 def test_a_disk_that_is_really_full(typed, tmp_path, monkeypatch):

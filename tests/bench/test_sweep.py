@@ -235,7 +235,7 @@ def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
     (['--extra', '--', '--notes', 'a', '--notes', 'b'], ['--notes', 'once']),
     (['--extra', '--', '--no_such_flag', '1'], ['--no_such_flag']),
     (['--per_gpu', '2'], ['--gpus']),
-    (['--gpus', '0', '--jobs', '2'], ['room for 1']),
+    (['--gpus', '0', '--jobs', '2'], ['capacity of 1 runs']),
     (['--gpus', '0', '--engine', 'slurm'], ['SBATCH_GRES']),
     (['--only', 'nothing'], ['nothing']),
     (['--seeds', '0'], ['too small']),
