@@ -2,8 +2,8 @@
 """Train a backbone by multi-class classification on classes that no stream has; `--help` says how."""
 import sys
 
-from bench.core.commands import run_command
 from bench.pretraining.command import main
+from core.commands import run_command
 
 if __name__ == '__main__':
     sys.exit(run_command(main))

@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import nn
 
-from bench.core.environment import check_memory
-from bench.core.plugins import PluginFolder, keyword_flags
+from core.environment import check_memory
+from core.plugins import PluginFolder, keyword_flags
 from scroll.errors import InputError
 
 PLUGINS = PluginFolder('backbone', 'backbone')

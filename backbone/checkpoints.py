@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bench.core import safe_pickle
-from bench.core.torch_files import IGNORED, load_torch
+from core import safe_pickle
+from core.torch_files import IGNORED, load_torch
 from scroll.errors import InputError
 
 HALF = ((0.5,) * 3, (0.5,) * 3)  # [0, 1] -> [-1, 1]

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
 from backbone import checkpoints, get_backbone_class, get_backbone_names
-from bench.core.plugins import backbone_name
+from core.plugins import backbone_name
 from scroll.embedding.embedder import state_digest
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.errors import InputError
@@ -156,7 +156,7 @@ def integer_file(name: str) -> Path:
 
 
 def has_integers(name: str, input_size: int = None) -> bool:
-    """Whether beside these weights lies an integer network, and for images of this size (None: that of the weights)."""
+    """Whether an integer network lies beside these weights, for images of this size (None: any)."""
     if name == 'none' or not integer_file(name).is_file():
         return False
     return input_size in (None, load(name, tensors=False).input_size)

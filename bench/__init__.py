@@ -20,7 +20,7 @@ Keyword arguments are the flags of `main.py`, with their defaults, config files 
 
 Importing this imports no torch: what is named in `_FROM` is imported when it is asked for.
 """
-from bench.core.plugins import names_of
+from core.plugins import names_of
 
 _FROM = {           # name -> where it is; those that Mammoth has at the top of its package
     name: module for module, names in {
@@ -28,7 +28,8 @@ _FROM = {           # name -> where it is; those that Mammoth has at the top of 
         'datasets': 'register_dataset get_dataset_names get_dataset_class get_dataset_config_names '
                     'ContinualDataset',
         'backbone': 'register_backbone get_backbone_names MammothBackbone ReturnTypes',
-        'bench.core.environment': 'base_path get_device', 'utils.buffer': 'Buffer', 'bench.core.arguments': 'add_rehearsal_args',
+        'core.environment': 'base_path get_device', 'utils.buffer': 'Buffer',
+        'core.arguments': 'add_rehearsal_args',
         'datasets.utils': 'set_default_from_args', 'datasets.utils.continual_dataset': 'store_masked_loaders',
     }.items() for name in names.split()}
 __all__ = ('load_runner', 'train', 'get_avail_args', *_FROM)       # noqa: PLE0604  a tuple of names

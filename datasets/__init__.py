@@ -1,6 +1,6 @@
-"""Data sets as streams, one per file, found by name: see `bench.core.plugins`."""
-from bench.core.plugins import PluginFolder, names_of
-from bench.core.progress import Progress
+"""Data sets as streams, one per file, found by name: see `core.plugins`."""
+from core.plugins import PluginFolder, names_of
+from core.progress import Progress
 
 PLUGINS = PluginFolder('datasets', 'dataset')
 register_dataset = PLUGINS.register
@@ -11,7 +11,7 @@ __getattr__ = names_of(__name__, ContinualDataset='datasets.utils.continual_data
 
 def get_dataset_config_names(dataset: str) -> list:
     """What `--dataset_config` may be for a data set, sorted: its files in `datasets/configs/<dataset>/`."""
-    from bench.core.configs import dataset_config_files
+    from core.configs import dataset_config_files
     return sorted(dataset_config_files(dataset))
 
 

@@ -1,4 +1,4 @@
-"""For MkDocs: the pages and pictures of results/ are part of the site, where links of docs/ expect them beside it."""
+"""For MkDocs: pages and pictures of results/ are part of the site, where links of docs/ expect them."""
 import re
 from pathlib import Path
 

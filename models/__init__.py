@@ -1,5 +1,5 @@
-"""Continual-learning methods, one per file, found by name: see `bench.core.plugins`."""
-from bench.core.plugins import PluginFolder, names_of
+"""Continual-learning methods, one per file, found by name: see `core.plugins`."""
+from core.plugins import PluginFolder, names_of
 
 PLUGINS = PluginFolder('models', 'model')
 register_model = PLUGINS.register

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.autograd.functional import hessian, jacobian
 
-from bench.core.arguments import binary_to_boolean_type, real, whole
+from core.arguments import binary_to_boolean_type, real, whole
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_cross_entropy
 from models.utils.replay_model import ReplayModel
 from scroll.errors import InputError

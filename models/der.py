@@ -4,7 +4,7 @@
 """
 import torch.nn.functional as F
 
-from bench.core.arguments import real
+from core.arguments import real
 from models.utils.replay_model import ReplayModel
 
 

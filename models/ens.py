@@ -5,10 +5,16 @@
 import torch
 import torch.nn.functional as F
 
-from bench.core.arguments import real, whole
-from bench.core.environment import check_memory
+from core.arguments import real, whole
+from core.environment import check_memory
 from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder, settle_dtype
+from models.utils.frozen_features import (
+    TestFeatures,
+    add_embedding_args,
+    as_images,
+    make_embedder,
+    settle_dtype,
+)
 from scroll.errors import InputError
 from scroll.randomness import torch_stream
 from scroll.statistics import GRID

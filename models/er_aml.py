@@ -4,7 +4,7 @@
 """
 import torch
 
-from bench.core.arguments import binary_to_boolean_type, real
+from core.arguments import binary_to_boolean_type, real
 from models.utils.cosine_classifier import CosineClassifier, normalise
 from models.utils.replay_model import ReplayModel
 from scroll.randomness import torch_stream

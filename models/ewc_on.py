@@ -5,7 +5,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.core.arguments import real
+from core.arguments import real
 from models.utils.continual_model import ContinualModel
 from models.utils.gradients import write_gradients
 from utils.evaluate import eval_mode

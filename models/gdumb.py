@@ -7,9 +7,9 @@ import math
 import numpy as np
 import torch
 
-from bench.core.arguments import binary_to_boolean_type, real, whole
-from bench.core.loss_watch import LossWatch
-from bench.core.progress import Progress
+from core.arguments import binary_to_boolean_type, real, whole
+from core.loss_watch import LossWatch
+from core.progress import Progress
 from models.utils.replay_model import ReplayModel
 from scroll.errors import InputError
 from scroll.grid import sample_keys

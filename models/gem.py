@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
-from bench.core.arguments import real
+from core.arguments import real
 from models.utils.gradients import read_gradients, write_gradients
 from models.utils.replay_model import ReplayModel
 from utils.buffer import fill_buffer

@@ -5,7 +5,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.core.arguments import real
+from core.arguments import real
 from models.utils.losses import frozen_copy
 from models.utils.replay_model import ReplayModel
 from utils.buffer import features_of, fill_buffer, icarl_replay

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, TensorDataset
 
-from bench.core.environment import create_seeded_dataloader
-from bench.core.loss_watch import LossWatch
-from bench.core.progress import Progress
+from core.environment import create_seeded_dataloader
+from core.loss_watch import LossWatch
+from core.progress import Progress
 from models.utils.continual_model import ContinualModel
 from utils.augmentations import apply_transform
 from utils.batch_norm import training_mode

@@ -4,7 +4,7 @@
 """
 import torch
 
-from bench.core.arguments import real
+from core.arguments import real
 from models.utils.continual_model import ContinualModel
 from models.utils.losses import masked_cross_entropy, softened_cross_entropy
 from utils.buffer import logits_of, plain_samples

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from bench.core.arguments import binary_to_boolean_type, whole
+from core.arguments import binary_to_boolean_type, whole
 from models.utils.replay_model import ReplayModel
 
 

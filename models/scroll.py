@@ -15,12 +15,18 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from bench.core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, whole
-from bench.core.distributed import agree_on_arguments, world
-from bench.core.progress import Progress
+from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, whole
+from core.distributed import agree_on_arguments, world
+from core.progress import Progress
 from models.utils import learned_files, shared_work
 from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import TestFeatures, add_embedding_args, as_images, make_embedder, settle_dtype
+from models.utils.frozen_features import (
+    TestFeatures,
+    add_embedding_args,
+    as_images,
+    make_embedder,
+    settle_dtype,
+)
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.embedding.machine import in_words

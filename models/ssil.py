@@ -4,7 +4,7 @@
 """
 import torch
 
-from bench.core.arguments import real
+from core.arguments import real
 from models.utils.losses import frozen_copy, masked_cross_entropy, softened_kl
 from models.utils.replay_model import ReplayModel
 

@@ -5,7 +5,7 @@ import sys
 import _root  # noqa: F401
 
 from bench.cli.schedule import main
-from bench.core.commands import run_command
+from core.commands import run_command
 
 if __name__ == '__main__':
     sys.exit(run_command(main))

@@ -4,8 +4,8 @@ import sys
 
 import _root  # noqa: F401
 
-from bench.core.commands import run_command
 from bench.results.show import main
+from core.commands import run_command
 
 if __name__ == '__main__':
     sys.exit(run_command(main))

@@ -41,7 +41,7 @@ def test_starting_waits_for_no_library_that_is_not_needed(tiny_weights, tmp_path
     assert result.stderr.splitlines()[-1] == '[]', result.stderr
 
 
-@pytest.mark.parametrize('module, light', [('bench.core.arguments', True), ('main', True), ('models', True), ('datasets', True),
+@pytest.mark.parametrize('module, light', [('core.arguments', True), ('main', True), ('models', True), ('datasets', True),
                                            ('models.utils.continual_model', False), ('bench.run.training', False)])
 def test_importing_does_no_work(tmp_path, module, light):
     """It stays in the working directory, and what parses arguments leaves torch alone."""
@@ -61,7 +61,7 @@ def test_initialising_without_arguments_takes_the_command_line(monkeypatch, tiny
     monkeypatch.setattr(sys, 'argv', ['mammoth', *QUICK, '--weights', tiny_weights, '--base_path', str(tmp_path), '--disable_log', '1'])
     model, dataset, args = initialize(None)
     assert (model.NAME, dataset.N_TASKS, args.lr) == ('sgd', 1, 0.1) and not files_below(tmp_path)
-    from bench.core.environment import base_path
+    from core.environment import base_path
     assert base_path() == f'{tmp_path}/'
 
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from backbone import weights
-from bench.core.configs import read_yaml
-from bench.results.rows import append_row, read_rows
 from bench.resume import checkpoints, saved_models
+from core.configs import read_yaml
+from core.rows import append_row, read_rows
 from datasets.utils import image_files, label_changes, readers
 from scroll import InputError, Scroll
 from scroll.embedding.cache import FeatureCache

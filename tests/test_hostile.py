@@ -16,8 +16,8 @@ import safetensors.torch
 import torch
 from PIL import Image
 
-import bench.core.configs
-from bench.results.rows import FILE, append_row
+import core.configs
+from core.rows import FILE, append_row
 from tests.backbone.test_weights import rewrite
 from tests.bench.test_safe_pickle import Calls
 from tests.conftest import save_tiny
@@ -226,7 +226,7 @@ DATASET_CONFIGS = CONFIGS | {
 @pytest.fixture
 def config(tmp_path, monkeypatch, marker):
     """config(path, content): a file in a project of its own."""
-    monkeypatch.setattr(bench.core.configs, 'ROOT', tmp_path)
+    monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
     def write(name, content):
         path = tmp_path / name

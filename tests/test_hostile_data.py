@@ -5,7 +5,7 @@ import safetensors
 import safetensors.torch
 
 import models
-from bench.results.rows import FILE, read_rows
+from core.rows import FILE, read_rows
 from datasets.utils import readers, scheduled_dataset
 from datasets.utils.readers import Images
 from scroll import InputError, Scroll

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from bench.results import rows as results
-from bench.results.rows import read_rows
+from core import rows as results
+from core.rows import read_rows
 from scroll.__main__ import main as scroll_command
 from scroll.errors import InputError
 from scroll.io import files

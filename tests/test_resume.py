@@ -18,14 +18,14 @@ from torch.overrides import TorchFunctionMode
 
 import bench.resume.model_state
 import models
-from bench.core.errors import Interrupted
 from bench.results import plots
-from bench.results import rows as results
-from bench.results.rows import read_rows
 from bench.resume import checkpoints, run_state
 from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
+from core import rows as results
+from core.errors import Interrupted
+from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from tests.conftest import ROOT, files_below, refused

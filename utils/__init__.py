@@ -1,5 +1,5 @@
 """What files written for Mammoth import from `utils`, under Mammoth's names, and nothing else."""
-from bench.core.arguments import binary_to_boolean_type, custom_str_underscore, none_or_float  # noqa: F401
+from core.arguments import binary_to_boolean_type, custom_str_underscore, none_or_float  # noqa: F401
 
 
 def create_if_not_exists(path) -> None:

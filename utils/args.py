@@ -1,8 +1,8 @@
 """Mammoth's names for what adds flags."""
 from argparse import Namespace  # noqa: F401
 
-from bench.core.arguments import ArgumentParser, add_rehearsal_args  # noqa: F401
-from bench.core.plugins import names_of
+from core.arguments import ArgumentParser, add_rehearsal_args  # noqa: F401
+from core.plugins import names_of
 from utils import binary_to_boolean_type, custom_str_underscore, field_with_aliases  # noqa: F401
 
 _LAZY = dict(add_experiment_args='bench.cli.flags', add_management_args='bench.cli.flags',

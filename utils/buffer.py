@@ -13,7 +13,7 @@ import copy
 import numpy as np
 import torch
 
-from bench.core.environment import check_memory
+from core.environment import check_memory
 from scroll.errors import InputError
 from scroll.exemplars import herding_order, quotas
 from scroll.grid import quantise

@@ -1,5 +1,5 @@
 """Mammoth's names for where a run lives and how its randomness begins."""
-from bench.core.environment import (  # noqa: F401
+from core.environment import (  # noqa: F401
     base_path,
     create_seeded_dataloader,
     get_checkpoint_path,

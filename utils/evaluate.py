@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-from bench.core.progress import Progress
+from core.progress import Progress
 
 
 @contextmanager

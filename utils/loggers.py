@@ -1,14 +1,13 @@
-"""Mammoth's logger, in front of our results files (`bench.results.rows`), for files
+"""Mammoth's logger, in front of our results files (`core.rows`), for files
 that keep their own record of a run."""
 import json
 from types import SimpleNamespace
 
 import numpy as np
 
-from bench.core.environment import results_folder
-from bench.results import metrics
-from bench.results.report import print_accuracies, settings
-from bench.results.rows import append_row
+from core.environment import results_folder
+from core.rows import append_row
+from utils import metrics
 
 
 class Logger:
@@ -92,3 +91,24 @@ def log_accs(args, logger, accs, t: int, setting: str, epoch=None, prefix: str =
     if logger is not None and epoch is None and not future:
         logger.log([metrics.mean(values) for values in accs])
         logger.log_fullacc(accs)
+
+
+def settings(dataset) -> dict:
+    """setting -> which of (class-il, task-il) accuracies counts there; one results file each."""
+    known = {'class-il': {'class-il': 0, 'task-il': 1}, 'task-il': {'task-il': 1}}
+    return known.get(dataset.SETTING, {dataset.SETTING: 0})
+
+
+def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'Accuracy', when=None) -> None:
+    """Mammoth's line after an evaluation; with `--raw_accuracies` its second one, too."""
+    shown = ({'Domain-IL': class_il} if dataset.SETTING == 'domain-il'
+             else {'Class-IL': class_il, 'Task-IL': task_il})
+    head = f'{what}{epoch} for {when or dataset.c_task + 1} task(s):'
+    args = getattr(dataset, 'args', None)
+    if getattr(args, 'joint', 0):
+        head = f'Joint {what}{epoch}:'
+    print(f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items()),
+          flush=True)
+    if getattr(args, 'raw_accuracies', False):
+        raw = ' | '.join(f'{name} {np.round(values, 2).tolist()}' for name, values in shown.items())
+        print(f'\tRaw accuracy values: {raw}', flush=True)

@@ -3,7 +3,7 @@
 The sentences are our own, not many; published lists (Radford et al. 2021) are longer, and
 zero-shot accuracies differ by a little.
 """
-from bench.core.environment import warn_once
+from core.environment import warn_once
 
 _OBJECTS = (
     'a photo of a {}.', 'a photo of the {}.', 'a picture that shows a {}.', 'a close-up of a {}.',

@@ -43,9 +43,9 @@ from bench.certify.planning import plan_specs, schedule_of
 from bench.certify.store import Store
 from bench.cli import parsing as cli
 from bench.cli.flags import whole
-from bench.core.arguments import ArgumentParser, bears, binary_to_boolean_type
-from bench.core.progress import Progress
 from bench.run.building import initialize
+from core.arguments import ArgumentParser, bears, binary_to_boolean_type
+from core.progress import Progress
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
 

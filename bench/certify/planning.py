@@ -4,7 +4,7 @@ import argparse
 import numpy as np
 
 from bench.cli.flags import whole
-from bench.core.plugins import normalise
+from core.plugins import normalise
 from scroll.errors import InputError
 
 

@@ -12,13 +12,13 @@ import subprocess
 import sys
 import time
 
-from bench.core.arguments import ArgumentParser
-from bench.core.plugins import ROOT
+from core.arguments import ArgumentParser
+from core.plugins import ROOT
 from scroll.errors import InputError
 
 _RUN = '''import sys
 from bench.certify.command import main
-from bench.core.commands import run_command
+from core.commands import run_command
 sys.exit(run_command(main))'''
 _NO_ONEDNN = f'import torch\ntorch.backends.mkldnn.set_flags(False)\n{_RUN}'
 # name -> (environment, flags, program)

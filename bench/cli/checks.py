@@ -2,7 +2,7 @@
 import importlib.util
 import os
 
-from bench.core.distributed import check_processes
+from core.distributed import check_processes
 from scroll.errors import InputError
 
 _STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq',

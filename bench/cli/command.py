@@ -2,10 +2,10 @@
 import importlib.util
 import os
 
-from bench.core import distributed
-from bench.core.commands import run_command
-from bench.core.plugins import ROOT
 from bench.run.building import initialize
+from core import distributed
+from core.commands import run_command
+from core.plugins import ROOT
 
 
 def _environment() -> None:

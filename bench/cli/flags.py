@@ -1,8 +1,8 @@
 """The groups of flags that runs have, each with what it bears on where that is not the result (`BEARS` in
-`bench.core.arguments`). Nothing here imports torch."""
+`core.arguments`). Nothing here imports torch."""
 import argparse
 
-from bench.core.arguments import (
+from core.arguments import (
     argument_group,
     binary_to_boolean_type,
     labelled,

@@ -11,13 +11,13 @@ import sys
 
 from bench.cli import flags
 from bench.cli.checks import check_flags, check_method, settle
-from bench.core.arguments import FREE, ArgumentParser, of_signature, whole
-from bench.core.configs import dataset_config, model_config
-from bench.core.environment import warn_once
-from bench.core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
-from bench.core.progress import Progress
 from bench.results.keys import run_key
 from bench.results.tracking import check_tracking
+from core.arguments import FREE, ArgumentParser, of_signature, whole
+from core.configs import dataset_config, model_config
+from core.environment import warn_once
+from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
+from core.progress import Progress
 from scroll.errors import InputError
 
 HELP = ('-h', '--help')

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.core.plugins import ROOT
 from bench.paper.experiments import load
 from bench.paper.report import write
 from bench.paper.tables import md_row, number, summary
 from bench.results import plots, style
-from bench.results.rows import read_rows
+from core.plugins import ROOT
+from core.rows import read_rows
 from scroll.errors import InputError
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)

@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.core.commands import on_stop
-from bench.core.plugins import ROOT
-from bench.core.progress import span
 from bench.paper.runs import Lock, Run, end
+from core.commands import on_stop
+from core.plugins import ROOT
+from core.progress import span
 from scroll.errors import InputError
 
 _TICK = 0.2                         # seconds between looks at the runs

@@ -23,9 +23,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.core.configs import read_yaml
-from bench.core.plugins import ROOT
-from bench.results.rows import FILE, read_rows
+from core.configs import read_yaml
+from core.plugins import ROOT
+from core.rows import FILE, read_rows
 from scroll.errors import InputError
 
 FOLDER = ROOT / 'experiments'

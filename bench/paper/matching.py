@@ -2,10 +2,10 @@
 import functools
 import re
 
-from bench.core.arguments import KEY, bears
-from bench.core.plugins import backbone_name, normalise
 from bench.paper.experiments import Cell
 from bench.results.keys import read_key, text_of
+from core.arguments import KEY, bears
+from core.plugins import backbone_name, normalise
 from scroll.errors import InputError
 
 _STREAM = ('n_splits', 'schedule')

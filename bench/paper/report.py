@@ -26,7 +26,7 @@ from bench.paper import claims, tables
 from bench.paper.experiments import experiment_files, load, results_rows
 from bench.paper.matching import bears_of, matching_rows
 from bench.results.keys import with_values
-from bench.results.rows import read_rows
+from core.rows import read_rows
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 
 from bench.cli import parsing as cli
-from bench.core.configs import model_config
 from bench.run.building import initialize
+from core.configs import model_config
 from scroll.errors import InputError
 from scroll.heads import predictors
 from scroll.heads.ridge_lambda import choose_lambda, gcv, left_out, search, spectrum

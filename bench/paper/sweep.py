@@ -20,11 +20,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from bench.core.arguments import KEY, ArgumentParser, bears, real, whole
-from bench.core.commands import run_command
-from bench.core.plugins import ROOT
 from bench.paper.experiments import load
 from bench.paper.runs import Run, base_path, key
+from core.arguments import KEY, ArgumentParser, bears, real, whole
+from core.commands import run_command
+from core.plugins import ROOT
 from scroll.errors import InputError
 
 _NOT_OF_A_SWEEP = dict(seed='--seeds says which',

@@ -16,9 +16,9 @@ import numpy as np
 import yaml
 
 from bench.cli import parsing as cli
-from bench.core.plugins import ROOT
-from bench.results.rows import read_rows
 from bench.run.building import initialize
+from core.plugins import ROOT
+from core.rows import read_rows
 from scroll.adaptation.training import adaptation_path
 from scroll.heads import predictors
 

@@ -30,8 +30,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from bench.core.arguments import ArgumentParser, bears, real, share, whole
-from bench.core.plugins import backbone_name
+from core.arguments import ArgumentParser, bears, real, share, whole
+from core.plugins import backbone_name
 from scroll.errors import InputError
 
 # stream -> wnid of a training class -> what it is: the stream's class that it is a kind of
@@ -176,8 +176,8 @@ def train(args, checkpoint: Path) -> None:
     """Read the images, learn epoch by epoch, write the weights."""
     import torch
 
-    from bench.core.environment import choose_devices
     from bench.pretraining import parts as pretraining
+    from core.environment import choose_devices
     from datasets.utils.readers import mini_split
     from scroll.embedding.images import Preprocessing
     from scroll.embedding.layout import layout_for

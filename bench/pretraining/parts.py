@@ -14,9 +14,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from backbone import get_backbone_class, weights
-from bench.core.plugins import keyword_flags
 from bench.pretraining.widening import widened
 from bench.results import style
+from core.plugins import keyword_flags
 from scroll.embedding.layout import layout_for
 from scroll.embedding.transforms import colour_jitter, random_crop, random_flip, resize
 from scroll.errors import InputError

@@ -5,8 +5,8 @@ import numpy as np
 import torch
 
 from backbone import get_backbone_class, weights
-from bench.core.arguments import whole
 from bench.pretraining import parts as pretraining
+from core.arguments import whole
 from datasets.utils.readers import mini_split
 from scroll.embedding.embedder import Embedder, state_digest
 from scroll.embedding.images import Preprocessing
@@ -15,7 +15,7 @@ from scroll.embedding.quantisation import quantise_network
 
 def parse_args(words) -> argparse.Namespace:
     """The words behind `pretrain.py quantise`."""
-    from bench.core.arguments import ArgumentParser
+    from core.arguments import ArgumentParser
     parser = ArgumentParser(prog='pretrain.py quantise', description=__doc__)
     parser.add_argument('weights', help='name of shipped weights, or a file')
     parser.add_argument('--base_path', default='./data/', help='folder that holds MINIIMAGENET')

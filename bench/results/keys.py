@@ -8,7 +8,7 @@ unlike the default of then) apart from those that were not (`default`), with `se
 """
 import json
 
-from bench.core.arguments import KEY, bears
+from core.arguments import KEY, bears
 from scroll.errors import InputError
 
 _APART = ('seed', 'n_splits', 'schedule')

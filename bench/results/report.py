@@ -13,10 +13,12 @@ import uuid
 import numpy as np
 import torch
 
-from bench.core.plugins import ROOT
-from bench.results import metrics, plots
-from bench.results import rows as results
+from bench.results import plots
 from bench.results.keys import key_text
+from core import rows as results
+from core.plugins import ROOT
+from utils import metrics
+from utils.loggers import settings
 
 _METRICS = ('forward_transfer', 'backward_transfer', 'forgetting')
 
@@ -74,30 +76,9 @@ class Stopwatch:
         self.began = now
 
 
-def settings(dataset) -> dict:
-    """setting -> which of (class-il, task-il) accuracies counts there; one results file each."""
-    known = {'class-il': {'class-il': 0, 'task-il': 1}, 'task-il': {'task-il': 1}}
-    return known.get(dataset.SETTING, {dataset.SETTING: 0})
-
-
 def label(setting: str) -> str:
     """'class-il' -> 'Class-IL'."""
     return setting.title().replace('-Il', '-IL')
-
-
-def print_accuracies(class_il, task_il, dataset, epoch: str = '', what: str = 'Accuracy', when=None) -> None:
-    """Mammoth's line after an evaluation; with `--raw_accuracies` its second one, too."""
-    shown = ({'Domain-IL': class_il} if dataset.SETTING == 'domain-il'
-             else {'Class-IL': class_il, 'Task-IL': task_il})
-    head = f'{what}{epoch} for {when or dataset.c_task + 1} task(s):'
-    args = getattr(dataset, 'args', None)
-    if getattr(args, 'joint', 0):
-        head = f'Joint {what}{epoch}:'
-    print(f'{head} \t ' + ' \t '.join(f'[{name}]: {np.mean(values):.2f} %' for name, values in shown.items()),
-          flush=True)
-    if getattr(args, 'raw_accuracies', False):
-        raw = ' | '.join(f'{name} {np.round(values, 2).tolist()}' for name, values in shown.items())
-        print(f'\tRaw accuracy values: {raw}', flush=True)
 
 
 def finish(model, dataset, args, arguments: dict, record: Record, folders: dict) -> dict:

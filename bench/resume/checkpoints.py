@@ -22,13 +22,13 @@ import filelock
 import numpy as np
 import torch
 
-from bench.core.arguments import FREE, bears
-from bench.core.commands import on_stop
-from bench.core.errors import Interrupted
-from bench.core.plugins import ROOT
-from bench.core.progress import span
 from bench.resume.model_state import checksum
 from bench.resume.run_state import Incomplete, Position, RunState
+from core.arguments import FREE, bears
+from core.commands import on_stop
+from core.errors import Interrupted
+from core.plugins import ROOT
+from core.progress import span
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
 from utils import to_parsable_obj

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 
-from bench.core.downloads import fetch
-from bench.core.environment import warn_once
-from bench.core.plugins import backbone_name
-from bench.core.torch_files import IGNORED, load_torch
 from bench.resume.checkpoints import write
 from bench.resume.run_state import Incomplete, Position
+from core.downloads import fetch
+from core.environment import warn_once
+from core.plugins import backbone_name
+from core.torch_files import IGNORED, load_torch
 from scroll.errors import InputError
 from utils import to_parsable_obj
 

@@ -10,8 +10,8 @@ import json
 
 import torch
 
-from bench.results import metrics
 from scroll.errors import InputError
+from utils import metrics
 from utils.evaluate import accuracy_on_classes, is_task_aware
 
 

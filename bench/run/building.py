@@ -1,5 +1,5 @@
 """From arguments to what a run consists of: data set, backbone, method."""
-from bench.core import distributed
+from core import distributed
 from scroll.errors import InputError
 
 
@@ -12,15 +12,15 @@ def initialize(args=None):
     import torch
 
     from backbone import get_backbone, weights
-    from bench.core.environment import (
+    from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
+    from core.environment import (
         base_path,
         choose_devices,
         get_checkpoint_path,
         results_folder,
         set_random_seed,
     )
-    from bench.results.rows import check_writable
-    from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
+    from core.rows import check_writable
     from datasets import get_dataset
     from models import get_model
     from scroll.embedding.embedder import state_digest

@@ -3,20 +3,21 @@ import copy
 import sys
 from contextlib import contextmanager
 
-from bench.core.environment import results_folder
-from bench.core.loss_watch import LossWatch
-from bench.core.progress import Progress
-from bench.results import rows as results
-from bench.results.report import Record, Stopwatch, finish, print_accuracies, settings
+from bench.results.report import Record, Stopwatch, finish
 from bench.results.tracking import Tracker
 from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
 from bench.run.fitting import make_fitting
+from core import rows as results
+from core.environment import results_folder
+from core.loss_watch import LossWatch
+from core.progress import Progress
 from scroll.errors import InputError
 from utils.batch_norm import batch_norms, training_mode
 from utils.evaluate import evaluate, serve
+from utils.loggers import print_accuracies, settings
 from utils.schedulers import get_scheduler
 
 

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from backbone import get_backbone_class, weights
-from bench.core.arguments import whole
 from bench.run.devices import reuse_memory
 from bench.speed import (
     library,
     training,
 )
 from bench.speed.timing import peaks
+from core.arguments import whole
 from scroll.embedding.images import Preprocessing
 
 

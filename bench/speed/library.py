@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.core.plugins import ROOT
 from bench.speed.timing import Line, clock, fastest, operations
+from core.plugins import ROOT
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import adapt
 from scroll.embedding.cache import FeatureCache

@@ -14,9 +14,9 @@ from PIL import Image
 from torchvision import transforms
 
 from backbone import get_backbone_class
-from bench.core.plugins import ROOT
 from bench.run.devices import arrange
 from bench.speed.timing import Line, fastest, of_command, operations
+from core.plugins import ROOT
 from datasets.utils.loader import ImageLoader, InMemoryDataset
 from models import get_model_class
 from scroll.embedding.images import Preprocessing

@@ -4,8 +4,8 @@ import inspect
 import math
 import reprlib
 
-from bench.core.configs import dataset_config
-from bench.core.plugins import keyword_flags, nearest
+from core.configs import dataset_config
+from core.plugins import keyword_flags, nearest
 from scroll.errors import InputError
 
 CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD',

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.core.environment import warn_once
+from core.environment import warn_once
 from scroll.errors import InputError
 
 # Without EPS, for which Pillow would run a program.

@@ -4,7 +4,7 @@ import copy
 import numpy as np
 import torch
 
-from bench.core.environment import create_seeded_dataloader
+from core.environment import create_seeded_dataloader
 from datasets.utils import label_changes
 from datasets.utils.validation import ValidationDataset, take
 from scroll.errors import InputError

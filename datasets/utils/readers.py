@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.core import safe_pickle
-from bench.core.environment import warn_once
+from core import safe_pickle
+from core.environment import warn_once
 from datasets.utils.image_files import image_files, read_images
 from scroll.errors import InputError
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from backbone import weights
-from bench.core.arguments import whole
-from bench.core.environment import warn_once
+from core.arguments import whole
+from core.environment import warn_once
 from datasets.transforms.denormalization import DeNormalize
 from datasets.utils import label_changes
 from datasets.utils.continual_dataset import ContinualDataset

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from bench.core.environment import get_device
+from core.environment import get_device
 from scroll.errors import InputError
 
 

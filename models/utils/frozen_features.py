@@ -5,7 +5,7 @@ import numpy as np
 import torch
 
 from backbone import weights
-from bench.core.arguments import binary_to_boolean_type, whole
+from core.arguments import binary_to_boolean_type, whole
 from scroll.embedding.embedder import DTYPES, Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
@@ -18,8 +18,8 @@ def add_embedding_args(parser) -> None:
     """How the backbone runs."""
     flag = parser.add_argument_group('frozen backbone').add_argument
     flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=(AUTO, *DTYPES), default=AUTO,
-         help='arithmetic of the backbone; integer: the same features on every machine; auto: integer where the '
-              'weights have an integer network for images of this size, else float32')
+         help='arithmetic of the backbone; integer: the same features on every machine; auto: integer where '
+              'the weights have an integer network for images of this size, else float32')
     flag('--embed_chunk', bears='bits', type=whole(1, 4096), default=64,
          help='images it sees at once; part of what a feature is')
     flag('--channels_last', bears='bits', type=binary_to_boolean_type, default=True,
@@ -29,7 +29,7 @@ def add_embedding_args(parser) -> None:
 
 
 def settle_dtype(args) -> None:
-    """What `--embedding_dtype auto` means in this run: integers, where nothing that was asked for rules them out.
+    """What `--embedding_dtype auto` means in this run: integers, where nothing asked for rules them out.
 
     `-O` asks for products that are faster than exact.
     """

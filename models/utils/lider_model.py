@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bench.core.arguments import real
+from core.arguments import real
 from models.utils.continual_model import ContinualModel
 from utils.evaluate import eval_mode
 

@@ -1,5 +1,5 @@
 """What methods with a replay buffer share."""
-from bench.core.arguments import add_rehearsal_args
+from core.arguments import add_rehearsal_args
 from models.utils.continual_model import ContinualModel
 from scroll.randomness import stream_seed
 from utils.augmentations import apply_transform

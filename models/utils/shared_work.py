@@ -1,4 +1,4 @@
-"""Backbone and adaptation in a run of several processes (`bench.core.distributed`):
+"""Backbone and adaptation in a run of several processes (`core.distributed`):
 shared out, with the same bits as in one.
 
 An image's feature depends on its pixels and the backbone alone, so it does not matter which process computes
@@ -14,7 +14,7 @@ import io
 import numpy as np
 import torch
 
-from bench.core.distributed import World
+from core.distributed import World
 from scroll.adaptation.training import AdaptedPredictor
 from scroll.embedding.embedder import Embedder
 from scroll.learner import Scroll

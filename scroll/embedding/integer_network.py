@@ -141,7 +141,8 @@ class IntegerNetwork(nn.Module):
         if op.kind == 'scale':
             return self._requantise(x, position, op, in_place=False)
         if op.kind == 'add':
-            read = op.reads[0]          # every value but the input has memory of its own, and this one may be its last use
+            # every value but the input has memory of its own, and this one may be its last use
+            read = op.reads[0]
             free = self.last_use[read] == position and self.program[read].kind != 'input'
             return self._requantise(x.add_(inputs[1]) if free else x + inputs[1], position, op)
         if op.kind == 'pad':

@@ -6,10 +6,10 @@ import torch
 
 import backbone
 from backbone import get_backbone
-from bench.core import plugins
-from bench.core.plugins import PluginFolder
 from bench.run.building import initialize
 from bench.run.training import train
+from core import plugins
+from core.plugins import PluginFolder
 from tests.conftest import refused
 
 STYLED = '''

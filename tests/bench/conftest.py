@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from bench.core.commands import run_command
+from core.commands import run_command
 from tests.models.conftest import few_digits  # noqa: F401
 
 

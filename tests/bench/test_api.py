@@ -4,8 +4,8 @@ import sys
 import pytest
 
 import bench
-from bench.results.rows import read_rows
 from bench.run.building import initialize
+from core.rows import read_rows
 from tests.conftest import ROOT, python, refused
 from tests.models.conftest import few_digits  # noqa: F401
 

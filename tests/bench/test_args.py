@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bench.core.configs
+import core.configs
 import datasets
 import models
 from bench.cli.flags import add_management_args
 from bench.cli.parsing import parse_args
-from bench.core.arguments import BEARS, ArgumentParser, add_rehearsal_args, real, whole
+from core.arguments import BEARS, ArgumentParser, add_rehearsal_args, real, whole
 from datasets.seq_digits import SequentialDigits
 from models.sgd import Sgd
 from tests.conftest import quick, refused
@@ -49,7 +49,7 @@ def probe(monkeypatch, tmp_path):
     """probe(*flags, config=, data_config=, defaults=): arguments under these config files and model defaults."""
     monkeypatch.setitem(models.PLUGINS.registered, 'probe-model', ProbeModel)
     monkeypatch.setitem(datasets.PLUGINS.registered, 'probe-data', ProbeData)
-    monkeypatch.setattr(bench.core.configs, 'ROOT', tmp_path)
+    monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
     def arguments(*flags, config=None, data_config=None, data_name='default', defaults=None, buffer='--buffer_size=7',
                   dataset='probe-data', lr='--lr=0.5'):

@@ -7,7 +7,7 @@ import pytest
 
 from bench.certify import command as certify
 from bench.certify import settings
-from bench.core.commands import run_command
+from core.commands import run_command
 from tests.conftest import ROOT, save_tiny_integers
 
 COMMITTED = ROOT / 'results' / 'certificates'

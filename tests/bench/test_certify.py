@@ -7,9 +7,9 @@ import pytest
 
 from bench.certify import command as certify
 from bench.certify import trials
-from bench.core import progress
 from bench.run.building import initialize
 from bench.run.training import train
+from core import progress
 from tests.conftest import ROOT, python, refused
 from utils.evaluate import evaluate
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from bench.core import environment as conf
-from bench.core.environment import (
+from core import environment as conf
+from core.environment import (
     base_path,
     choose_devices,
     get_checkpoint_path,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.core import distributed
-from bench.core.distributed import World, check_processes, processes
+from core import distributed
+from core.distributed import World, check_processes, processes
 from tests.conftest import ROOT, quick, refused
 
 
@@ -106,8 +106,8 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from types import SimpleNamespace
 import numpy as np
-from bench.core import distributed
-from bench.core.commands import run_command
+from core import distributed
+from core.commands import run_command
 from scroll.errors import InputError
 rank = int(os.environ['RANK'])
 

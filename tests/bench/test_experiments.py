@@ -12,7 +12,7 @@ from bench.paper import claims
 from bench.paper.experiments import Cell, experiment_files, load, lower, results_rows, upper
 from bench.paper.matching import matching_rows, same_value
 from bench.results.keys import key_text
-from bench.results.rows import append_row, read_rows
+from core.rows import append_row, read_rows
 from tests.conftest import ROOT, refused
 
 NAMES = [path.stem for path in experiment_files()]

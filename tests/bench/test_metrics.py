@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.results.metrics import average_incremental_accuracy, backward_transfer, forgetting, forward_transfer, mean
 from tests.conftest import quick
+from utils.metrics import average_incremental_accuracy, backward_transfer, forgetting, forward_transfer, mean
 
 FALLING = [[80], [60, 90], [50, 70, 95]]
 RISING = [[50], [80, 90], [70, 95, 60]]

@@ -3,12 +3,12 @@ import sys
 
 import pytest
 
-from bench.core import plugins
-from bench.core.plugins import PluginFolder, keyword_flags, normalise
+from core import plugins
+from core.plugins import PluginFolder, keyword_flags, normalise
 from tests.conftest import ROOT, python, refused
 
 FILES = {
-    '__init__.py': 'from bench.core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", "thing")\n'
+    '__init__.py': 'from core.plugins import PluginFolder\nPLUGINS = PluginFolder("plugged", "thing")\n'
                    'register_thing = PLUGINS.register\n',
     'fine.py': 'class Fine:\n    NAME = "fine_one"\n\nclass _Base:\n    NAME = "hidden"\n\nclass Nameless:\n    pass\n',
     'typed.py': 'class Typed:\n    NAME: str = "typed"\n',

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from bench.core import progress
-from bench.core.progress import Progress
+from core import progress
+from core.progress import Progress
 from datasets.utils import readers
 from tests.models.conftest import few_digits  # noqa: F401
 

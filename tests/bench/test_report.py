@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from bench.cli.parsing import parse_args
-from bench.core.commands import run_command
 from bench.paper import claims, report, tables
 from bench.paper.experiments import load
 from bench.results.keys import key_text
-from bench.results.rows import append_row
+from core.commands import run_command
+from core.rows import append_row
 from tests.conftest import ROOT, files_below, refused
 
 EXPERIMENT = '''

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.results import rows as results
-from bench.results.rows import FILE, append_row, check_writable, column_order, read_rows
+from core import rows as results
+from core.rows import FILE, append_row, check_writable, column_order, read_rows
 from tests.conftest import ROOT, files_below, quick, refused
 
 AWKWARD = dict(task1=1.5, notes='comma, "quote"\nnew line; \u00fcml\u00e4ut \u6f22 \U0001f600 \r tab\t', forgetting=None, empty='')
@@ -67,7 +67,7 @@ WRITER = '''
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from bench.results.rows import append_row
+from core.rows import append_row
 for i in range(20):
     me = f'{sys.argv[3]}-{i}'
     append_row(Path(sys.argv[2]), {'id': me, 'check': me * 50, 'notes': 'a "b"\\n', **{f'task{t + 1}': t for t in range(int(sys.argv[3]) % 3 + 1)}})

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench.core import safe_pickle
+from core import safe_pickle
 from tests.conftest import quick, refused
 
 

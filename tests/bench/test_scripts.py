@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from bench.cli import schedule
-from bench.core.configs import model_config
 from bench.paper import tune
 from bench.results import show
-from bench.results.rows import append_row, read_rows
+from core.configs import model_config
+from core.rows import append_row, read_rows
 from scroll.schedules import Schedule
 from tests.conftest import ROOT, files_below, refused
 
@@ -50,7 +50,7 @@ def test_tuning_writes_rules_from_training_data_alone_and_goes_on_where_it_was(c
     assert [r['what'] for r in rows] == ['lambda'] * 2 + ['adaptation'] * 4 and len(first.splitlines()) == 6
     assert min(float(r['accuracy']) for r in rows) > 15
     assert call(tune, *words) == ''                                         # every trial has its row
-    monkeypatch.setattr('bench.core.configs.ROOT', tmp_path)
+    monkeypatch.setattr('core.configs.ROOT', tmp_path)
     best = max(rows[2:4], key=lambda r: float(r['accuracy']))
     values, _ = model_config('scroll', 'best', dict(weights=tiny_weights, dataset='seq-digits', buffer_size=15))
     assert values['iterations'] == int(best['iterations']) and values['ridge_lambda'] in (0.1, 1.0)

@@ -21,14 +21,14 @@ import yaml
 
 from bench.paper import engines, runs, sweep
 from bench.paper.experiments import Cell
-from bench.results.rows import read_rows
+from core.rows import read_rows
 from tests.conftest import ROOT, python
 
 STUB = '''
 import json, os, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from bench.results.rows import append_row
+from core.rows import append_row
 flags = dict(zip([w[2:] for w in sys.argv[1::2]], sys.argv[2::2]))
 here = Path(flags['base_path'])
 wish = json.loads((here / 'wish.json').read_text()) if (here / 'wish.json').exists() else dict()

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from backbone import get_backbone
-from bench.results.rows import read_rows
 from bench.run.building import initialize
 from bench.run.training import train
+from core.rows import read_rows
 from datasets import get_dataset
 from models.utils.continual_model import ContinualModel
 from tests.conftest import files_below

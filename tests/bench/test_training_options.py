@@ -8,15 +8,16 @@ import pytest
 import torch
 
 import models
-from bench.core import progress
 from bench.results import report
-from bench.results.rows import read_rows
 from bench.run.building import initialize
 from bench.run.training import LossWatch, train
+from core import progress
+from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from models.utils.future_model import FutureModel
 from tests.conftest import refused
+from utils import loggers
 
 
 class Diary(ContinualModel):
@@ -146,7 +147,7 @@ def test_tasks_to_come(run, capsys):
 def test_the_accuracy_lines_of_joint_and_domain_streams(run, capsys):
     run(Diary, '--joint', '1', '--n_splits', '1')
     assert 'Joint Accuracy: \t [Class-IL]: ' in capsys.readouterr().out
-    report.print_accuracies([50, 100], [1, 2], type('Domains', (), dict(SETTING='domain-il', c_task=1, args=argparse.Namespace(raw_accuracies=True))))
+    loggers.print_accuracies([50, 100], [1, 2], type('Domains', (), dict(SETTING='domain-il', c_task=1, args=argparse.Namespace(raw_accuracies=True))))
     assert capsys.readouterr().out.splitlines() == ['Accuracy for 2 task(s): \t [Domain-IL]: 75.00 %',
                                                     '\tRaw accuracy values: Domain-IL [50, 100]']
 
@@ -161,7 +162,7 @@ def test_transfer_in_mammoths_words(run, capsys):
 @pytest.mark.parametrize('setting, expected', [('class-il', {'class-il': 0, 'task-il': 1}), ('task-il', {'task-il': 1}),
                                                ('domain-il', {'domain-il': 0}), ('general-continual', {'general-continual': 0})])
 def test_which_accuracies_count_where(setting, expected):
-    assert report.settings(type('Data', (), dict(SETTING=setting))) == expected
+    assert loggers.settings(type('Data', (), dict(SETTING=setting))) == expected
 
 
 def test_missing_labels_never_reach_the_method(run, monkeypatch):

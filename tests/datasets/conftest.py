@@ -4,10 +4,10 @@ import sys
 import pytest
 
 import datasets
-from bench.core import plugins
-from bench.core.plugins import PluginFolder
 from bench.run.building import initialize
 from bench.run.training import train
+from core import plugins
+from core.plugins import PluginFolder
 
 PARTS = '''
 import numpy as np

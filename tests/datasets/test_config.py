@@ -4,7 +4,7 @@ import torch
 import yaml
 from torchvision import transforms
 
-import bench.core.configs
+import core.configs
 from bench.cli.parsing import parse_args
 from datasets import get_dataset, get_dataset_class
 from datasets.utils.config import composed
@@ -15,7 +15,7 @@ from tests.datasets.conftest import run
 @pytest.fixture
 def config(foreign, monkeypatch, tmp_path):
     """config(dataset, **content): writes its `default.yaml`."""
-    monkeypatch.setattr(bench.core.configs, 'ROOT', tmp_path)
+    monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
     def write(dataset, **content):
         folder = tmp_path / 'datasets' / 'configs' / dataset

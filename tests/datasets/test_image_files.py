@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.core.environment import warn_once
+from core.environment import warn_once
 from datasets.utils import readers
 from datasets.utils.image_files import image_files, read_image, read_images
 from tests.conftest import refused

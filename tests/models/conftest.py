@@ -11,11 +11,11 @@ import backbone
 import datasets
 import models
 from bench.cli.parsing import base_parser
-from bench.core import environment as conf
-from bench.core import plugins
-from bench.core.plugins import PluginFolder
 from bench.run.building import initialize
 from bench.run.training import train, training_mode
+from core import environment as conf
+from core import plugins
+from core.plugins import PluginFolder
 from datasets.utils import readers, scheduled_dataset
 from tests.conftest import ROOT
 

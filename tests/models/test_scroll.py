@@ -10,9 +10,9 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from bench.results.rows import read_rows
 from bench.run.building import initialize
 from bench.run.training import train
+from core.rows import read_rows
 from scroll.heads.predictors import exact_lambda
 from scroll.statistics import GRID
 from tests.conftest import files_below, refused

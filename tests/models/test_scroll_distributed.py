@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import models.scroll
-from bench.core import distributed
-from bench.core.distributed import World
-from bench.results.rows import read_rows
 from bench.resume.model_state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
+from core import distributed
+from core.distributed import World
+from core.rows import read_rows
 from models.utils.learned_files import in_shard, shard
 from scroll import InputError, Scroll
 from scroll.__main__ import main as scroll_command

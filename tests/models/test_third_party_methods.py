@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from bench.results.rows import read_rows
 from bench.run.building import initialize
 from bench.run.training import train
+from core.rows import read_rows
 from tests.conftest import refused
 from utils.schedulers import get_scheduler
 

@@ -14,7 +14,16 @@ from scroll.grid import quantise
 from scroll.io import files
 from scroll.io.states import KIND, State
 from scroll.statistics import Statistics
-from tests.scroll.conftest import PREPROCESSING, Stream, cuttings, make_stream, quick, refused, streams, tiny_net
+from tests.scroll.conftest import (
+    PREPROCESSING,
+    Stream,
+    cuttings,
+    make_stream,
+    quick,
+    refused,
+    streams,
+    tiny_net,
+)
 
 RAW = make_stream(np.arange(80) % 4, seed=5)
 STREAM = Stream(quantise(RAW.features), RAW.labels, RAW.keys)       # what a learner of RAW counts

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from bench.results.rows import read_rows
+from core.rows import read_rows
 from utils.loggers import Logger, log_accs
 
 # rows end with the task to come, as Mammoth's do

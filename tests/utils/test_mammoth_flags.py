@@ -7,7 +7,7 @@ import pytest
 
 from bench.cli import parsing
 from bench.cli.parsing import parse_args
-from bench.core.plugins import normalise
+from core.plugins import normalise
 from scroll.errors import InputError
 from tests.conftest import ROOT
 

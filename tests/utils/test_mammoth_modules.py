@@ -14,7 +14,7 @@ from torch import nn
 from torchvision import transforms
 from torchvision.transforms import functional
 
-from bench.core import environment as conf
+from core import environment as conf
 from datasets.utils import hf_download
 from tests.conftest import ROOT, refused
 from utils import custom_str_underscore

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 import backbone
-import bench.core.configs
+import core.configs
 import datasets
 import models
 from backbone import get_backbone, weights
 from bench.cli.parsing import parse_args
-from bench.core import environment as conf
-from bench.core.plugins import SHIPPED, backbone_name
-from bench.results.rows import read_rows
+from core import environment as conf
+from core.plugins import SHIPPED, backbone_name
+from core.rows import read_rows
 from tests.conftest import ROOT, refused, save_tiny
 from tests.scroll.conftest import tiny_net
 
@@ -89,7 +89,7 @@ ER = METHOD.replace("'their'", "'er'").replace('Their', 'TheirEr')
 def config(tmp_path, monkeypatch):
     """config(path, text): a file below models/config or datasets/configs."""
     conf.warn_once.cache_clear()
-    monkeypatch.setattr(bench.core.configs, 'ROOT', tmp_path)
+    monkeypatch.setattr(core.configs, 'ROOT', tmp_path)
 
     def write(path, text):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,8 @@ import re
 import signal
 import sys
 
-from bench.core.distributed import say_once
-from bench.core.errors import Interrupted
+from core.distributed import say_once
+from core.errors import Interrupted
 from scroll.errors import InputError
 
 _NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")      # how torch says it

@@ -3,8 +3,8 @@
 import math
 from pathlib import Path
 
-from bench.core.environment import warn_once
-from bench.core.plugins import ROOT, normalise
+from core.environment import warn_once
+from core.plugins import ROOT, normalise
 from scroll.errors import InputError
 
 _LARGEST, _DEEPEST, _MOST_VALUES = 1 << 18, 50, 10_000

@@ -8,7 +8,7 @@ import zipfile
 
 import torch
 
-from bench.core import safe_pickle
+from core import safe_pickle
 from scroll.errors import InputError
 
 IGNORED = {         # why a tensor of a state dict is not needed: its name

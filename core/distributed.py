@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 
-from bench.core.arguments import FREE, bears
+from core.arguments import FREE, bears
 from scroll.errors import InputError
 
 _LAUNCHED = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')        # what torchrun tells each process

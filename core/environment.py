@@ -109,7 +109,7 @@ def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: 
     """
     from torch.utils.data import DataLoader, IterableDataset
 
-    from bench.core.seeded_loader import SeededLoader
+    from core.seeded_loader import SeededLoader
     from scroll.randomness import stream_seed
     options = dict(num_workers=getattr(args, 'num_workers', None) or 0) | options
     if isinstance(dataset, IterableDataset):

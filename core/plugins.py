@@ -16,10 +16,10 @@ import inspect
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.core.environment import warn_once
+from core.environment import warn_once
 from scroll.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = {         # package -> its files that declare names and come with this project; others are a user's
     'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
                'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
