@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, whole
+from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, share, whole
 from core.distributed import agree_on_arguments, world
 from core.progress import Progress
 from models.utils import learned_files, shared_work
@@ -31,6 +31,7 @@ from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.embedding.machine import in_words
 from scroll.errors import InputError
+from scroll.heads.lda import OAS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
 from utils.evaluate import evaluate
@@ -39,12 +40,14 @@ from utils.evaluate import evaluate
 _EMBED_AT_ONCE = 1024
 
 
-def _ridge_lambda(text):
-    """Command-line type: a number above 0, or 'auto'."""
-    try:
-        return text if text == AUTO else real(positive=True)(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f'{error} (or {AUTO})') from None
+def _or(word: str, kind):
+    """Command-line type: what `kind` takes, or this word."""
+    def value(text):
+        try:
+            return text if text == word else kind(text)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f'{error} (or {word})') from None
+    return value
 
 
 _ONLINE = {         # flag: parameter of `Scroll`, which has its default and its choices; help
@@ -53,6 +56,8 @@ _ONLINE = {         # flag: parameter of `Scroll`, which has its default and its
                                      'chosen from the statistics (GCV)'),
     'ridge_targets': ('targets', 'ridge: +-1 or one-hot'),
     'ncc_bias': ('ncc_bias', "ncc: -|c|^2/2, the paper's -|c|^2, or none"),
+    'shrinkage': ('shrinkage', "lda: share of the identity in the covariance, below 1; 'oas': chosen "
+                               'from the statistics'),
     'buffer_strategy': ('strategy', 'which samples of a class are kept'),
 }
 _ADAPTATION = {     # the same, of `Adaptation`
@@ -66,7 +71,8 @@ _ADAPTATION = {     # the same, of `Adaptation`
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first'),
 }
 _LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
-_TYPES = dict(ridge_lambda=_ridge_lambda, scale=real(positive=True))
+_TYPES = dict(ridge_lambda=_or(AUTO, real(positive=True)), shrinkage=_or(OAS, share),
+              scale=real(positive=True))
 
 
 def _add_flags(group, build, table: dict) -> None:

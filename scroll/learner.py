@@ -20,6 +20,7 @@ from scroll.arguments import need_torch, shown
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer, Exemplars
 from scroll.grid import check_quantised, quantise, sample_keys
+from scroll.heads.lda import OAS, lda
 from scroll.heads.predictors import (
     NCC_BIASES,
     TARGETS,
@@ -48,10 +49,12 @@ class Scroll:
     Args:
         embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N,
             d).
-        classifier: 'ridge', 'ncc' or 'random'.
+        classifier: 'ridge', 'ncc', 'lda' (linear discriminant analysis) or 'random'.
         ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
             'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made.
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
+        shrinkage: of lda, the share of the identity in the covariance within classes, from 0 up to below 1;
+            or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made.
         buffer_size: |M|; 0 keeps no samples (memory-free SCROLL).
         strategy: 'herding', 'random', 'nearest', 'outlier' or 'hash'.
         adaptation: an `Adaptation`, or None for its defaults.
@@ -70,7 +73,8 @@ class Scroll:
                  ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1',
                  ncc_bias: Literal[NCC_BIASES] = 'exact', buffer_size: int = 500,
                  strategy: Literal[STRATEGIES] = 'herding',
-                 adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False):
+                 adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False,
+                 shrinkage: float | str = OAS):
         self.embedder = embedder
         self.classifier = classifier
         self.ridge_lambda = ridge_lambda
@@ -81,6 +85,7 @@ class Scroll:
         self.adaptation = adaptation
         self.seed = seed
         self.keep_keys = keep_keys
+        self.shrinkage = shrinkage
 
     def get_params(self, deep: bool = True) -> dict:
         """The constructor's arguments."""
@@ -222,6 +227,8 @@ class Scroll:
                 self._online = ridge(self.statistics_, self._lambda, self.targets)
             elif self.classifier == 'ncc':
                 self._online = ncc(self.statistics_, self.ncc_bias)
+            elif self.classifier == 'lda':
+                self._online = lda(self.statistics_, self.shrinkage)
             else:
                 self._online = random_weights(self.statistics_, self.seed)
         return self._online
@@ -257,12 +264,14 @@ class Scroll:
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been: what f_T is worth on new ones."""
         need_torch('leaving samples out')
-        from scroll.heads.left_out import ncc_left_out, ridge_left_out
+        from scroll.heads.left_out import lda_left_out, ncc_left_out, ridge_left_out
         if self.classifier == 'ridge':
             return ridge_left_out(self.statistics_, self.ridge_lambda_, self.targets, exemplars.features,
                                   exemplars.labels)
         if self.classifier == 'ncc':
             return ncc_left_out(self.statistics_, self.ncc_bias, exemplars.features, exemplars.labels)
+        if self.classifier == 'lda':
+            return lda_left_out(self.statistics_, self.shrinkage, exemplars.features, exemplars.labels)
         return self.predictor().decision_function(exemplars.features)
 
     @property

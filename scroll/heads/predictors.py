@@ -23,7 +23,7 @@ from scroll.statistics import Statistics
 NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
 NCC_BIASES = tuple(NCC_FACTOR)
 TARGETS = ('pm1', 'onehot')
-_WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
+WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
 _LARGEST = 2.0 ** 63                # lambda
 
 
@@ -43,7 +43,7 @@ class LinearPredictor:
     def nearest(cls, classes: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> 'LinearPredictor':
         """Float weights (K, d) and biases (K,), rounded to 2^-47 of the power of two above the largest."""
         both = np.column_stack([weight, bias])
-        exponent = int(np.frexp(np.abs(both).max())[1]) - _WEIGHT_BITS
+        exponent = int(np.frexp(np.abs(both).max())[1]) - WEIGHT_BITS
         return cls(classes, np.rint(np.ldexp(both, -exponent)).astype(np.int64), exponent)
 
     @property
@@ -77,7 +77,7 @@ class LinearPredictor:
                              f'-{GRID} to {GRID}, as `scroll.grid.quantise` makes them')
         features, rest, limbs = features.astype(np.float64), self.units, []
         width = 53 - GRID_BITS - self.units.shape[1].bit_length()
-        while len(limbs) * width < _WEIGHT_BITS - width + 1:
+        while len(limbs) * width < WEIGHT_BITS - width + 1:
             above = rest + (1 << width - 1) >> width
             limbs.append(rest - (above << width))
             rest = above
@@ -115,7 +115,7 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
                   for a, b, shift in ((high, high, 40), (high, low, 21), (low, low, 0)))
     biases = [Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
               for square, count in zip(squares.tolist(), counts.tolist())]
-    exponent = (max(ceil(max(map(abs, biases))), 1) - 1).bit_length() - _WEIGHT_BITS
+    exponent = (max(ceil(max(map(abs, biases))), 1) - 1).bit_length() - WEIGHT_BITS
     whole, rest = np.divmod(sums, counts[:, None])                              # (K, d)
     shift = -exponent - GRID_BITS
     more, rest = np.divmod(rest << shift, counts[:, None])
@@ -158,7 +158,7 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     bound = min(Fraction(statistics.total << 2 * GRID_BITS - 2, units),             # of a weight's square
                 Fraction(len(gram) * largest ** 2 << 2 * GRID_BITS, units ** 2))
     exponent = (bound.numerator.bit_length() - bound.denominator.bit_length()) // 2         # or one too few
-    exponent += int(bound > Fraction(4) ** exponent) - _WEIGHT_BITS
+    exponent += int(bound > Fraction(4) ** exponent) - WEIGHT_BITS
     weights = solve(gram, units, right, exponent - GRID_BITS)                       # (d + 1, K)
     return LinearPredictor(statistics.classes, np.ascontiguousarray(weights.T), exponent)
 

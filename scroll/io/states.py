@@ -17,6 +17,7 @@ from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer
 from scroll.grid import check_quantised
+from scroll.heads.lda import OAS, exact_share
 from scroll.heads.predictors import NCC_BIASES, TARGETS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io import files
@@ -25,7 +26,7 @@ from scroll.learned_keys import LearnedKeys
 from scroll.statistics import Statistics, check_labels
 
 KIND = 'scroll-state-1'
-CLASSIFIERS = ('ridge', 'ncc', 'random')
+CLASSIFIERS = ('ridge', 'ncc', 'lda', 'random')
 
 
 @dataclass
@@ -147,6 +148,7 @@ PARAMS = dict(
                                 or number('ridge lambda', value, positive=True, also=f" or '{AUTO}'")),
     targets=lambda value: one_of('targets', value, TARGETS),
     ncc_bias=lambda value: one_of('ncc_bias', value, NCC_BIASES),
+    shrinkage=lambda value: isinstance(value, str) and value == OAS or exact_share(value),
     buffer_size=lambda value: whole('buffer_size', value),
     strategy=lambda value: one_of('strategy', value, STRATEGIES),
     adaptation=lambda value: value is None or instance('adaptation', value, Adaptation),

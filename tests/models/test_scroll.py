@@ -74,11 +74,12 @@ def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
     reference = row('--n_splits', '5')
     seeded, shrunk, ncc = row('--seed', '1'), row('--ridge_lambda', '3'), row('--predictor', 'ncc')
+    lda, even = row('--predictor', 'lda'), row('--predictor', 'lda', '--shrinkage', '.9')
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])         # nothing there is random
     assert seeded['adapted_digest'] != reference['adapted_digest']
-    for other in (shrunk, ncc):
+    for other in (shrunk, ncc, lda, even):
         assert other['statistics_digest'] == reference['statistics_digest']
-        assert other['online_digest'] != reference['online_digest']
+    assert len({other['online_digest'] for other in (reference, shrunk, ncc, lda, even)}) == 5
     assert row('--embed_dtype', 'bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 

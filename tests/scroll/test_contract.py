@@ -265,8 +265,8 @@ def test_labels_that_are_neither_all_numbers_nor_all_text_are_refused(y, word):
 
 
 WRONG = {'buffer_size': [2.5, '3', None, -1, True, 10 ** 23, 10 ** 5000, np.nan, [3]], 'seed': ['a', None, 1.5, -1, 2 ** 63, True],
-         'adaptation': ['x', 3, {}, Adaptation], 'classifier': ['lda', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10 ** 400, [1]],
-         'targets': ['x', None], 'ncc_bias': ['x', 0], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int], 'keep_keys': [1, 'yes', None]}
+         'adaptation': ['x', 3, {}, Adaptation], 'classifier': ['svm', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10 ** 400, [1]],
+         'targets': ['x', None], 'ncc_bias': ['x', 0], 'shrinkage': [1, -0.1, 'auto', None, np.nan, [0.1]], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int], 'keep_keys': [1, 'yes', None]}
 
 
 @pytest.mark.parametrize('name, value', [pytest.param(name, value, id=f'{name}-{i}') for name, values in WRONG.items()

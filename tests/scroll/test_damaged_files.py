@@ -254,7 +254,7 @@ FACTS = {('psi',): [3], ('params',): [[1], dict(colour=1)], ('parts',): ['none',
          ('buffer', 'random'): [{}, dict(state=1)], ('buffer', 'random', 'state', 'inc'): [2], ('buffer', 'random', 'uinteger'): [2 ** 32],
          ('buffer', 'random', 'state', 'state'): [2 ** 128, -1], ('buffer', 'random', 'bit_generator'): ['MT19937'],
          ('buffer', 'random', 'has_uint32'): [2], ('params', 'buffer_size'): [2.5], ('params', 'seed'): ['a', 10 ** 400],
-         ('params', 'classifier'): ['lda'], ('params', 'ridge_lambda'): [0], ('params', 'targets'): [3],
+         ('params', 'classifier'): ['svm'], ('params', 'ridge_lambda'): [0], ('params', 'targets'): [3],
          ('params', 'adaptation'): ['x', dict(mode='auto'), dict(iterations=None, augmentation={})]}
 
 

@@ -26,7 +26,7 @@ X, Y = blobs()
 
 
 @quick
-@given(streams(), st.data(), st.sampled_from(['ridge', 'ncc', 'random']))
+@given(streams(), st.data(), st.sampled_from(['ridge', 'ncc', 'lda', 'random']))
 def test_any_order_and_batching_give_the_same_statistics_and_predictor(stream, data, classifier):
     whole = Scroll(classifier=classifier).fit(stream.features, stream.labels)
     pieces = Scroll(classifier=classifier)

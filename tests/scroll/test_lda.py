@@ -1,0 +1,120 @@
+"""Linear discriminant analysis from the sums: against rational arithmetic, scikit-learn, and its own limits."""
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.covariance import shrunk_covariance
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from scroll import InputError, Statistics
+from scroll.grid import GRID, quantise
+from scroll.heads import lda as head
+from scroll.heads.left_out import lda_left_out
+from scroll.heads.predictors import ncc
+from tests.conftest import quick
+
+
+def sample(seed, count=60, dim=4, classes=3, spread=1.0):
+    """Quantised features of classes with means of their own, and labels."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    return quantise(rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim))), labels
+
+
+def rational_solution(matrix, right):
+    """Gauss-Jordan elimination of lists of Fractions."""
+    rows = [[Fraction(v) for v in (*a, *b)] for a, b in zip(matrix, right)]
+    for i in range(len(rows)):
+        pivot = next(r for r in range(i, len(rows)) if rows[r][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [v / rows[i][i] for v in rows[i]]
+        rows = [row if r == i else [v - row[i] * w for v, w in zip(row, rows[i])] for r, row in enumerate(rows)]
+    return [row[len(rows):] for row in rows]
+
+
+@quick
+@given(seed=st.integers(0, 10 ** 6), dim=st.integers(1, 4), spread=st.sampled_from([0.01, 1.0]),
+       shrinkage=st.sampled_from([0.0, 1e-6, 0.25, 0.99]), count=st.sampled_from([3, 5, 40]))
+def test_weights_are_those_of_rational_arithmetic_rounded(seed, dim, spread, shrinkage, count):
+    u, y = sample(seed, count, dim, spread=spread)
+    statistics = Statistics(dim).add(u, y)
+    scatter, means = head.within_scatter(statistics), head.class_means(statistics)
+    deviations = u.astype(object) - means[y]
+    assert (scatter == deviations.T @ deviations).all()
+    trace = int(np.trace(scatter))
+    if not trace:
+        return
+    units = round(Fraction(trace, dim) * Fraction(shrinkage) / (1 - Fraction(shrinkage)))
+    units = max(units, -(-trace >> 40))
+    system = [[int(v) + units * (i == j) for j, v in enumerate(row)] for i, row in enumerate(scatter)]
+    exact = rational_solution(system, ((count - 3 or 1) * means.T).tolist())
+    predictor = head.lda(statistics, shrinkage)
+    scale = Fraction(GRID) / Fraction(2) ** predictor.exponent
+    asked = head.exact_share(shrinkage)
+    if asked == Fraction(shrinkage):
+        assert predictor.units[:, :-1].T.tolist() == [[round(v * scale) for v in row] for row in exact]
+
+
+def test_it_is_scikit_learns_with_equal_classes_and_priors():
+    u, y = sample(0, 300, 6, 3)
+    statistics, x = Statistics(6).add(u, y), u / GRID
+    ours = head.lda(statistics, 0.1)
+    means = np.array([x[y == c].mean(axis=0) for c in range(3)])
+    covariance = shrunk_covariance(np.cov((x - means[y]).T, ddof=0) * len(x) / (len(x) - 3), 0.1)
+    weights = np.linalg.solve(covariance, means.T)
+    expected = x @ weights - (means.T * weights).sum(axis=0) / 2
+    np.testing.assert_allclose(ours.decision_function(u) / 0.9, expected, atol=1e-4)
+    theirs = LinearDiscriminantAnalysis(solver='lsqr', shrinkage=0.1, priors=[1 / 3] * 3).fit(x, y)
+    assert (theirs.predict(x) == ours.predict(u)).all()
+
+
+@quick
+@given(seed=st.integers(0, 10 ** 6))
+def test_any_order_gives_the_same_bits(seed):
+    u, y = sample(seed)
+    order = np.random.default_rng(seed).permutation(len(y))
+    one, two = Statistics(4).add(u, y), Statistics(4).add(u[order[:7]], y[order[:7]]).add(u[order[7:]], y[order[7:]])
+    assert head.lda(one).digest() == head.lda(two).digest()
+
+
+@pytest.mark.parametrize('count', [3, 4])
+def test_one_sample_a_class_is_nearest_centroid(count):
+    u, _ = sample(2, count, 8)
+    statistics = Statistics(8).add(u, np.arange(count))
+    x = sample(3, 50, 8)[0]
+    assert (head.lda(statistics).predict(x) == ncc(statistics).predict(x)).all()
+
+
+@pytest.mark.parametrize('spread', [0.01, 0.3, 2.0])
+def test_the_shrinkage_is_the_formulas(spread):
+    u, y = sample(4, 90, 6, spread=spread)
+    statistics = Statistics(6).add(u, y)
+    covariance = head.within_scatter(statistics).astype(float)
+    n, p, t, t2 = 87, 6, np.trace(covariance), (covariance ** 2).sum()
+    expected = min(1, ((1 - 2 / p) * t2 + t ** 2) / ((n + 1 - 2 / p) * (t2 - t ** 2 / p)))
+    assert float(head.oas(head.within_scatter(statistics), 87)) == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize('shrinkage', [-0.1, 1, 'auto', float('nan')])
+def test_other_shrinkages_are_refused(shrinkage):
+    u, y = sample(5)
+    with pytest.raises(InputError, match='shrinkage'):
+        head.lda(Statistics(4).add(u, y), shrinkage)
+
+
+def test_leaving_one_out_is_learning_without_it():
+    u, y = sample(6, 31, 5, 3)
+    u, y = np.concatenate([u, sample(7, 1, 5)[0]]), np.r_[y, 3]             # a class of one
+    statistics = Statistics(5).add(u, y)
+    scatter = head.within_scatter(statistics)
+    left_out = lda_left_out(statistics, 0.3, u, y)
+    units = round(Fraction(int(np.trace(scatter)), 5) * head.exact_share(0.3) / (1 - head.exact_share(0.3)))
+    for i in range(31):
+        rest = Statistics(5).add(np.delete(u, i, axis=0), np.delete(y, i))
+        without = head.within_scatter(rest) / GRID ** 2 + units / GRID ** 2 * np.eye(5)
+        means = rest.sums[:, :-1] / rest.counts[:, None] / GRID
+        weights = (rest.total - 4) * np.linalg.solve(without, means.T)
+        expected = u[i] / GRID @ weights - (means.T * weights).sum(axis=0) / 2
+        np.testing.assert_allclose(left_out[i], expected, atol=2e-3, rtol=1e-4)
