@@ -48,14 +48,16 @@ def test_of_stages_within_each_other_the_inner_one_speaks(soon, capsys):
     assert 'Inner: 0 of 2, 0 s, loss=0.125' in err and 'Outer' not in err
 
 
-def test_nothing_is_said_after_the_end_nor_of_what_is_short_nor_if_quiet(soon, capsys):
+def test_nothing_is_said_after_the_end_nor_of_what_is_short_nor_if_quiet(soon, monkeypatch, capsys):
+    for name in ('FIRST', '_SHORT'):                        # nothing short lasts that long, however busy
+        monkeypatch.setattr(progress, name, 1.0)
     with Progress('Quiet', quiet=True):
-        time.sleep(0.1)
+        time.sleep(1.1)
     with Progress('Short'):
         pass
     with pytest.raises(ValueError), Progress('Broken'):
         raise ValueError
-    time.sleep(0.1)
+    time.sleep(1.1)
     assert capsys.readouterr().err == ''
 
 
