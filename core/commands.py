@@ -3,7 +3,7 @@ import re
 import signal
 import sys
 
-from core.distributed import say_once
+from core.distributed import end, say_once
 from core.errors import Interrupted
 from scroll.errors import InputError
 
@@ -30,13 +30,13 @@ def run_command(main) -> int:
         text = ' '.join(str(error).split())
         say_once(f'{sys.argv[0].rpartition("/")[2]}: error: '
                  f'{text if len(text) <= 1600 else f"{text[:800]} ... {text[-800:]}"}')
-        return 2
+        return end(2)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
         say_once(f'{sys.argv[0].rpartition("/")[2]}: error: there is not enough memory for this run: use '
                  'smaller sizes')
-        return 2
+        return end(2)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         return stop.code

@@ -182,6 +182,17 @@ def leave() -> None:
     _running = None
 
 
+def end(code: int) -> int:
+    """The exit code of a command that could not go on. A process that is connected to others ends here, at
+    once: to take torch's connections down when others have ended aborts it, now and then.
+    """
+    if _running:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
 def mute_others() -> None:
     """Only the first process prints."""
     if _rank():
