@@ -11,6 +11,7 @@ Nothing here imports torch before there is a second process.
 """
 import os
 import sys
+import time
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
@@ -189,6 +190,12 @@ def end(code: int) -> int:
     if _running:
         sys.stdout.flush()
         sys.stderr.flush()
+        deadline = time.monotonic() + 5
+        with suppress(RuntimeError):            # the first has the store, which others still ask who speaks
+            ended = _store().add('ended', 1)
+            while _running.rank == 0 and ended < _running.size and time.monotonic() < deadline:
+                time.sleep(0.02)
+                ended = _store().add('ended', 0)
         os._exit(code)
     return code
 
