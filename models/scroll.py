@@ -51,13 +51,20 @@ def _or(word: str, kind):
 
 
 _ONLINE = {         # flag: parameter of `Scroll`, which has its default and its choices; help
-    'predictor': ('classifier', 'classifier of f_T'),
+    'predictor': ('head', "classifier of f_T; rp, rff: ridge on lifted features; 'auto': the best on the "
+                          'buffer, leave-one-out'),
     'ridge_lambda': ('ridge_lambda', "ridge: added to the Gram matrix (sum, not mean); 'auto': "
                                      'chosen from the statistics (GCV)'),
     'ridge_targets': ('targets', 'ridge: +-1 or one-hot'),
     'ncc_bias': ('ncc_bias', "ncc: -|c|^2/2, the paper's -|c|^2, or none"),
-    'shrinkage': ('shrinkage', "lda: share of the identity in the covariance, below 1; 'oas': chosen "
+    'shrinkage': ('shrinkage', "lda, qda: share of the identity in the covariance, below 1; 'oas': chosen "
                                'from the statistics'),
+    'pooling': ('pooling', 'qda: share of the common covariance in that of each class'),
+    'lift': ('lift', 'lift the features before they are counted: integer random features (default: as the '
+                     'head says)'),
+    'lift_dim': ('lift_dim', 'random features'),
+    'lift_seed': ('lift_seed', "seed of the lift's random matrix"),
+    'lift_bandwidth': ('lift_bandwidth', 'fourier: length scale of its kernel'),
     'buffer_strategy': ('strategy', 'which samples of a class are kept'),
 }
 _ADAPTATION = {     # the same, of `Adaptation`
@@ -71,6 +78,7 @@ _ADAPTATION = {     # the same, of `Adaptation`
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first'),
 }
 _LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
+_ALIASES = {'predictor': ('--head',)}
 _TYPES = dict(ridge_lambda=_or(AUTO, real(positive=True)), shrinkage=_or(OAS, share),
               scale=real(positive=True))
 
@@ -80,7 +88,7 @@ def _add_flags(group, build, table: dict) -> None:
     for flag, (name, text) in table.items():
         options = of_signature(parameters[name], {int: whole(0), float: real(0)})
         options['type'] = _TYPES.get(flag, options['type'])
-        group.add_argument(f'--{flag}', help=text, **options)
+        group.add_argument(*_ALIASES.get(flag, ()), f'--{flag}', dest=flag, help=text, **options)
 
 
 def _given(args, table: dict) -> dict:

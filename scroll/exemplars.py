@@ -219,7 +219,7 @@ class ExemplarBuffer:
             kept = self._kept[label].join(new) if label in self._kept else new
             kept = kept.take(np.argsort(kept.keys, kind='stable'))
             row = rows[label]
-            class_sum, count = statistics.sums[row, :-1], int(statistics.counts[row])
+            class_sum, count = statistics.sums[row, :statistics.dim], int(statistics.counts[row])
             self._kept[label] = kept.take(self._rank(kept, class_sum, count, allowed[label]))
         for label, kept in self._kept.items():
             if len(kept.keys) > allowed[label]:

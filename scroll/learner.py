@@ -20,19 +20,13 @@ from scroll.arguments import need_torch, shown
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer, Exemplars
 from scroll.grid import check_quantised, quantise, sample_keys
-from scroll.heads.lda import OAS, lda
-from scroll.heads.predictors import (
-    NCC_BIASES,
-    TARGETS,
-    LinearPredictor,
-    exact_lambda,
-    ncc,
-    random_weights,
-    ridge,
-)
-from scroll.heads.ridge_lambda import AUTO, choose_lambda
-from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples
+from scroll.heads.choice import AUTOMATIC, choose_head
+from scroll.heads.lda import OAS
+from scroll.heads.predictors import NCC_BIASES, TARGETS, LinearPredictor
+from scroll.heads.registry import HEADS, Head, Settings
+from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples, lift_of
 from scroll.learned_keys import LearnedKeys
+from scroll.lift import LIFTS
 from scroll.statistics import Statistics, check_labels
 
 if TYPE_CHECKING:
@@ -49,12 +43,21 @@ class Scroll:
     Args:
         embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N,
             d).
-        classifier: 'ridge', 'ncc', 'lda' (linear discriminant analysis) or 'random'.
+        head: what f_T is: 'ridge'; 'ncc' (nearest class mean); 'lda' (linear discriminant analysis); 'rp' and
+            'rff' (ridge on a lift of the features: `relu`, `fourier`); 'balanced' (ridge, each class counted
+            alike) and 'qda' (a covariance for each class), which keep a Gram matrix for each class; 'random';
+            or 'auto': of ridge, ncc and lda, with and without the lift, the one that is best on the buffer's
+            samples, each left out.
         ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
             'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made.
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
         shrinkage: of lda, the share of the identity in the covariance within classes, from 0 up to below 1;
-            or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made.
+            or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made. Of qda,
+            too.
+        pooling: of qda, the share of the common covariance in that of each class, 0 to 1.
+        lift: 'relu' or 'fourier': what the features are lifted by before they are counted (`scroll.lift`);
+            'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others none.
+        lift_dim, lift_seed, lift_bandwidth: the lift's width, random matrix, and (fourier) length scale.
         buffer_size: |M|; 0 keeps no samples (memory-free SCROLL).
         strategy: 'herding', 'random', 'nearest', 'outlier' or 'hash'.
         adaptation: an `Adaptation`, or None for its defaults.
@@ -67,16 +70,19 @@ class Scroll:
         statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. n_features_in_: d.
         keys_: `LearnedKeys`, or None where they are not kept.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
+        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda.
     """
 
-    def __init__(self, embedder: 'Embedder' = None, classifier: Literal[CLASSIFIERS] = 'ridge',
+    def __init__(self, embedder: 'Embedder' = None, head: Literal[CLASSIFIERS] = 'ridge',
                  ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1',
                  ncc_bias: Literal[NCC_BIASES] = 'exact', buffer_size: int = 500,
                  strategy: Literal[STRATEGIES] = 'herding',
                  adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False,
-                 shrinkage: float | str = OAS):
+                 shrinkage: float | str = OAS, pooling: float = 0.5,
+                 lift: Literal[('auto', 'none', *LIFTS)] = 'auto', lift_dim: int = 2000, lift_seed: int = 0,
+                 lift_bandwidth: float = 1.0, *, classifier: str = None):
         self.embedder = embedder
-        self.classifier = classifier
+        self.head = head if classifier is None else classifier          # what it was called before
         self.ridge_lambda = ridge_lambda
         self.targets = targets
         self.ncc_bias = ncc_bias
@@ -86,13 +92,26 @@ class Scroll:
         self.seed = seed
         self.keep_keys = keep_keys
         self.shrinkage = shrinkage
+        self.pooling = pooling
+        self.lift = lift
+        self.lift_dim = lift_dim
+        self.lift_seed = lift_seed
+        self.lift_bandwidth = lift_bandwidth
+
+    @property
+    def classifier(self) -> str:
+        """What `head` was called before."""
+        return self.head
 
     def get_params(self, deep: bool = True) -> dict:
         """The constructor's arguments."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        names = [name for name in inspect.signature(type(self)).parameters if name != 'classifier']
+        return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params) -> 'Scroll':
         """Change constructor arguments by name; takes effect where they are next used."""
+        if 'classifier' in params:
+            params['head'] = params.pop('classifier')
         known = self.get_params()
         unknown = [name for name in params if name not in known]
         if unknown:
@@ -215,30 +234,27 @@ class Scroll:
         return self._changed()
 
     def predictor(self) -> LinearPredictor:
-        """The online predictor f_T (paper, section 3.1); InputError before the first sample."""
+        """The online predictor f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before
+        the first sample."""
         self._check_begun()
         if self._online is None:
             self._check_params()
-            self._lambda = None
-            if self.classifier == 'ridge':
-                automatic = self.ridge_lambda == AUTO
-                asked = choose_lambda(self.statistics_, self.targets) if automatic else self.ridge_lambda
-                self._lambda = exact_lambda(asked)
-                self._online = ridge(self.statistics_, self._lambda, self.targets)
-            elif self.classifier == 'ncc':
-                self._online = ncc(self.statistics_, self.ncc_bias)
-            elif self.classifier == 'lda':
-                self._online = lda(self.statistics_, self.shrinkage)
-            else:
-                self._online = random_weights(self.statistics_, self.seed)
+            settings = Settings(self.ridge_lambda, self.targets, self.ncc_bias, self.shrinkage, self.pooling,
+                                self.seed)
+            self._counted, name = self.statistics_, self.head
+            if name == AUTOMATIC:
+                name, self._counted = choose_head(self.statistics_, settings, self._exemplars('head auto'))
+            self._check_counted(HEADS[name])
+            self._settings = HEADS[name].settled(self._counted, settings)
+            self.head_, self._online = name, HEADS[name].make(self._counted, self._settings)
         return self._online
 
     @property
     def ridge_lambda_(self) -> float | None:
         """lambda of f_T: the number given, rounded to a multiple of 2^-36, or what the statistics chose; None
-        where f_T is not ridge."""
+        where f_T has none."""
         self.predictor()
-        return self._lambda
+        return self._settings.ridge_lambda if HEADS[self.head_].sums_for_lambda else None
 
     def adapt(self, progress=None) -> 'Scroll':
         """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use.
@@ -251,10 +267,7 @@ class Scroll:
         if settings.mode == 'none':
             self.adapted_ = None
         else:
-            if self.buffer_ is None:
-                raise InputError('adaptation needs a buffer: buffer_size is 0, use f_T or adaptation mode '
-                                 'none')
-            exemplars = self.buffer_.content()
+            exemplars = self._exemplars('adaptation')
             need_torch('adaptation')
             from scroll.adaptation.training import adapt
             self.adapted_ = adapt(self.embedder, online, exemplars, settings, self.seed, progress,
@@ -263,16 +276,24 @@ class Scroll:
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been: what f_T is worth on new ones."""
-        need_torch('leaving samples out')
-        from scroll.heads.left_out import lda_left_out, ncc_left_out, ridge_left_out
-        if self.classifier == 'ridge':
-            return ridge_left_out(self.statistics_, self.ridge_lambda_, self.targets, exemplars.features,
-                                  exemplars.labels)
-        if self.classifier == 'ncc':
-            return ncc_left_out(self.statistics_, self.ncc_bias, exemplars.features, exemplars.labels)
-        if self.classifier == 'lda':
-            return lda_left_out(self.statistics_, self.shrinkage, exemplars.features, exemplars.labels)
-        return self.predictor().decision_function(exemplars.features)
+        online = self.predictor()
+        return HEADS[self.head_].left_out(online, self._counted, self._settings, exemplars.features,
+                                          exemplars.labels)
+
+    def _exemplars(self, what: str) -> Exemplars:
+        """What the buffer keeps; InputError where there is none."""
+        if self.buffer_ is None:
+            raise InputError(f'{what} needs a buffer: buffer_size is 0' + (
+                ', use f_T or adaptation mode none' if what == 'adaptation' else ''))
+        return self.buffer_.content()
+
+    def _check_counted(self, head: Head) -> None:
+        """InputError if what was counted is not what the head needs: it was changed since."""
+        asked = lift_of(self.get_params(), self.statistics_.dim)
+        if head.by_class and not self.statistics_.by_class or asked != self.statistics_.lift:
+            raise InputError(f'head {self.head} with lift {asked}: the samples were counted with lift '
+                             f'{self.statistics_.lift}' + ' for each class' * self.statistics_.by_class +
+                             ', and another head needs other sums: learn again')
 
     @property
     def classes_(self) -> np.ndarray:
@@ -318,7 +339,8 @@ class Scroll:
         self.forget()
         if not state:
             return
-        self._begin(len(state['statistics']['gram']) - 1)
+        size = state['statistics']['sums'].shape[1] - 1
+        self._begin(size - (self.lift_dim if lift_of(self.get_params(), 1) else 0))
         self.statistics_.load_state_dict(state['statistics'])
         if self.buffer_ is not None:
             self.buffer_.load_state_dict(state['buffer'])
@@ -396,7 +418,9 @@ class Scroll:
 
     def _begin(self, dim: int) -> None:
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
-        self.statistics_, self.buffer_, self.n_features_in_ = Statistics(dim), buffer, dim
+        by_class = self.head != AUTOMATIC and HEADS[self.head].by_class
+        self.statistics_ = Statistics(dim, lift_of(self.get_params(), dim), by_class)
+        self.buffer_, self.n_features_in_ = buffer, dim
         self.keys_ = LearnedKeys() if self.keep_keys else None
 
     def _changed(self) -> 'Scroll':

@@ -13,6 +13,9 @@ Hence the sums are the same, to the last bit, for every order, batching and shar
     >>> one.digest() == two.digest()
     True
 
+With a `Lift` it is lifted features that are counted, h for u below; with `by_class` each class has a Gram
+matrix of its own. Both are as exact.
+
 `python -m scroll` shows, merges and subtracts saved ones (`scroll.io.statistics_files`).
 """
 import hashlib
@@ -25,9 +28,11 @@ from scroll.arguments import shown
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.io import files
+from scroll.lift import Lift
 
 _BLOCK = 1 << 13                     # rows that wait to be multiplied together
 _PRODUCT = 1 << 12                   # rows per matrix product; exactness would allow 2^17, caches like less
+_PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a matrix product
 MAX_SAMPLES = (1 << 27) - 1          # int64 holds this many products of 2^36; one more is 2^63, and wraps
 _FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
 _FILE = 'scroll-statistics-2'        # of files
@@ -36,30 +41,76 @@ _FILE = 'scroll-statistics-2'        # of files
 class Statistics:
     """Exact sufficient statistics of a labelled stream of features; a commutative monoid under `merge`.
 
+    Args:
+        dim: d, numbers of a feature.
+        lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h is u.
+        by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum.
+
     Attributes:
-        dim: d, without the constant feature that stands for the bias.
         classes: (K,) sorted labels seen, int64 or text (`label_array`).
         counts: int64 (K,), samples of each class.
-        sums: int64 (K, d + 1), sum of [u; 1] over each class, in units of 2^-18.
-        gram: int64 (d + 1, d + 1), sum of [u; 1][u; 1]^T over all samples, in units of 2^-36.
+        sums: int64 (K, D + 1), sum of [h; 1] over each class, in units of 2^-18; D is d, or the lift's size.
     """
 
-    def __init__(self, dim: int):
-        self.dim = int(dim)
+    def __init__(self, dim: int, lift: Lift = None, by_class: bool = False):
+        if lift is not None and lift.dim != dim:
+            raise InputError(f'the lift takes features of {lift.dim} numbers, not {dim}')
+        self.dim, self.lift, self.by_class = int(dim), lift, by_class
         self.classes = np.zeros(0, np.int64)
         self.counts = np.zeros(0, np.int64)
-        self.sums = np.zeros((0, self.dim + 1), np.int64)
-        self._gram = np.zeros((self.dim + 1, self.dim + 1), np.int64)
-        self._pending, self._n_pending = [], 0      # features not yet in _gram: small batches share a product
+        self.sums = np.zeros((0, self.size + 1), np.int64)
+        self._gram = np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64)
+        self._shared = False                        # whether others hold _gram, too
+        self._pending, self._n_pending = [], 0      # samples not yet in _gram: small batches share a product
+
+    @property
+    def size(self) -> int:
+        """D, numbers of h."""
+        return self.dim if self.lift is None else self.lift.size
 
     @property
     def gram(self) -> np.ndarray:
-        """G = sum [u; 1] [u; 1]^T over all samples, int64 (d + 1, d + 1), in units of 2^-36 (paper, eq.
+        """G = sum [h; 1] [h; 1]^T over all samples, int64 (D + 1, D + 1), in units of 2^-36 (paper, eq.
         8)."""
-        if self._pending:
-            self._gram = self._gram + gram_matrix(np.concatenate(self._pending))
-            self._pending, self._n_pending = [], 0
+        return self._shown().sum(axis=0) if self.by_class else self._shown()
+
+    @property
+    def grams(self) -> np.ndarray:
+        """Of each class, int64 (K, D + 1, D + 1); InputError where only their sum is kept."""
+        if not self.by_class:
+            raise InputError('these statistics keep one Gram matrix, and not one for each class')
+        return self._shown()
+
+    def _shown(self) -> np.ndarray:
+        """What is kept, for others to see: from now on it stays as it is."""
+        self._settle()
+        self._shared = True
         return self._gram
+
+    def _settle(self) -> None:
+        """Count what is pending into the Gram matrix, or into those of all classes."""
+        if not self._pending:
+            return
+        if self._shared:
+            self._gram, self._shared = self._gram.copy(), False
+        features, labels = (np.concatenate(parts) for parts in zip(*self._pending))
+        if self.by_class:
+            rows = {label: row for row, label in enumerate(self.classes.tolist())}
+            for label, at in by_label(labels):
+                add_products(self._gram[rows[label]], features[at], self.lift)
+        else:
+            add_products(self._gram, features, self.lift)
+        self._pending, self._n_pending = [], 0
+
+    def __copy__(self) -> 'Statistics':
+        self._shown()
+        out = self.like()
+        vars(out).update(vars(self))
+        return out
+
+    def like(self) -> 'Statistics':
+        """Statistics of the same kind, of no samples."""
+        return Statistics(self.dim, self.lift, self.by_class)
 
     @property
     def total(self) -> int:
@@ -73,12 +124,16 @@ class Statistics:
             InputError: wrong shape or dtype, values off the grid, or more than 2^27 - 1 samples in all.
                 Nothing is changed.
         """
-        features, part = _sums_of(features, labels, self.dim)
-        self.classes, self.counts, self.sums = self._combined(part, +1)
-        self._pending.append(features.astype(np.int32))
+        features, labels, part = self._part(features, labels)
+        classes, counts, sums = self._combined(part, +1)
+        if self.by_class and len(classes) > len(self.classes):
+            self._settle()
+            self._gram, self._shared = _in_rows(self._gram, self.classes, classes), False
+        self.classes, self.counts, self.sums = classes, counts, sums
+        self._pending.append((features.astype(np.int32), labels))
         self._n_pending += len(features)
         if self._n_pending >= _BLOCK:
-            self._gram = self.gram
+            self._settle()
         return self
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':
@@ -88,16 +143,14 @@ class Statistics:
             InputError: no samples could have left what would be left (`contradiction`). Nothing is changed
                 then. (Samples that were never added, but are much like those that were, may pass.)
         """
-        features, part = _sums_of(features, labels, self.dim)
-        part._gram = gram_matrix(features)
-        return self.subtract(part)
+        return self.subtract(self.like().add(features, labels))
 
     def merge(self, other: 'Statistics') -> 'Statistics':
         """Add the statistics of another stream, for example another worker's. `other` is not changed."""
-        if other.dim != self.dim:
-            raise InputError(f'cannot merge statistics of {other.dim}-dimensional features into '
-                             f'{self.dim}-dimensional ones')
-        self.classes, self.counts, self.sums, self._gram = *self._combined(other, +1), self.gram + other.gram
+        self._check_kind(other, 'merge', 'into')
+        classes, counts, sums = self._combined(other, +1)
+        self._gram, self._shared = self._combined_grams(other, +1, classes), False
+        self.classes, self.counts, self.sums = classes, counts, sums
         return self
 
     def subtract(self, other: 'Statistics') -> 'Statistics':
@@ -107,19 +160,31 @@ class Statistics:
             InputError: `other` cannot be a part of this. Nothing is changed then. (Not every wrong part is
                 noticed.)
         """
-        if other.dim != self.dim:
-            raise InputError(f'cannot subtract statistics of {other.dim}-dimensional features from '
-                             f'{self.dim}-dimensional ones')
+        self._check_kind(other, 'subtract', 'from')
         classes, counts, sums = self._combined(other, -1)
-        kept, gram = counts > 0, self.gram - other.gram
+        kept, gram = counts > 0, self._combined_grams(other, -1, classes)
         wrong = contradiction(counts, sums, gram)
         if wrong:
             raise InputError(f'what is given is no part of these statistics: without it, {wrong} would be '
                              'left')
-        self.classes, self.counts, self.sums, self._gram = classes[kept], counts[kept], sums[kept], gram
+        self.classes, self.counts, self.sums = classes[kept], counts[kept], sums[kept]
+        self._gram, self._shared = gram[kept] if self.by_class else gram, False
         if self.classes.dtype == object:
             self.classes = label_array(self.classes.tolist())
         return self
+
+    def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
+        """InputError unless the other's sums mean what these mean."""
+        if other.dim != self.dim:
+            raise InputError(f'cannot {what} statistics of {other.dim}-dimensional features {where} '
+                             f'{self.dim}-dimensional ones')
+        if other.lift != self.lift:
+            raise InputError(f'cannot {what} statistics with lift {other.lift} {where} those with lift '
+                             f'{self.lift}')
+        if other.by_class != self.by_class:
+            with_, without = ('a Gram matrix for each class', 'one for all')
+            first, second = (with_, without) if other.by_class else (without, with_)
+            raise InputError(f'cannot {what} statistics with {first} {where} those with {second}')
 
     def _combined(self, other: 'Statistics', sign: int) -> tuple:
         """Classes, counts and sums of self + sign * other, also of classes that end without samples."""
@@ -128,20 +193,38 @@ class Statistics:
             raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to '
                              'strings')
         classes = np.union1d(self.classes, other.classes) if len(self.classes) else other.classes
-        counts = np.zeros(len(classes), np.int64)
-        sums = np.zeros((len(classes), self.dim + 1), np.int64)
-        for part, factor in ((self, 1), (other, sign)):
-            at = np.searchsorted(classes, part.classes)
-            counts[at] += factor * part.counts
-            sums[at] += factor * part.sums
-        if (counts < 0).any():
-            place = np.flatnonzero(counts < 0)[0]
-            given = other.counts[np.flatnonzero(other.classes == classes[place:place + 1])[0]]
-            raise InputError(f'class {classes[place]} has {counts[place] + given} samples, fewer than the '
-                             f'{given} given')
+        counts, given = (_in_rows(part.counts, part.classes, classes) for part in (self, other))
+        if sign < 0 and (counts < given).any():
+            place = np.flatnonzero(counts < given)[0]
+            raise InputError(f'class {classes[place]} has {counts[place]} samples, fewer than the '
+                             f'{given[place]} given')
+        counts = counts + sign * given
         if counts.sum() > MAX_SAMPLES:
             raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
-        return classes, counts, sums
+        sums, more = (_in_rows(part.sums, part.classes, classes) for part in (self, other))
+        return classes, counts, sums + sign * more
+
+    def _combined_grams(self, other: 'Statistics', sign: int, classes: np.ndarray) -> np.ndarray:
+        """What `_gram` is of self + sign * other, a new array."""
+        kept, given = self._shown(), other._shown()
+        if self.by_class:
+            kept, given = _in_rows(kept, self.classes, classes), _in_rows(given, other.classes, classes)
+        return kept + given if sign > 0 else kept - given
+
+    def without_lift(self) -> 'Statistics':
+        """The statistics of the same samples had they not been lifted: u comes first in h."""
+        u = np.r_[:self.dim, self.size]
+        out = Statistics(self.dim, by_class=self.by_class)
+        return out.become(self.classes, self.counts, self.sums[:, u], self._shown()[..., u[:, None], u])
+
+    def pooled(self) -> 'Statistics':
+        """The same with one Gram matrix for all classes."""
+        return Statistics(self.dim, self.lift).become(self.classes, self.counts, self.sums, self.gram)
+
+    def become(self, classes, counts, sums, gram) -> 'Statistics':
+        self.classes, self.counts, self.sums = classes, counts, sums
+        self._gram, self._shared, self._pending, self._n_pending = gram, True, [], 0
+        return self
 
     def relabel(self, mapping) -> 'Statistics':
         """A copy whose class c is called mapping[c], an integer or text, as all the others.
@@ -156,16 +239,15 @@ class Statistics:
         order = np.argsort(names)
         if len(np.unique(names)) != len(names):
             raise InputError('relabel: two classes would get the same name')
-        out = Statistics(self.dim)
-        out.classes, out.counts, out.sums = names[order], self.counts[order], self.sums[order]
-        out._gram = self.gram.copy()
-        return out
+        gram = self._shown()
+        return self.like().become(names[order], self.counts[order], self.sums[order],
+                                   gram[order] if self.by_class else gram.copy())
 
     def digest(self) -> str:
         """SHA-256 of all that is kept: equal for two streams exactly if their sums are."""
-        header = json.dumps([_FORMAT, self.dim, GRID_BITS, self.classes.tolist()])
-        sha = hashlib.sha256(header.encode())
-        for array in (self.counts, self.sums, self.gram):
+        kind = [_FORMAT, self.size] + ([self.lift.digest] if self.lift else []) + ['by class'] * self.by_class
+        sha = hashlib.sha256(json.dumps([*kind, GRID_BITS, self.classes.tolist()]).encode())
+        for array in (self.counts, self.sums, self._shown()):
             sha.update(np.ascontiguousarray(array, '<i8').tobytes())
         return sha.hexdigest()
 
@@ -176,13 +258,14 @@ class Statistics:
 
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name."""
-        return dict(classes=self.classes, counts=self.counts, sums=self.sums, gram=self.gram)
+        return dict(classes=self.classes, counts=self.counts, sums=self.sums, gram=self._shown())
 
     def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` described."""
-        arrays = (np.asarray(state[name]) for name in ('classes', 'counts', 'sums', 'gram'))
-        self.classes, self.counts, self.sums, self._gram = arrays
-        self.dim, self._pending, self._n_pending = len(self._gram) - 1, [], 0
+        """Become what `state_dict` of statistics with this lift described."""
+        self.become(*(np.asarray(state[name]) for name in ('classes', 'counts', 'sums', 'gram')))
+        self.by_class = self._gram.ndim == 3
+        if self.lift is None:
+            self.dim = self._gram.shape[-1] - 1
 
     def save(self, path, psi: str = '', parts: dict = None) -> None:
         """Write to `path` (npz, no pickles), whole or not at all.
@@ -195,7 +278,8 @@ class Statistics:
             InputError: it cannot be written; whatever was there is as it was.
         """
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
-        files.write(path, _FILE, dict(psi=psi, parts=parts), self.state_dict())
+        lift = {} if self.lift is None else dict(lift=self.lift.facts())
+        files.write(path, _FILE, dict(psi=psi, parts=parts, **lift), self.state_dict())
 
     @classmethod
     def load(cls, path) -> 'Statistics':
@@ -207,7 +291,8 @@ class Statistics:
         """(statistics, psi, parts) as they were given to `save`."""
         facts, arrays = files.read(path, _FILE)
         try:
-            psi, parts, out = facts['psi'], facts['parts'], cls.from_arrays(arrays)
+            lift = Lift(**facts['lift']) if 'lift' in facts else None
+            psi, parts, out = facts['psi'], facts['parts'], cls.from_arrays(arrays, lift)
             if not (isinstance(psi, str) and all(type(times) is int and times for times in parts.values())):
                 raise ValueError('backbone or parts are not as they are written')
             if list(parts.values()) == [1] and out.digest() not in parts or out.total and not parts:
@@ -217,14 +302,16 @@ class Statistics:
             raise InputError(f'{path}: damaged ({error})') from error
 
     @classmethod
-    def from_arrays(cls, arrays: dict) -> 'Statistics':
+    def from_arrays(cls, arrays: dict, lift: Lift = None) -> 'Statistics':
         """What `state_dict` described; InputError if the arrays are the statistics of no samples."""
         classes, counts, sums, gram = (arrays[name] for name in ('classes', 'counts', 'sums', 'gram'))
-        out, K = cls(max(len(gram) - 1, 0) if gram.ndim else 0), len(classes) if classes.ndim else -1
-        size = out.dim + 1
-        shapes = [counts.shape, sums.shape, gram.shape] == [(K,), (K, size), (size, size)] and out.dim
+        K, size = len(classes) if classes.ndim else -1, gram.shape[-1] if gram.ndim in (2, 3) else 0
+        lifted = size - 1 if lift is None else lift.size                # D
+        shapes = (counts.shape, sums.shape, gram.shape) == \
+            ((K,), (K, size), (K,) * (gram.ndim == 3) + (size, size))
         types = {array.dtype.str for array in (counts, sums, gram)} == {'<i8'}
-        if not (shapes and types and classes.dtype.str[:2] in ('<i', '<U', '|O') and len(arrays) == 4):
+        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.str[:2] in ('<i', '<U', '|O')
+                and len(arrays) == 4):
             raise InputError('the arrays of these statistics have other shapes or types')
         classes = check_labels(classes.tolist(), K)
         if not (((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES):
@@ -234,8 +321,28 @@ class Statistics:
         wrong = contradiction(counts, sums, gram) if sorted_ else 'classes out of order'
         if wrong:
             raise InputError(f'the arrays of these statistics contradict each other ({wrong})')
-        out.load_state_dict({**arrays, 'classes': classes})
-        return out
+        out = cls(lifted if lift is None else lift.dim, lift, gram.ndim == 3)
+        return out.become(classes, counts, sums, gram)
+
+    def _part(self, features, labels) -> tuple:
+        """Checked features and labels, and their counts and sums as `Statistics` (without Gram matrix)."""
+        features = np.asarray(features)
+        if features.ndim != 2 or features.shape[1] != self.dim or features.dtype.kind not in 'iu':
+            raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
+                             f'integers (N, {self.dim})')
+        labels = check_labels(labels, len(features))
+        if len(features) and max(int(features.max()), -int(features.min())) > GRID:
+            raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected '
+                             f'-{GRID}..{GRID}')
+        out = self.like()
+        out.classes, index, out.counts = np.unique(labels, return_inverse=True, return_counts=True)
+        out.sums = np.zeros((len(out.classes), self.size + 1), np.int64)
+        out.sums[:, -1] = out.counts << GRID_BITS
+        for rows, part in _blocks(features, self.lift):
+            members = csr_array((np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
+                                (len(out.classes), len(part)))
+            out.sums[:, :-1] += members @ part
+        return features, labels, out
 
 
 def check_labels(labels, count: int) -> np.ndarray:
@@ -297,8 +404,11 @@ def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str
 
     Args:
         counts: int64 (K,), each at least 0, at most `MAX_SAMPLES` in all. sums: int64 (K, d + 1). gram: int64
-            (d + 1, d + 1).
+            (d + 1, d + 1), or one for each class.
     """
+    if gram.ndim == 3:
+        each = (contradiction(counts[k:k + 1], sums[k:k + 1], gram[k]) for k in range(len(counts)))
+        return next(filter(None, each), '')
     if not _within(sums, GRID * counts[:, None]) or (sums[:, -1] != GRID * counts).any():
         return 'class sums that samples on the grid cannot have'
     constant = (gram[-1] == GRID * sums.sum(axis=0)).all()
@@ -324,38 +434,32 @@ def _within(array: np.ndarray, bound) -> bool:
     return bool(((array >= -bound) & (array <= bound)).all())
 
 
-def gram_matrix(features: np.ndarray) -> np.ndarray:
-    """int64 (d + 1, d + 1): sum of [u; 1][u; 1]^T over quantised features (N, d), exact."""
-    dim = features.shape[1]
-    out = np.zeros((dim + 1, dim + 1), np.int64)
-    block = np.full((min(_PRODUCT, len(features)), dim + 1), float(GRID))       # last: the constant feature
-    for start in range(0, len(features), _PRODUCT):
-        part = features[start:start + _PRODUCT]
-        rows = block[:len(part)]
-        rows[:, :dim] = part
-        out += (rows.T @ rows).astype(np.int64)
+def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> None:
+    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly."""
+    size = len(gram)
+    rows = max(min(_PRODUCT, _NUMBERS // size, len(features)), 1)
+    block = np.full((rows, size), float(GRID))                                  # last: the constant feature
+    for _, lifted in _blocks(features, lift):
+        for start in range(0, len(lifted), rows):
+            part = lifted[start:start + rows]
+            x = block[:len(part)]
+            x[:, :-1] = part
+            for i in range(0, size, _PANEL):                                    # of a wide one half is enough
+                products = (x[:, i:i + _PANEL].T @ x[:, i:]).astype(np.int64)
+                gram[i:i + _PANEL, i:] += products
+                gram[i + _PANEL:, i:i + _PANEL] += products[:, _PANEL:].T
+
+
+def _blocks(features: np.ndarray, lift: Lift = None):
+    """Yield (rows, h of these rows), so that not all of h is in memory at once."""
+    return [(slice(None), features)] if lift is None else lift.blocks(features)
+
+
+def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:
+    """An array (K, ...) of `classes` with rows for `all_classes`: zeros for others."""
+    out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)
+    out[np.searchsorted(all_classes, classes)] = array
     return out
-
-
-def _sums_of(features: np.ndarray, labels, dim: int) -> tuple:
-    """Checked features, and their counts and sums as a `Statistics` (without Gram matrix)."""
-    features = np.asarray(features)
-    if features.ndim != 2 or features.shape[1] != dim or features.dtype.kind not in 'iu':
-        raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
-                         f'integers (N, {dim})')
-    labels = check_labels(labels, len(features))
-    if len(features) and max(int(features.max()), -int(features.min())) > GRID:
-        raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected '
-                         f'-{GRID}..{GRID}')
-    out = Statistics(dim)
-    out.classes, index, out.counts = np.unique(labels, return_inverse=True, return_counts=True)
-    out.sums = np.zeros((len(out.classes), dim + 1), np.int64)
-    out.sums[:, dim] = out.counts << GRID_BITS
-    ends = np.concatenate([[0], np.cumsum(out.counts)])
-    members = csr_array((np.ones(len(index), np.int64), np.argsort(index, kind='stable'), ends),
-                        (len(out.classes), len(index)))
-    out.sums[:, :dim] = members @ features
-    return features, out
 
 
 if __name__ == '__main__':

@@ -154,11 +154,11 @@ class ScrollTrials:
     def _heads(self, rows: list) -> dict:
         """Digests of predictors and of what they say of the test samples, and how many are right."""
         params, lines = self.learner.get_params(), {}
-        own = params['classifier'], params['ridge_lambda']
+        own = params['head'], params['ridge_lambda']
         for head in dict.fromkeys([own, ('ridge', params['ridge_lambda']), ('ridge', AUTO),
                                    ('ncc', params['ridge_lambda'])]):
             name = 'nearest centroid' if head[0] == 'ncc' else f'ridge, lambda {head[1]}'
-            learner = Scroll(**{**params, 'classifier': head[0], 'ridge_lambda': head[1]})
+            learner = Scroll(**{**params, 'head': head[0], 'ridge_lambda': head[1]})
             classes = self.summed.parts.classes
             whole, = SummedStream(learner, self.summed.parts)(np.zeros(len(classes), np.int64), np.array([0]))
             predictor = whole.predictor()

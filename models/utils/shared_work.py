@@ -75,5 +75,5 @@ def _unpack(content: bytes, learner: Scroll) -> AdaptedPredictor:
     net = copy.deepcopy(learner.embedder.folded if sent['mode'] == 'adapters' else learner.embedder.pristine)
     net.load_state_dict(sent['net'])
     weight, bias, losses = (sent[name].cpu().numpy() for name in ('weight', 'bias', 'losses'))
-    return AdaptedPredictor(learner.classes_, weight, bias, sent['scale'], learner.embedder.with_net(net),
+    return AdaptedPredictor(learner.predictor(), weight, bias, sent['scale'], learner.embedder.with_net(net),
                             sent['initial_scale'], losses, sent['mode'])

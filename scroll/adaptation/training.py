@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from scipy.optimize import minimize_scalar
 from torch import nn
 
-from scroll.adaptation import adapters
+from scroll.adaptation import adapters, readout
 from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.errors import InputError
@@ -39,13 +39,15 @@ class AdaptedPredictor:
     Attributes:
         classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,). scale: logit scale, for
             probabilities.
+        lift, forms: of the predictor that it was made from, or None: what h is of u, float64 (K, D, D).
         embedder: the adapted backbone (adapters folded in), or None for a predictor of features.
         initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
         mode: 'adapters' or 'full' ('classifier' without a network).
     """
 
-    def __init__(self, classes, weight, bias, scale, embedder, initial_scale, losses, mode):
-        self.classes, self.weight, self.bias, self.scale = classes, weight, bias, float(scale)
+    def __init__(self, predictor, weight, bias, scale, embedder, initial_scale, losses, mode):
+        self.classes, self.weight, self.bias, self.scale = predictor.classes, weight, bias, float(scale)
+        self.lift, self.forms = predictor.lift, readout.quadratic_part(predictor)
         self.embedder, self.initial_scale = embedder, float(initial_scale)
         self.losses, self.mode = losses, mode
 
@@ -59,12 +61,21 @@ class AdaptedPredictor:
         features = np.asarray(features, np.float64)
         norm = np.sqrt((features * features).sum(axis=1, keepdims=True))
         unit = features / np.maximum(norm, 1e-12)
-        return self.scale * (unit @ self.weight.T.astype(np.float64) + self.bias)
+        if self.lift is None and self.forms is None:
+            return self.scale * (unit @ self.weight.T.astype(np.float64) + self.bias)
+        forms = None if self.forms is None else torch.from_numpy(self.forms)
+        parts = [readout.logits(part, torch.from_numpy(self.weight).double(), torch.from_numpy(self.bias),
+                                self.lift, forms) for part in torch.from_numpy(unit).split(256)]
+        return self.scale * torch.cat(parts).numpy()
 
     def digest(self) -> str:
         """SHA-256 of network, classifier and scale."""
         sha = hashlib.sha256(repr((self.classes.tolist(), self.scale)).encode())
         sha.update(self.weight.tobytes() + self.bias.tobytes())
+        if self.lift is not None:
+            sha.update(self.lift.digest.encode())
+        if self.forms is not None:
+            sha.update(self.forms.tobytes())
         if self.embedder is not None:
             sha.update(self.embedder.digest.encode())
         return sha.hexdigest()
@@ -132,7 +143,7 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
                 if progress:
                     progress(losses[-1])
         values = torch.stack(losses).float().cpu().numpy() if losses else np.zeros(0, np.float32)
-        f_star = trained.result(predictor.classes, embedder, scale, values, mode)
+        f_star = trained.result(predictor, embedder, scale, values, mode)
         shown = exemplars.features[:1] if embedder is None else exemplars.samples[:1]
         if not (np.isfinite(values).all() and np.isfinite(f_star.decision_function(shown)).all()):
             raise InputError(f'adaptation diverged within {stop} updates: lower the learning rates')
@@ -154,8 +165,12 @@ class _Trainee:
 
     def __init__(self, embedder, predictor, mode, scale, settings, device):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
-        self.weight = nn.Parameter(torch.tensor(predictor.weight, dtype=torch.float32, device=device))
-        self.bias = nn.Parameter(torch.tensor(predictor.bias, dtype=torch.float32, device=device))
+        weight, bias = readout.linear_part(predictor)
+        self.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32, device=device))
+        self.bias = nn.Parameter(torch.tensor(bias, dtype=torch.float32, device=device))
+        self.lift, self.forms = predictor.lift, readout.quadratic_part(predictor)
+        if self.forms is not None:
+            self.forms = torch.tensor(self.forms, dtype=torch.float32, device=device)
         self.scale = nn.Parameter(torch.tensor(float(scale), device=device))
         groups = [dict(params=[self.weight, self.bias], lr=settings.classifier_lr)]
         if embedder is not None:
@@ -181,19 +196,20 @@ class _Trainee:
         else:
             with torch.autocast(self.autocast[0], torch.bfloat16, enabled=self.autocast[1]):
                 features = self.net.features(x.contiguous(memory_format=self.layout)).float()
-        logits = self.scale * (F.normalize(features) @ self.weight.T + self.bias)
+        unit = F.normalize(features)
+        logits = self.scale * readout.logits(unit, self.weight, self.bias, self.lift, self.forms)
         loss = F.cross_entropy(logits, y)
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
         return loss.detach()
 
-    def result(self, classes, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
+    def result(self, predictor, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
         """f* as it is now: copies, with adapters folded into the convolutions beside them."""
         weight, bias = (p.detach().cpu().numpy().copy() for p in (self.weight, self.bias))
         adapted = None if self.net is None else embedder.with_net(adapters.fold(copy.deepcopy(self.net)))
         scale = self.scale.item()
-        return AdaptedPredictor(classes, weight, bias, scale, adapted, initial_scale, losses, mode)
+        return AdaptedPredictor(predictor, weight, bias, scale, adapted, initial_scale, losses, mode)
 
 
 class _reproducible:

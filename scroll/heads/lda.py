@@ -48,7 +48,8 @@ def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor
     weights = solve(scatter, units, freedom * means.T, exponent - GRID_BITS).T  # (K, d)
     ends = [round(Fraction(-sum(w * m for w, m in zip(ws, ms)), 2 << GRID_BITS))
             for ws, ms in zip(weights.tolist(), means.tolist())]
-    return LinearPredictor(statistics.classes, np.column_stack([weights, np.array(ends, np.int64)]), exponent)
+    weights = np.column_stack([weights, np.array(ends, np.int64)])
+    return LinearPredictor(statistics.classes, weights, exponent, statistics.lift)
 
 
 def system(statistics: Statistics, shrinkage) -> tuple:

@@ -17,6 +17,7 @@ import numpy as np
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.heads.rounded import smallest_units, solve
+from scroll.lift import Lift
 from scroll.randomness import numpy_stream
 from scroll.statistics import Statistics
 
@@ -29,26 +30,28 @@ _LARGEST = 2.0 ** 63                # lambda
 
 @dataclass(frozen=True)
 class LinearPredictor:
-    """argmax_y w_y . u + b_y over unit features u; all integers, exact.
+    """argmax_y w_y . h + b_y over unit features u, h = u or what a lift makes of it; all integers, exact.
 
     Attributes:
-        classes: (K,) sorted labels. units: int64 (K, d + 1), weights and, last, bias, in units of 2^exponent;
-            none is above 2^47 in size.
+        classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of 2^exponent;
+            none is above 2^47 in size. lift: makes h of u; None: h is u.
     """
     classes: np.ndarray
     units: np.ndarray
     exponent: int
+    lift: Lift = None
 
     @classmethod
-    def nearest(cls, classes: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> 'LinearPredictor':
+    def nearest(cls, classes: np.ndarray, weight: np.ndarray, bias: np.ndarray,
+                lift: Lift = None) -> 'LinearPredictor':
         """Float weights (K, d) and biases (K,), rounded to 2^-47 of the power of two above the largest."""
         both = np.column_stack([weight, bias])
         exponent = int(np.frexp(np.abs(both).max())[1]) - WEIGHT_BITS
-        return cls(classes, np.rint(np.ldexp(both, -exponent)).astype(np.int64), exponent)
+        return cls(classes, np.rint(np.ldexp(both, -exponent)).astype(np.int64), exponent, lift)
 
     @property
     def weight(self) -> np.ndarray:
-        """float64 (K, d), exact."""
+        """float64 (K, D), exact."""
         return np.ldexp(self.units[:, :-1].astype(np.float64), self.exponent)
 
     @property
@@ -70,12 +73,14 @@ class LinearPredictor:
         """(high, low, width), float64 (N, K) whole numbers, 0 <= low < 2^width: logits are high 2^width + low
         in units of 2^(exponent - 18). The weights are cut into limbs so short that no sum of products reaches
         2^53."""
-        features = np.asarray(features)
-        whole = features.dtype.kind in 'iu'
-        if not whole or max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
-            raise InputError(f'features of dtype {features.dtype} are off the grid: expected integers from '
-                             f'-{GRID} to {GRID}, as `scroll.grid.quantise` makes them')
-        features, rest, limbs = features.astype(np.float64), self.units, []
+        features = on_grid(features)
+        if self.lift is None:
+            return self._exact(features)
+        parts = [self._exact(h) for _, h in self.lift.blocks(features)]
+        return *(np.concatenate(part) for part in list(zip(*parts))[:2]), parts[0][2]
+
+    def _exact(self, h: np.ndarray) -> tuple:
+        features, rest, limbs = h.astype(np.float64), self.units, []
         width = 53 - GRID_BITS - self.units.shape[1].bit_length()
         while len(limbs) * width < WEIGHT_BITS - width + 1:
             above = rest + (1 << width - 1) >> width
@@ -92,8 +97,9 @@ class LinearPredictor:
         return high, low, len(limbs) * width
 
     def digest(self) -> str:
-        """SHA-256 of classes and weights."""
-        sha = hashlib.sha256(json.dumps([self.classes.tolist(), self.exponent]).encode())
+        """SHA-256 of classes, weights and lift."""
+        lift = [self.lift.digest] if self.lift is not None else []
+        sha = hashlib.sha256(json.dumps([self.classes.tolist(), self.exponent, *lift]).encode())
         sha.update(np.ascontiguousarray(self.units, '<i8').tobytes())
         return sha.hexdigest()
 
@@ -122,7 +128,8 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     units = (whole << shift) + more
     units += 2 * rest + units % 2 > counts[:, None]         # to the nearest, of two to the even one
     ends = [round(value / Fraction(2) ** exponent) for value in biases]     # so does `round`
-    return LinearPredictor(statistics.classes, np.column_stack([units, np.array(ends, np.int64)]), exponent)
+    units = np.column_stack([units, np.array(ends, np.int64)])
+    return LinearPredictor(statistics.classes, units, exponent, statistics.lift)
 
 
 def exact_lambda(alpha: float) -> float:
@@ -160,7 +167,7 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     exponent = (bound.numerator.bit_length() - bound.denominator.bit_length()) // 2         # or one too few
     exponent += int(bound > Fraction(4) ** exponent) - WEIGHT_BITS
     weights = solve(gram, units, right, exponent - GRID_BITS)                       # (d + 1, K)
-    return LinearPredictor(statistics.classes, np.ascontiguousarray(weights.T), exponent)
+    return LinearPredictor(statistics.classes, np.ascontiguousarray(weights.T), exponent, statistics.lift)
 
 
 def target_sums(statistics: Statistics, targets: str) -> np.ndarray:
@@ -184,9 +191,19 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:
     """Weights that ignore all but the classes: uniform in +-1/sqrt(d), as a fresh linear layer's."""
     check_seen(statistics)
-    shape = (len(statistics.classes), statistics.dim + 1)
-    weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (1 / np.sqrt(statistics.dim))
-    return LinearPredictor.nearest(statistics.classes, weights[:, :-1], weights[:, -1])
+    shape = (len(statistics.classes), statistics.size + 1)
+    weights = (2 * numpy_stream(seed, 'initialisation').random(shape) - 1) * (1 / np.sqrt(statistics.size))
+    return LinearPredictor.nearest(statistics.classes, weights[:, :-1], weights[:, -1], statistics.lift)
+
+
+def on_grid(features) -> np.ndarray:
+    """Features (N, d) as an array. InputError unless they are integers on the grid."""
+    features = np.asarray(features)
+    whole = features.dtype.kind in 'iu'
+    if not whole or max(int(features.max(initial=0)), -int(features.min(initial=0))) > GRID:
+        raise InputError(f'features of dtype {features.dtype} are off the grid: expected integers from '
+                         f'-{GRID} to {GRID}, as `scroll.grid.quantise` makes them')
+    return features
 
 
 def check_seen(statistics: Statistics) -> None:

@@ -17,16 +17,20 @@ from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer
 from scroll.grid import check_quantised
+from scroll.heads.choice import AUTOMATIC
 from scroll.heads.lda import OAS, exact_share
 from scroll.heads.predictors import NCC_BIASES, TARGETS
+from scroll.heads.quadratic import exact_pooling
+from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io import files
 from scroll.io.statistics_files import show
 from scroll.learned_keys import LearnedKeys
+from scroll.lift import LIFTS, MOST_WIDTH, Lift
 from scroll.statistics import Statistics, check_labels
 
 KIND = 'scroll-state-1'
-CLASSIFIERS = ('ridge', 'ncc', 'lda', 'random')
+CLASSIFIERS = (*HEADS, AUTOMATIC)
 
 
 @dataclass
@@ -105,6 +109,8 @@ class State:
             params['adaptation'] = asdict(params['adaptation'])
         arrays = {f'statistics_{name}': array for name, array in self.statistics.state_dict().items()}
         facts = dict(params=params, psi=self.psi, buffer=None)
+        if self.statistics.lift is not None:
+            facts['lift'] = self.statistics.lift.facts()
         if self.buffer is not None:
             kept = self.buffer.state_dict()
             facts['buffer'] = dict(capacity=self.buffer.capacity, strategy=self.buffer.strategy,
@@ -120,13 +126,16 @@ class State:
         facts, arrays = files.read(path, KIND)
         try:
             params, psi, buffer, keys = dict(facts['params']), facts['psi'], None, None
+            if 'classifier' in params:                                  # files of version 0.2
+                params['head'] = params.pop('classifier')
             kept, known = _group(arrays, 'buffer_'), _group(arrays, 'keys_')
             if params.get('adaptation') is not None:
                 settings = params['adaptation']
                 augmentation = Augmentation(**settings['augmentation'])
                 params['adaptation'] = Adaptation(**{**settings, 'augmentation': augmentation})
             check_params(params)
-            statistics = Statistics.from_arrays(_group(arrays, 'statistics_'))
+            lift = Lift(**facts['lift']) if 'lift' in facts else None
+            statistics = Statistics.from_arrays(_group(arrays, 'statistics_'), lift)
             whole_file = len(arrays) == 4 + len(kept) + len(known) and not (kept and facts['buffer'] is None)
             if not (whole_file and isinstance(psi, str)):
                 raise ValueError('it holds something else, too')
@@ -143,17 +152,31 @@ class State:
 
 
 PARAMS = dict(
-    classifier=lambda value: one_of('classifier', value, CLASSIFIERS),
+    head=lambda value: one_of('head', value, CLASSIFIERS),
     ridge_lambda=lambda value: (isinstance(value, str) and value == AUTO
                                 or number('ridge lambda', value, positive=True, also=f" or '{AUTO}'")),
     targets=lambda value: one_of('targets', value, TARGETS),
     ncc_bias=lambda value: one_of('ncc_bias', value, NCC_BIASES),
     shrinkage=lambda value: isinstance(value, str) and value == OAS or exact_share(value),
+    pooling=exact_pooling,
+    lift=lambda value: one_of('lift', value, ('auto', 'none', *LIFTS)),
+    lift_dim=lambda value: whole('lift_dim', value, 1, MOST_WIDTH),
+    lift_seed=lambda value: whole('lift_seed', value, 0, MOST_SEED),
+    lift_bandwidth=lambda value: number('lift_bandwidth', value, positive=True),
     buffer_size=lambda value: whole('buffer_size', value),
     strategy=lambda value: one_of('strategy', value, STRATEGIES),
     adaptation=lambda value: value is None or instance('adaptation', value, Adaptation),
     seed=lambda value: whole('seed', value, 0, MOST_SEED),
     keep_keys=lambda value: on_off('keep_keys', value))
+
+
+def lift_of(params: dict, dim: int) -> Lift | None:
+    """The lift that the arguments of `Scroll` ask for, of features of `dim` numbers."""
+    by_head = 'relu' if params['head'] == AUTOMATIC else HEADS[params['head']].lift
+    kind = by_head if params['lift'] == 'auto' else params['lift']
+    if kind in ('none', None):
+        return None
+    return Lift(kind, dim, params['lift_dim'], params['lift_seed'], params['lift_bandwidth'])
 
 
 def check_params(params: dict) -> None:

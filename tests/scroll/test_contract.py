@@ -29,14 +29,14 @@ from scroll.io.states import CLASSIFIERS
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.'))]
-CASES = [(c, s) for c in CLASSIFIERS for s in STRATEGIES]
+CASES = [(c, 'herding') for c in CLASSIFIERS] + [('ridge', s) for s in STRATEGIES if s != 'herding']
 every = pytest.mark.parametrize('classifier, strategy', CASES, ids=['-'.join(case) for case in CASES])
 
 
 @pytest.fixture
 def new(classifier, strategy):
     """A function that makes the estimator under test."""
-    return lambda: Scroll(classifier=classifier, strategy=strategy, buffer_size=8, adaptation=Adaptation(iterations=2))
+    return lambda: Scroll(head=classifier, strategy=strategy, buffer_size=8, lift_dim=6, adaptation=Adaptation(iterations=2))
 
 
 Y = np.repeat([0, 1, 2], 8)
@@ -50,7 +50,7 @@ def fingerprint(estimator) -> tuple:
 
 
 def test_the_constructor_only_stores():
-    given_ = {name: object() for name in inspect.signature(Scroll).parameters}
+    given_ = {name: object() for name in inspect.signature(Scroll).parameters if name != 'classifier'}
     estimator = Scroll(**given_)
     assert vars(estimator).keys() == given_.keys() == estimator.get_params().keys()
     assert all(value is given_[name] for name, value in estimator.get_params(deep=False).items())
@@ -265,7 +265,7 @@ def test_labels_that_are_neither_all_numbers_nor_all_text_are_refused(y, word):
 
 
 WRONG = {'buffer_size': [2.5, '3', None, -1, True, 10 ** 23, 10 ** 5000, np.nan, [3]], 'seed': ['a', None, 1.5, -1, 2 ** 63, True],
-         'adaptation': ['x', 3, {}, Adaptation], 'classifier': ['svm', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10 ** 400, [1]],
+         'adaptation': ['x', 3, {}, Adaptation], 'head': ['svm', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10 ** 400, [1]],
          'targets': ['x', None], 'ncc_bias': ['x', 0], 'shrinkage': [1, -0.1, 'auto', None, np.nan, [0.1]], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int], 'keep_keys': [1, 'yes', None]}
 
 

@@ -11,8 +11,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from scroll import InputError, Statistics
 from scroll.grid import GRID, quantise
 from scroll.heads import lda as head
-from scroll.heads.left_out import lda_left_out
 from scroll.heads.predictors import ncc
+from scroll.heads.registry import HEADS, Settings
 from tests.conftest import quick
 
 
@@ -109,7 +109,8 @@ def test_leaving_one_out_is_learning_without_it():
     u, y = np.concatenate([u, sample(7, 1, 5)[0]]), np.r_[y, 3]             # a class of one
     statistics = Statistics(5).add(u, y)
     scatter = head.within_scatter(statistics)
-    left_out = lda_left_out(statistics, 0.3, u, y)
+    settings = Settings(shrinkage=0.3)
+    left_out = HEADS['lda'].left_out(HEADS['lda'].make(statistics, settings), statistics, settings, u, y)
     units = round(Fraction(int(np.trace(scatter)), 5) * head.exact_share(0.3) / (1 - head.exact_share(0.3)))
     for i in range(31):
         rest = Statistics(5).add(np.delete(u, i, axis=0), np.delete(y, i))

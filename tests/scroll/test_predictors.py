@@ -13,7 +13,6 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
 from scroll.grid import quantise
-from scroll.heads.left_out import ncc_left_out, ridge_left_out
 from scroll.heads.predictors import (
     NCC_BIASES,
     TARGETS,
@@ -23,6 +22,7 @@ from scroll.heads.predictors import (
     random_weights,
     ridge,
 )
+from scroll.heads.registry import HEADS, Settings
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.statistics import GRID, Statistics
 from tests.scroll.conftest import exact_solution, make_stream, quick, refused, streams
@@ -247,10 +247,15 @@ def test_what_cannot_be_is_refused(call):
         call(of(STREAM.features, STREAM.labels))
 
 
+def left_out(name, statistics, features, labels, **settings):
+    settings = Settings(**settings)
+    return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, features, labels)
+
+
 @pytest.mark.parametrize('targets', TARGETS)
 def test_ridge_left_out_is_ridge_without_the_sample(targets):
     features, labels = quantise(np.random.default_rng(0).normal(size=(30, 5))), np.arange(30) % 3
-    logits = ridge_left_out(Statistics(5).add(features, labels), 0.1, targets, features, labels)
+    logits = left_out('ridge', Statistics(5).add(features, labels), features, labels, targets=targets)
     for i in range(30):
         without = Statistics(5).add(np.delete(features, i, 0), np.delete(labels, i))
         np.testing.assert_allclose(logits[i], ridge(without, 0.1, targets).decision_function(features[i:i + 1])[0], atol=1e-12)
@@ -259,7 +264,7 @@ def test_ridge_left_out_is_ridge_without_the_sample(targets):
 @pytest.mark.parametrize('bias', NCC_BIASES)
 def test_ncc_left_out_is_ncc_without_the_sample(bias):
     features, labels = quantise(np.random.default_rng(1).normal(size=(10, 5))), np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 3])
-    logits = ncc_left_out(Statistics(5).add(features, labels), bias, features, labels)
+    logits = left_out('ncc', Statistics(5).add(features, labels), features, labels, ncc_bias=bias)
     for i in range(9):
         without = Statistics(5).add(np.delete(features, i, 0), np.delete(labels, i))
         np.testing.assert_allclose(logits[i], ncc(without, bias).decision_function(features[i:i + 1])[0], atol=1e-12)

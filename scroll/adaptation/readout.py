@@ -1,0 +1,55 @@
+"""Unit features -> logits in torch, for every kind of predictor: what stands between psi' and the loss.
+
+The classifier is trained; a lift's random matrix and the forms of `qda` stay as they are.
+"""
+from math import pi
+
+import numpy as np
+import torch
+
+from scroll.grid import GRID, GRID_BITS
+from scroll.heads.predictors import LinearPredictor
+from scroll.heads.quadratic import QuadraticPredictor
+from scroll.lift import Lift
+
+
+def linear_part(predictor: LinearPredictor | QuadraticPredictor) -> tuple:
+    """(weight float64 (K, D), bias float64 (K,)): of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h the
+    first two."""
+    if isinstance(predictor, LinearPredictor):
+        return predictor.weight, predictor.bias
+    means, forms = predictor.means / GRID, quadratic_part(predictor)
+    weight = np.einsum('kd,kde->ke', means, forms)
+    return 2 * weight, -(weight * means).sum(axis=1)
+
+
+def quadratic_part(predictor: LinearPredictor | QuadraticPredictor) -> np.ndarray | None:
+    """P, float64 (K, D, D); None where there is none."""
+    if isinstance(predictor, LinearPredictor):
+        return None
+    return np.ldexp(predictor.forms.astype(np.float64), predictor.exponent)
+
+
+def logits(units: torch.Tensor, weight, bias, lift: Lift = None, forms: torch.Tensor = None) -> torch.Tensor:
+    """Logits (B, K) of unit features (B, d), of which gradients are wanted.
+
+    Args:
+        weight: (K, D). bias: (K,). lift: of the predictor. forms: (K, D, D), or None.
+    """
+    h = units if lift is None else lifted(units, lift)
+    out = h @ weight.T + bias
+    if forms is not None:
+        out = out - torch.einsum('bd,kde,be->bk', h, forms, h)
+    return out
+
+
+def lifted(units: torch.Tensor, lift: Lift) -> torch.Tensor:
+    """h (B, D) of unit features (B, d): what `Lift` makes of their integers, but for its rounding."""
+    products = units @ torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
+    if lift.kind == 'relu':
+        random = torch.relu(products) * 2.0 ** -lift.shift
+    else:
+        offsets = torch.as_tensor(lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS), dtype=units.dtype,
+                                  device=units.device)
+        random = torch.cos(2 * pi * (products * (lift.turns * 2.0 ** -lift.TURN_BITS) + offsets)) / 16
+    return torch.cat([units, random], dim=1)

@@ -1,0 +1,149 @@
+"""Mahalanobis distance to each class with a covariance of its own, from the Gram matrix of each class.
+
+Where `lda` has one covariance within classes for all, here each class has its own, drawn towards the common
+one (FeCAM, Goswami et al. 2023). The prediction is quadratic in u.
+
+    >>> from scroll.grid import quantise
+    >>> y = np.arange(200) % 2
+    >>> x = np.random.default_rng(0).normal(size=(200, 3)) * np.array([[1, .01, .1], [.01, 1, .1]])[y]
+    >>> statistics = Statistics(3, by_class=True).add(quantise(x), y)
+    >>> bool((qda(statistics).predict(quantise(x)) == y).mean() > .9)                   # no line parts these
+    True
+"""
+import hashlib
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Real
+
+import numpy as np
+
+from scroll.errors import InputError
+from scroll.grid import GRID_BITS
+from scroll.heads.balanced import scaled
+from scroll.heads.lda import OAS, class_means, degrees, exact_share, oas
+from scroll.heads.predictors import check_seen, on_grid
+from scroll.heads.rounded import smallest_units, solve
+from scroll.lift import Lift
+from scroll.statistics import Statistics
+
+POOLING = 1 << 10                  # pooling is a multiple of 2^-10
+_PIECE = 18                         # bits of products that are multiplied once more
+
+
+@dataclass(frozen=True)
+class QuadraticPredictor:
+    """argmax_y -(h - m_y)' P_y (h - m_y), h = u or what a lift makes of it; all integers, exact.
+
+    Attributes:
+        classes: (K,) sorted labels. means: int64 (K, D), in units of 2^-18. forms: int64 (K, D, D), P in
+            units of 2^exponent; none is above `form_bits(D)` bits in size. lift: makes h of u; None: h is u.
+    """
+    classes: np.ndarray
+    means: np.ndarray
+    forms: np.ndarray
+    exponent: int
+    lift: Lift = None
+
+    def decision_function(self, features: np.ndarray) -> np.ndarray:
+        """Logits float64 (N, K) of quantised features (N, d): the exact ones, rounded."""
+        high, low = self._logits(features)
+        return np.ldexp(np.ldexp(high.astype(np.float64), 2 * _PIECE) + low, self.exponent - 2 * GRID_BITS)
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
+        high, low = self._logits(features)
+        least = np.iinfo(np.int64).min
+        return self.classes[np.where(high == high.max(axis=1, keepdims=True), low, least).argmax(axis=1)]
+
+    def _logits(self, features: np.ndarray) -> tuple:
+        """(high, low), int64 (N, K), 0 <= low < 2^36: logits are high 2^36 + low in 2^(exponent - 36).
+
+        Differences have 19 bits and forms so few more that float64 holds a row of their products; of these,
+        pieces of 18 bits are multiplied by the differences again.
+        """
+        features = on_grid(features)
+        high, low = (np.empty((len(features), len(self.classes)), np.int64) for _ in range(2))
+        blocks = [(slice(None), features)] if self.lift is None else self.lift.blocks(features)
+        for rows, h in blocks:
+            for k, (mean, form) in enumerate(zip(self.means, self.forms)):
+                difference = (h - mean).astype(np.float64)
+                products, total = (difference @ form.astype(np.float64)).astype(np.int64), []
+                for _ in range(3):
+                    piece = products & (1 << _PIECE) - 1 if len(total) < 2 else products
+                    products = products >> _PIECE
+                    squares = np.einsum('nd,nd->n', piece.astype(np.float64), difference)
+                    total.append(-squares.astype(np.int64))
+                below = total[0] + ((total[1] & (1 << _PIECE) - 1) << _PIECE)
+                high[rows, k] = total[2] + (total[1] >> _PIECE) + (below >> 2 * _PIECE)
+                low[rows, k] = below & (1 << 2 * _PIECE) - 1
+        return high, low
+
+    def digest(self) -> str:
+        """SHA-256 of classes, means, forms and lift."""
+        lift = [self.lift.digest] if self.lift is not None else []
+        sha = hashlib.sha256(json.dumps([self.classes.tolist(), self.exponent, *lift]).encode())
+        for array in (self.means, self.forms):
+            sha.update(np.ascontiguousarray(array, '<i8').tobytes())
+        return sha.hexdigest()
+
+
+def form_bits(size: int) -> int:
+    """Bits of a form's numbers for features of `size` numbers."""
+    return 53 - (GRID_BITS + 1) - size.bit_length()
+
+
+def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OAS) -> QuadraticPredictor:
+    """Mahalanobis distances with covariances C_c = (1 - a) [(1 - b) W_c / (n_c - 1) + b W / (N - K)] + a t I.
+
+    W_c is the scatter of a class about its mean, W the sum of all, t = tr(W) / (D (N - K)). (No class is
+    likelier than others, and determinants are left out: with a covariance of few samples they are noise.)
+    Means and N - K times the covariances are rounded to integers first; the inverses are rounded correctly
+    (`scroll.heads.rounded`). Logits are multiplied by 1 - a.
+
+    Args:
+        pooling: b, from 0 to 1, a multiple of 2^-10. shrinkage: a, from 0 up to below 1, or 'oas', of W.
+
+    Raises:
+        InputError: nothing seen, one Gram matrix for all classes, or other parameters.
+    """
+    check_seen(statistics)
+    means = class_means(statistics)
+    systems, units = covariances(statistics, means, pooling, shrinkage)
+    size, freedom = systems.shape[1], max(degrees(statistics), 1)
+    bound = Fraction(freedom << 2 * GRID_BITS, units)                           # of a form's numbers
+    exponent = bound.numerator.bit_length() - bound.denominator.bit_length() + 1 - form_bits(size)
+    one = np.eye(size, dtype=np.int64) * (freedom << 2 * GRID_BITS)
+    forms = np.stack([solve(system, units, one, exponent) for system in systems])
+    return QuadraticPredictor(statistics.classes, means, forms, exponent, statistics.lift)
+
+
+def covariances(statistics: Statistics, means: np.ndarray, pooling: float, shrinkage) -> tuple:
+    """(N - K) / (1 - a) times the covariances without their diagonal part, int64 (K, D, D), and that part;
+    both in units of 2^-36."""
+    scatters, freedom = class_scatters(statistics, means), max(degrees(statistics), 1)
+    pooled = scatters.sum(axis=0)
+    b = exact_pooling(pooling)
+    a = oas(pooled, degrees(statistics)) if shrinkage == OAS else exact_share(shrinkage)
+    for k, count in enumerate(statistics.counts.tolist()):
+        own = scaled(scatters[k], freedom, max(count - 1, 1))
+        scatters[k] = scaled(own, POOLING - b, POOLING) + scaled(pooled, b, POOLING)
+    trace = sum(np.diagonal(pooled).tolist())
+    units = round(Fraction(trace, len(pooled)) * a / (1 - a)) if trace else 1 << 2 * GRID_BITS
+    return scatters, max(units, *(smallest_units(system) for system in scatters), 4 * len(pooled))
+
+
+def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
+    """sum (u - m)(u - m)' over each class, m its rounded mean: int64 (K, D, D), in units of 2^-36."""
+    out = statistics.grams[:, :-1, :-1].copy()
+    for scatter, mean, total, count in zip(out, means, statistics.sums[:, :-1], statistics.counts):
+        cross = np.outer(total, mean)
+        scatter += count * np.outer(mean, mean) - (cross + cross.T)
+    return out
+
+
+def exact_pooling(pooling: float) -> int:
+    """b in units of 2^-10. InputError: not from 0 to 1."""
+    if isinstance(pooling, bool) or not (isinstance(pooling, Real) and 0 <= pooling <= 1):
+        raise InputError(f'pooling {pooling!r}: expected a number from 0 to 1')
+    return round(float(pooling) * POOLING)

@@ -1,0 +1,91 @@
+"""All heads by name: what each makes of the exact sums, what it says of a sample left out, what it needs.
+
+To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its leave-one-out
+logits, and a line in `HEADS`.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scroll.arguments import need_torch
+from scroll.grid import GRID
+from scroll.heads.balanced import evened, least_units
+from scroll.heads.lda import OAS, lda
+from scroll.heads.predictors import exact_lambda, ncc, random_weights, ridge
+from scroll.heads.quadratic import qda
+from scroll.heads.ridge_lambda import AUTO, choose_lambda
+from scroll.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What heads can be told; each looks at its own. See `scroll.Scroll` for what they mean."""
+    ridge_lambda: float | str = 0.1
+    targets: str = 'pm1'
+    ncc_bias: str = 'exact'
+    shrinkage: float | str = OAS
+    pooling: float = 0.5
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head.
+
+    Attributes:
+        make: (statistics, settings) -> predictor. leaves_out: name of the function in
+            `scroll.heads.left_out` that leaves samples out.
+        lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a class.
+        sums_for_lambda: of which statistics `ridge_lambda` 'auto' is the choice; None: has no lambda.
+    """
+    make: Callable
+    leaves_out: str
+    lift: str | None = None
+    by_class: bool = False
+    sums_for_lambda: Callable | None = None
+
+    def settled(self, statistics: Statistics, settings: Settings) -> Settings:
+        """The settings with a number for lambda, where the statistics were to choose it."""
+        if self.sums_for_lambda is None:
+            return settings
+        sums, asked = self.sums_for_lambda(statistics), settings.ridge_lambda
+        if asked == AUTO:
+            asked = choose_lambda(sums, settings.targets)
+        return replace(settings, ridge_lambda=exact_lambda(asked))
+
+    def left_out(self, online, statistics: Statistics, settings: Settings, features: np.ndarray,
+                 labels: np.ndarray) -> np.ndarray:
+        """Logits float64 (N, K) on samples that were learned, as if each had not been.
+
+        Args:
+            online: what `make` made of the statistics and the `settled` settings.
+            features: (N, d), quantised. labels: (N,).
+        """
+        need_torch('leaving samples out')
+        from scroll.heads import left_out
+        return getattr(left_out, self.leaves_out)(online, statistics, settings, features, labels)
+
+
+def _ridge(statistics: Statistics, settings: Settings):
+    return ridge(statistics, settings.ridge_lambda, settings.targets)
+
+
+def _balanced(statistics: Statistics, settings: Settings):
+    even = evened(statistics)
+    return ridge(even, max(settings.ridge_lambda, least_units(even) / GRID ** 2), settings.targets)
+
+
+_RIDGE = Head(_ridge, 'ridge_left_out', sums_for_lambda=lambda statistics: statistics)
+HEADS = {
+    'ridge': _RIDGE,
+    'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), 'ncc_left_out'),
+    'lda': Head(lambda statistics, settings: lda(statistics, settings.shrinkage), 'lda_left_out'),
+    'rp': replace(_RIDGE, lift='relu'),
+    'rff': replace(_RIDGE, lift='fourier'),
+    'balanced': Head(_balanced, 'balanced_left_out', by_class=True, sums_for_lambda=evened),
+    'qda': Head(lambda statistics, settings: qda(statistics, settings.pooling, settings.shrinkage),
+                'qda_left_out', by_class=True),
+    'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
+                   'nothing_left_out'),
+}

@@ -1,0 +1,176 @@
+"""Random features between backbone and sums: wider, in integers, and the same on every machine for ever.
+
+A linear classifier of u sees a Gram matrix of d features; of h = [u; phi(u R)] it sees d + M, and what is not
+linear in u becomes linear in h (for streams: RanPAC, McDonnell et al. 2023; random Fourier features, Rahimi
+and Recht 2007). h is on the grid that u is on, so sums of h are as exact as sums of u, and u comes first in
+it, so the sums of a lift hold those of no lift.
+
+R is drawn from SHAKE-256 of a text that names it, column after column: no release of a library changes it,
+and a narrower lift is the beginning of a wider one.
+
+    >>> import numpy as np
+    >>> from scroll.grid import quantise
+    >>> lift = Lift('relu', dim=4, width=6)
+    >>> h = lift(quantise([[1, 2, 3, 4]]))
+    >>> h.shape, bool((h >= 0).all()), np.array_equal(h[:, :7], Lift('relu', dim=4, width=3)(h[:, :4]))
+    ((1, 10), True, True)
+"""
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from math import pi
+from typing import ClassVar
+
+import numpy as np
+
+from scroll.arguments import MOST_SEED, number, one_of, whole
+from scroll.errors import InputError
+from scroll.grid import GRID, GRID_BITS
+
+LIFTS = ('relu', 'fourier')
+MOST_WIDTH = 1 << 15
+_MOST_DIM = {'relu': 1 << 12, 'fourier': 1 << 14}   # up to which products are exact: float32's, float64's
+_TABLE_BITS = 12                    # cosines are tabled at 2^12
+_NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among so many, less half
+_BLOCK = 1 << 24                    # numbers of h made at once
+
+
+@dataclass(frozen=True)
+class Lift:
+    """u -> [u; phi(u R)], integers in units of 2^-18.
+
+    relu: R has entries 0 (twice as often), 1 and -1; phi is max(0, .), shifted by s bits, the least s with
+    2^s >= sqrt(d), so that no number leaves the grid. |u R| is at most 2^18 sqrt(d), also on the way: float32
+    adds it exactly for d <= 4096.
+
+    fourier: R has whole numbers near to normal (variance 8); phi(x) = 2^-4 cos(2 pi (x c + b)) with the
+    offset b random and c such that h' h - u' u follows exp(-|u - u'|^2 / (2 bandwidth^2)); angles and cosines
+    are looked up.
+
+    Args:
+        kind: 'relu' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
+
+    Raises:
+        InputError: a value that cannot be.
+    """
+    kind: str
+    dim: int
+    width: int
+    seed: int = 0
+    bandwidth: float = 1.0
+    TURN_BITS: ClassVar[int] = 16       # an angle is a multiple of 2^-16 turns
+
+    def __post_init__(self):
+        one_of('lift', self.kind, LIFTS)
+        whole('lift_dim', self.width, 1, MOST_WIDTH)
+        whole('lift_seed', self.seed, 0, MOST_SEED)
+        number('lift_bandwidth', self.bandwidth, positive=True)
+        if not 1 <= self.dim <= _MOST_DIM[self.kind]:
+            raise InputError(f'lift {self.kind}: takes features of at most {_MOST_DIM[self.kind]} numbers, '
+                             f'not {self.dim}')
+        if self.kind == 'fourier' and not 1 <= self.turns < 1 << self.TURN_BITS:
+            raise InputError(f'lift_bandwidth {self.bandwidth:g}: expected a number from '
+                             f'{self._least_bandwidth:.3g} to {2 * self._least_bandwidth * (1 << 15):.3g}')
+
+    @property
+    def size(self) -> int:
+        """d + M, numbers of h."""
+        return self.dim + self.width
+
+    @property
+    def shift(self) -> int:
+        """s of `relu`."""
+        return ((self.dim - 1).bit_length() + 1) // 2
+
+    @property
+    def _least_bandwidth(self) -> float:
+        return 1 / (2 * pi * (_NORMAL_BITS / 4) ** .5)
+
+    @property
+    def turns(self) -> int:
+        """c of `fourier`, turns for a product of 1, in units of 2^-16."""
+        return round((1 << self.TURN_BITS) * self._least_bandwidth / self.bandwidth)
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """R, float32 whole numbers (d, M)."""
+        if self.kind == 'relu':
+            pairs = self._bits(2)                                       # 0 1 | 2 -> 1, 3 -> -1
+            return np.ascontiguousarray(((pairs == 2).astype(np.float32) - (pairs == 3)).T)
+        ones = np.unpackbits(self._stream('', self.dim * self.width * _NORMAL_BITS // 8)).reshape(
+            self.width, self.dim, _NORMAL_BITS).sum(axis=2, dtype=np.int32)
+        return np.ascontiguousarray((ones - _NORMAL_BITS // 2).T.astype(np.float32))
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """b of `fourier`, int64 (M,), in units of 2^-34 turns."""
+        drawn = np.frombuffer(self._stream(' offsets', 4 * self.width), '<u4').astype(np.int64)
+        return drawn << GRID_BITS + self.TURN_BITS - 32
+
+    def _stream(self, more: str, size: int) -> np.ndarray:
+        text = f'scroll lift {self.kind} {self.seed} {self.dim}{more}'
+        return np.frombuffer(hashlib.shake_256(text.encode()).digest(size), np.uint8)
+
+    def _bits(self, count: int) -> np.ndarray:
+        """Numbers of two bits each, uint8 (M, d)."""
+        data = self._stream('', -(-self.dim * self.width * count // 8))
+        parts = (data[:, None] >> np.arange(0, 8, count, dtype=np.uint8)) & (1 << count) - 1
+        return parts.reshape(-1)[:self.dim * self.width].reshape(self.width, self.dim)
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """h, int32 (N, d + M), of features (N, d) on the grid."""
+        features = np.asarray(features)
+        out = np.empty((len(features), self.size), np.int32)
+        out[:, :self.dim] = features
+        rows = max(_BLOCK // self.width, 1)
+        for start in range(0, len(features), rows):
+            part = features[start:start + rows]
+            lifted = self._relu(part) if self.kind == 'relu' else self._cosines(part)
+            out[start:start + rows, self.dim:] = lifted
+        return out
+
+    def blocks(self, features: np.ndarray):
+        """Yield (rows, h of these rows), so that not all of h is in memory at once."""
+        rows = max(_BLOCK // self.size, 1)
+        for start in range(0, max(len(features), 1), rows):
+            part = slice(start, start + rows)
+            yield part, self(features[part])
+
+    def _relu(self, features: np.ndarray) -> np.ndarray:
+        longest = int(np.abs(features).sum(axis=1, dtype=np.int64).max(initial=0))
+        if longest > 1 << 24:
+            raise InputError(f'a feature whose numbers add up to {longest / GRID:.3g} cannot be lifted: '
+                             'expected unit length')
+        products = (features.astype(np.float32) @ self.matrix).astype(np.int32)
+        return np.clip(products >> self.shift, 0, GRID, out=products)
+
+    def _cosines(self, features: np.ndarray) -> np.ndarray:
+        angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
+        angles *= self.turns
+        angles += self.offsets
+        return _cosine_table()[angles >> GRID_BITS + self.TURN_BITS - _TABLE_BITS & (1 << _TABLE_BITS) - 1]
+
+    def facts(self) -> dict:
+        """What makes it, for files: `Lift(**facts)`."""
+        return asdict(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that h depends on but for u."""
+        sha = hashlib.sha256(json.dumps(['scroll-lift-1', self.kind, self.dim, self.width]).encode())
+        sha.update(self.matrix.astype('i1').tobytes())
+        if self.kind == 'fourier':
+            sha.update(str(self.turns).encode() + self.offsets.astype('<i8').tobytes())
+            sha.update(_cosine_table().astype('<i4').tobytes())
+        return sha.hexdigest()
+
+    def __str__(self) -> str:
+        return f'{self.kind} {self.width}, seed {self.seed}' + (
+            f', bandwidth {self.bandwidth:g}' if self.kind == 'fourier' else '')
+
+
+def _cosine_table() -> np.ndarray:
+    """2^14 cos(2 pi i / 2^12), rounded, int32: no entry is so near to a tie that libraries could differ."""
+    return np.rint(np.ldexp(np.cos(np.arange(1 << _TABLE_BITS) * (2 * pi / (1 << _TABLE_BITS))),
+                            GRID_BITS - 4)).astype(np.int32)
