@@ -28,6 +28,7 @@ from models.utils.frozen_features import (
     settle_dtype,
 )
 from scroll.adaptation import Adaptation
+from scroll.adaptation.selection import chosen
 from scroll.embedding.images import Augmentation
 from scroll.embedding.machine import in_words
 from scroll.errors import InputError
@@ -76,6 +77,9 @@ _ADAPTATION = {     # the same, of `Adaptation`
     'scale_lr': ('scale_lr', 'AdaDelta: logit scale, where it is learned'),
     'scale': ('scale', 'initial logit scale, where it is not calibrated'),
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first'),
+    'adapt_select': ('select', 'folds: cross-validation within the buffer chooses updates and mixture, or '
+                               'f_T'),
+    'adapt_folds': ('folds', 'of it'),
 }
 _LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
 _ALIASES = {'predictor': ('--head',)}
@@ -94,6 +98,16 @@ def _add_flags(group, build, table: dict) -> None:
 def _given(args, table: dict) -> dict:
     """The parameters of a table, as the flags say."""
     return {name: getattr(args, flag) for flag, (name, _) in table.items()}
+
+
+def _said(trials: list) -> str:
+    """What cross-validation within the buffer chose, in a line."""
+    first, best = trials[0], chosen(trials)
+    if best is first:
+        return 'f* is f_T: no candidate was surely better on samples of the buffer held out'
+    return (f'chosen on samples of the buffer held out: {best.updates} updates, {best.share:g} of the way; '
+            f'cross-entropy {first.loss:.3f} -> {best.loss:.3f}, accuracy {100 * first.accuracy:.1f} -> '
+            f'{100 * best.accuracy:.1f} %')
 
 
 class ScrollModel(ContinualModel):
@@ -272,7 +286,7 @@ class ScrollModel(ContinualModel):
 
     def _adapt(self) -> None:
         began = time.perf_counter()
-        with Progress('Adapting', self.args.iterations, quiet=self.args.non_verbose) as progress:
+        with Progress('Adapting', self.learner.adaptation.updates, quiet=self.args.non_verbose) as progress:
             shared_work.adapt(self.learner, self.world, lambda loss: progress.update())
         self.seconds['adaptation'] += time.perf_counter() - began
 
@@ -329,7 +343,9 @@ class ScrollModel(ContinualModel):
             if final < online:
                 lines += ['warning: f* does worse than f_T here: fewer --iterations or smaller steps '
                           '(--adapt_lr, '
-                          '--classifier_lr) may help, or --adaptation none']
+                          '--classifier_lr) may help, --adapt_select folds, or --adaptation none']
+        if self.learner.selection_:
+            lines += [_said(self.learner.selection_)]
         return lines + ['online stage: '
                         + ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())]
 
@@ -348,4 +364,6 @@ class ScrollModel(ContinualModel):
             row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(),
                         adapted_on=in_words(self.device), adapted_mode=adapted.mode,
                         initial_scale=adapted.initial_scale, final_scale=adapted.scale)
+        elif learner.selection_:                        # f* is f_T
+            row |= dict(adapted_accuracy=final, adapted_mode='f_T')
         return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}

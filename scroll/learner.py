@@ -9,6 +9,7 @@
     >>> learner.score(X[1::2], y[1::2]) > 0.9                           # as if all had come at once
     True
 """
+import copy
 import inspect
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -70,6 +71,7 @@ class Scroll:
         statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. n_features_in_: d.
         keys_: `LearnedKeys`, or None where they are not kept.
         adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
+        selection_: of `Adaptation(select='folds')`, what each candidate said of samples held out, or None.
         head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda.
     """
 
@@ -129,7 +131,8 @@ class Scroll:
 
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
-        for name in ('statistics_', 'buffer_', 'keys_', 'adapted_', 'n_features_in_', '_online', '_lambda'):
+        for name in ('statistics_', 'buffer_', 'keys_', 'adapted_', 'selection_', 'n_features_in_', '_online',
+                     '_counted', '_settings', 'head_'):
             self.__dict__.pop(name, None)
         return self
 
@@ -257,7 +260,8 @@ class Scroll:
         return self._settings.ridge_lambda if HEADS[self.head_].sums_for_lambda else None
 
     def adapt(self, progress=None) -> 'Scroll':
-        """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use.
+        """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
+        `select='folds'` where f* is not surely better on samples held out (`selection_`).
 
         `progress`, if given, is called with the loss after each update.
         """
@@ -269,10 +273,24 @@ class Scroll:
         else:
             exemplars = self._exemplars('adaptation')
             need_torch('adaptation')
-            from scroll.adaptation.training import adapt
-            self.adapted_ = adapt(self.embedder, online, exemplars, settings, self.seed, progress,
-                                  self.left_out(exemplars))
+            from scroll.adaptation import selection, training
+            how = self.embedder, online, exemplars, settings, self.seed
+            if settings.select == 'folds':
+                self.adapted_, self.selection_ = selection.adapt_selected(
+                    *how, lambda held: self._had_it_not_seen(exemplars, held), progress,
+                    self.left_out(exemplars))
+            else:
+                self.adapted_ = training.adapt(*how, progress, self.left_out(exemplars))
         return self
+
+    def _had_it_not_seen(self, exemplars: Exemplars, held: np.ndarray) -> tuple:
+        """(f_T without the samples at these positions, its leave-one-out logits on the others)."""
+        counted, head = copy.copy(self._counted), HEADS[self.head_]
+        counted.remove(exemplars.features[held], exemplars.labels[held])
+        rest = np.setdiff1d(np.arange(len(exemplars)), held)
+        online = head.make(counted, self._settings)
+        return online, head.left_out(online, counted, self._settings, exemplars.features[rest],
+                                     exemplars.labels[rest])
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been: what f_T is worth on new ones."""
@@ -424,7 +442,7 @@ class Scroll:
         self.keys_ = LearnedKeys() if self.keep_keys else None
 
     def _changed(self) -> 'Scroll':
-        self._online = self.adapted_ = None
+        self._online = self.adapted_ = self.selection_ = None
         return self
 
     def _check_begun(self) -> None:

@@ -6,6 +6,7 @@ from scroll.arguments import instance, number, on_off, one_of, whole
 from scroll.embedding.images import Augmentation
 
 MODES = ('auto', 'adapters', 'full', 'none')
+SELECTIONS = ('none', 'folds')
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Adaptation:
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: what is done to the images.
         adapter_scale: adapters start as this times the identity.
+        select: 'folds': cross-validation within the buffer decides on updates and mixture, and whether f* is
+            f_T (`scroll.adaptation.selection`); 'none': f* is what the iterations end in.
+        folds: how many.
 
     Raises:
         InputError: a value that cannot be.
@@ -40,10 +44,13 @@ class Adaptation:
     minibatch: int = 50
     augmentation: Augmentation = Augmentation()
     adapter_scale: float = 1e-4
+    select: Literal[SELECTIONS] = 'none'
+    folds: int = 2
 
     def __post_init__(self):
         one_of('adaptation mode', self.mode, MODES)
-        for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1)):
+        one_of('adaptation select', self.select, SELECTIONS)
+        for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1), ('folds', 2)):
             whole(f'adaptation {name}', getattr(self, name), least)
         for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale'):
             number(f'adaptation {name}', getattr(self, name))
@@ -52,6 +59,11 @@ class Adaptation:
         if self.learn_scale is not None:
             on_off('adaptation learn_scale', self.learn_scale)
         instance('adaptation augmentation', self.augmentation, Augmentation)
+
+    @property
+    def updates(self) -> int:
+        """All updates that making f* takes, at most."""
+        return self.iterations * (1 + self.folds * (self.select == 'folds'))
 
     def mode_for(self, buffered: int) -> str:
         """The mode that `auto` stands for with this many samples."""

@@ -1,0 +1,137 @@
+"""Whether f* is worth it, and how far to go from f_T: cross-validation within the buffer.
+
+The exemplars are cut into folds. Of each fold, f_T is taken as if it had never seen these samples (the exact
+sums without them), adapted on the others, and asked about these. What is looked at are numbers of updates,
+and how much of the way from f_T to f* to go: interpolation of all weights (Wortsman et al. 2022). The
+candidate with the least cross-entropy on the samples held out is taken, if it is sure to be below f_T's (by
+more than one standard error of the difference) and predicts no fewer of them right; if not, f* is f_T.
+"""
+import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from scroll.adaptation.settings import Adaptation
+from scroll.adaptation.training import AdaptedPredictor, adaptation_path
+from scroll.exemplars import Exemplars
+
+STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)        # of the updates; of the way from f_T to f*
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a candidate said of the samples held out.
+
+    Attributes:
+        updates, share: the candidate; both 0 for f_T. loss: mean cross-entropy, nats. gain: how far below
+            f_T's, and error: the standard error of that. accuracy: 0 to 1.
+    """
+    updates: int
+    share: float
+    loss: float
+    gain: float
+    error: float
+    accuracy: float
+
+
+def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, progress=None) -> list:
+    """Trials of all candidates, f_T first, on the samples of `exemplars` in turn.
+
+    Args:
+        without: positions of exemplars -> (f_T had it not seen these, its leave-one-out logits on the rest).
+        The others as `scroll.adaptation.training.adapt`.
+    """
+    stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
+    candidates = [(0, 0.0), *((stop, share) for stop in stops for share in SHARES)]
+    logits, right = {candidate: [] for candidate in candidates}, []
+    for held in folds(exemplars, settings.folds):
+        rest = np.setdiff1d(np.arange(len(exemplars)), held)
+        online, left_out = without(held)
+        held = held[np.isin(exemplars.labels[held], online.classes)]
+        samples = exemplars.features[held] if embedder is None else exemplars.samples[held]
+        path = adaptation_path(embedder, online, taken(exemplars, rest), settings, seed, [0, *stops],
+                               progress, left_out)
+        f_T = next(path)
+        logits[0, 0.0].append(f_T.decision_function(samples))
+        for stop, f_star in zip(stops, path):
+            for share in SHARES:
+                logits[stop, share].append(between(f_T, f_star, share).decision_function(samples))
+        right.append(np.searchsorted(online.classes, exemplars.labels[held]))
+    return compared(candidates, logits, right)
+
+
+def compared(candidates: list, logits: dict, right: list) -> list:
+    """A `Trial` of each candidate from its logits, (n, K) a fold, and the columns of the true classes."""
+    losses, hits = {}, {}
+    for candidate in candidates:
+        losses[candidate] = _losses(logits[candidate], right)
+        hits[candidate] = np.concatenate([z.argmax(axis=1) == y for z, y in zip(logits[candidate], right)])
+    first, out = losses[candidates[0]], []
+    for candidate in candidates:
+        gain = first - losses[candidate]
+        error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
+        out.append(Trial(*candidate, float(losses[candidate].mean()), float(gain.mean()), float(error),
+                         float(hits[candidate].mean())))
+    return out
+
+
+def chosen(trials: list) -> Trial:
+    """The best of the trials; the first, f_T, where no other is surely better."""
+    sure = [trial for trial in trials[1:]
+            if trial.gain > trial.error and trial.accuracy >= trials[0].accuracy]
+    return min(sure, key=lambda trial: trial.loss, default=trials[0])
+
+
+def adapt_selected(embedder, online, exemplars, settings, seed, without, progress=None,
+                   left_out=None) -> tuple:
+    """(f*, or None where f_T is as good; the trials that it was chosen by). Arguments as `select` and
+    `scroll.adaptation.training.adapt`."""
+    trials = select(embedder, exemplars, settings, seed, without, progress)
+    best = chosen(trials)
+    if not best.updates:
+        return None, trials
+    path = adaptation_path(embedder, online, exemplars, replace(settings, iterations=best.updates), seed,
+                           [0, best.updates], progress, left_out)
+    return between(next(path), next(path), best.share), trials
+
+
+def folds(exemplars: Exemplars, count: int) -> list:
+    """Positions of the samples of each fold: the samples of a class in turn, so that each has its share."""
+    _, starts, rows = np.unique(exemplars.labels, return_index=True, return_inverse=True)
+    turn = np.arange(len(exemplars)) - starts[rows]             # exemplars are sorted by class
+    return [at for at in (np.flatnonzero(turn % count == fold) for fold in range(count)) if len(at)]
+
+
+def taken(exemplars: Exemplars, rows: np.ndarray) -> Exemplars:
+    """The exemplars at these positions."""
+    return Exemplars(*(getattr(exemplars, name)[rows] for name in ('labels', 'keys', 'features', 'samples')))
+
+
+def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> AdaptedPredictor:
+    """The predictor with weights (1 - share) of f_T's and `share` of f*'s."""
+    if share == 1:
+        return f_star
+    out = copy.copy(f_star)
+    for name in ('weight', 'bias', 'scale'):
+        a, b = getattr(f_T, name), getattr(f_star, name)
+        setattr(out, name, type(b)(a + share * (b - a)) if name == 'scale' else
+                (a + np.float32(share) * (b - a)))
+    if f_star.embedder is not None:
+        net, start = copy.deepcopy(f_star.embedder.pristine), f_T.embedder.pristine.state_dict()
+        state = {name: value if not value.is_floating_point() else start[name].lerp(value, share)
+                 for name, value in net.state_dict().items()}
+        net.load_state_dict(state)
+        out.embedder = f_star.embedder.with_net(net)
+    return out
+
+
+def _losses(logits: list, right: list) -> np.ndarray:
+    """Cross-entropy of each sample, with the one scale of all logits that suits them best."""
+    def losses(exponent: float) -> np.ndarray:
+        return np.concatenate([-log_softmax(np.exp(exponent) * z, axis=1)[np.arange(len(y)), y]
+                               for z, y in zip(logits, right)])
+    best = minimize_scalar(lambda exponent: losses(exponent).mean(), bounds=np.log([1e-3, 1e3]),
+                           method='bounded')
+    return losses(best.x)
