@@ -115,7 +115,7 @@ def choose_lambda(statistics: Statistics, targets: str = 'pm1') -> float:
     decide that hold for whatever eigenvalues LAPACK finds, or, where these leave it open, the criterion
     itself to 60 bits."""
     of, exact = spectrum(statistics, targets), {}
-    least = smallest_units(statistics.gram)
+    least = _least_units(statistics)
 
     def best(exponents):
         usable = [k for k in exponents if int(grid_lambda(k) * GRID ** 2) >= least]
@@ -131,6 +131,12 @@ def choose_lambda(statistics: Statistics, targets: str = 'pm1') -> float:
                          for k in open_ if k not in exact)
 
     return grid_lambda(_descend(best))
+
+
+def _least_units(statistics: Statistics) -> int:
+    """The least lambda that is looked at, in units of 2^-36: 2^-32 of the trace, below which no bound on an
+    eigenvalue says much."""
+    return sum(np.diagonal(statistics.gram).tolist()) >> 32 or 1
 
 
 def gcv_bounds(of: Spectrum, statistics: Statistics, lambdas) -> tuple:
