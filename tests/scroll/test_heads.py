@@ -1,0 +1,206 @@
+"""Heads beyond ridge, NCC and LDA: balanced ridge, QDA and the choice among heads; what leaving one out is for each."""
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import RidgeClassifier
+
+from scroll import Adaptation, InputError, Scroll, Statistics
+from scroll.grid import GRID, quantise
+from scroll.heads.predictors import ridge
+from scroll.heads.quadratic import qda
+from scroll.heads.registry import HEADS, Settings
+from scroll.io.states import CLASSIFIERS
+from scroll.lift import Lift
+from tests.scroll.conftest import quick, refused
+
+
+def sample(seed=0, count=60, dim=4, classes=3, noise=1.0):
+    """Quantised features of classes with means of their own, and labels."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    return quantise(rng.normal(size=(classes, dim))[labels] + noise * rng.normal(size=(count, dim))), labels
+
+
+def made(name, statistics, **settings):
+    return HEADS[name].make(statistics, Settings(**settings))
+
+
+@quick
+@given(seed=st.integers(0, 10 ** 6), cuts=st.lists(st.integers(0, 60), max_size=4), text=st.booleans())
+def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, text):
+    u, y = sample(seed)
+    y = np.array(['a', 'bc', 'def'])[y] if text else y
+    order, by_class = np.random.default_rng(seed).permutation(60), Statistics(4, by_class=True)
+    for part in np.split(order, sorted(cuts)):
+        by_class.add(u[part], y[part])
+    assert by_class.pooled() == Statistics(4).add(u, y)
+    for gram, label in zip(by_class.grams, by_class.classes):
+        assert np.array_equal(gram, Statistics(4).add(u[y == label], y[y == label]).gram)
+    half = order[:30]
+    rest = Statistics(4, by_class=True).add(np.delete(u, half, 0), np.delete(y, half))
+    assert by_class.remove(u[half], y[half]) == rest and rest.relabel({c: i for i, c in enumerate(rest.classes)})
+
+
+def test_sums_by_class_and_of_all_do_not_mix():
+    u, y = sample()
+    pooled, by_class = Statistics(4).add(u, y), Statistics(4, by_class=True).add(u, y)
+    for one, other in ((pooled, by_class), (by_class, pooled)):
+        with refused('Gram matrix for each class'):
+            one.merge(other)
+    with refused('learn|one Gram matrix'):
+        qda(pooled)
+
+
+def test_balanced_is_ridge_where_classes_are_of_equal_size():
+    u, y = sample(count=60)
+    by_class = Statistics(4, by_class=True).add(u, y)
+    expected = ridge(by_class.pooled(), .1)
+    balanced = made('balanced', by_class, ridge_lambda=.1)
+    assert balanced.exponent == expected.exponent and np.array_equal(balanced.units, expected.units)
+
+
+def test_balanced_is_scikit_learns_weighted_ridge():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [300, 30, 6])
+    u = quantise(rng.normal(size=(3, 5))[y] + rng.normal(size=(336, 5)))
+    balanced = made('balanced', Statistics(5, by_class=True).add(u, y), ridge_lambda=.5)
+    x = np.concatenate([u / GRID, np.ones((336, 1))], axis=1)
+    weights = 112 / np.bincount(y)[y]
+    other = RidgeClassifier(alpha=.5, fit_intercept=False).fit(x, y, sample_weight=weights)
+    np.testing.assert_allclose(np.column_stack([balanced.weight, balanced.bias]), other.coef_, atol=1e-5)
+    plain = ridge(Statistics(5).add(u, y), .5)
+    assert (balanced.predict(u[330:]) == 2).mean() > (plain.predict(u[330:]) == 2).mean()
+
+
+@quick
+@given(seed=st.integers(0, 10 ** 6), pooling=st.sampled_from([0.0, .25, .5, 1.0]), shrinkage=st.sampled_from([.01, .5]))
+def test_qda_is_its_formula(seed, pooling, shrinkage):
+    u, y = sample(seed, noise=.7)
+    predictor, x = qda(Statistics(4, by_class=True).add(u, y), pooling, shrinkage), u / GRID
+    means = np.stack([x[y == c].mean(axis=0) for c in range(3)])
+    scatters = np.stack([(x[y == c] - means[c]).T @ (x[y == c] - means[c]) for c in range(3)])
+    common = scatters.sum(axis=0) / 57
+    expected = np.empty((60, 3))
+    for c in range(3):
+        covariance = (1 - pooling) * scatters[c] / 19 + pooling * common
+        covariance = (1 - shrinkage) * covariance + shrinkage * np.trace(common) / 4 * np.eye(4)
+        v = x - means[c]
+        expected[:, c] = -(v * np.linalg.solve(covariance, v.T).T).sum(axis=1)
+    np.testing.assert_allclose(predictor.decision_function(u) / (1 - shrinkage), expected, rtol=2e-4, atol=2e-3)
+
+
+def test_qdas_logits_are_exact_integers():
+    """By Python's integers; also at the corners of the grid, where numbers are largest."""
+    u, y = sample(count=30, dim=3, noise=.1)
+    predictor = qda(Statistics(3, by_class=True).add(u, y))
+    points = np.concatenate([u[:5], GRID * np.array([[1, -1, 1], [-1, -1, -1]])])
+    unit = 2.0 ** (predictor.exponent - 36)
+    for row, logits in zip(points.tolist(), predictor.decision_function(points)):
+        for mean, form, logit in zip(predictor.means.tolist(), predictor.forms.tolist(), logits):
+            v = [a - m for a, m in zip(row, mean)]
+            exact = -sum(v[i] * form[i][j] * v[j] for i in range(3) for j in range(3))
+            assert logit == pytest.approx(exact * unit, rel=1e-15)
+    assert (predictor.predict(points) == predictor.decision_function(points).argmax(axis=1)).all()
+
+
+def test_qda_of_one_covariance_predicts_as_lda():
+    u, y = sample(3, 300, noise=.8)
+    statistics = Statistics(4, by_class=True).add(u, y)
+    assert (qda(statistics, pooling=1.0, shrinkage=.1).predict(u) == made('lda', statistics, shrinkage=.1).predict(u)).all()
+
+
+def left_out(name, statistics, u, y, **settings):
+    settings = Settings(**settings)
+    return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, u, y)
+
+
+@pytest.mark.parametrize('name, lift', [('ridge', 'relu'), ('ncc', 'fourier')])
+def test_leaving_one_out_of_a_lift_is_learning_without_it(name, lift):
+    (u, y), lift = sample(6, 45), Lift(lift, 4, 3)
+    logits = left_out(name, Statistics(4, lift).add(u, y), u, y)
+    for i in range(9):
+        without = made(name, Statistics(4, lift).add(np.delete(u, i, 0), np.delete(y, i)))
+        np.testing.assert_allclose(logits[i], without.decision_function(u[i:i + 1])[0], atol=1e-9)
+
+
+def test_leaving_one_out_of_balanced_is_weighted_ridge_without_it():
+    y = np.repeat([0, 1, 2], [30, 12, 4])
+    u = quantise(np.random.default_rng(2).normal(size=(3, 4))[y] + np.random.default_rng(1).normal(size=(46, 4)))
+    logits = left_out('balanced', Statistics(4, by_class=True).add(u, y), u, y, ridge_lambda=.3)
+    x, weights = np.concatenate([u / GRID, np.ones((46, 1))], axis=1), 15 / np.bincount(y)[y]
+    for i in range(0, 46, 5):
+        rest = np.delete(np.arange(46), i)
+        other = RidgeClassifier(alpha=.3, fit_intercept=False).fit(x[rest], y[rest], sample_weight=weights[rest])
+        np.testing.assert_allclose(logits[i], other.decision_function(x[i:i + 1])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize('pooling', [0.0, .5])
+def test_leaving_one_out_of_qda_is_its_formula_without_it(pooling):
+    """The factors of the scatters stay, and what is added to the diagonals."""
+    (u, y), shrinkage = sample(6, 90, noise=.5), .2
+    logits = left_out('qda', Statistics(4, by_class=True).add(u, y), u, y, pooling=pooling, shrinkage=shrinkage)
+    x = u / GRID
+
+    def scatters(x, y):
+        means = np.stack([x[y == c].mean(axis=0) for c in range(3)])
+        return means, np.stack([(x[y == c] - means[c]).T @ (x[y == c] - means[c]) for c in range(3)])
+    added = shrinkage / (1 - shrinkage) * np.trace(scatters(x, y)[1].sum(axis=0)) / 87 / 4 * np.eye(4)
+    for i in range(0, 90, 7):
+        means, parts = scatters(np.delete(x, i, 0), np.delete(y, i))
+        for c in range(3):
+            covariance = (1 - pooling) * parts[c] / 29 + pooling * parts.sum(axis=0) / 87 + added
+            v = x[i] - means[c]
+            assert logits[i, c] == pytest.approx(-v @ np.linalg.solve(covariance, v), rel=1e-3, abs=1e-3)
+
+
+def test_the_chosen_head_is_the_one_that_is_right():
+    """One of clouds that no line parts, where only a lift helps; and one that lines part."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    inside = (np.abs(x[:, 0]) > .8 * np.linalg.norm(x, axis=1)).astype(int)
+    learner = Scroll(head='auto', lift_dim=200, buffer_size=200, strategy='hash').fit(x, inside)
+    plain = Scroll(head='ridge', buffer_size=0).fit(x, inside)
+    assert learner.predictor().lift is not None and learner.score(x, inside) > plain.score(x, inside) + .1
+    assert learner.head_ in ('ridge', 'lda', 'ncc')
+    with pytest.raises(InputError, match='buffer'):
+        Scroll(head='auto', buffer_size=0, lift='none').fit(x, inside).predictor()
+
+
+@pytest.mark.parametrize('name', CLASSIFIERS)
+def test_f_star_starts_from_any_head(name):
+    u, y = np.random.default_rng(0).normal(size=(60, 4)) + 3 * np.eye(4)[np.arange(60) % 3], np.arange(60) % 3
+    learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=0, calibrate=False)).fit(u, y)
+    f_T = learner.decision_function(u)
+    np.testing.assert_allclose(learner.adapt().decision_function(u), f_T, rtol=1e-3, atol=2e-3 * np.abs(f_T).max())
+    again = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=3)).fit(u, y).adapt()
+    once = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=3)).fit(u, y).adapt()
+    assert again.adapted_.digest() == once.adapted_.digest() and len(again.adapted_.losses) == 3
+
+
+def folds(head, x, y, count, rate, size):
+    """f_T's accuracy on what was not learned, and the learner after adaptation."""
+    how = Adaptation(select='folds', iterations=60, lr=rate, classifier_lr=rate, scale_lr=0.0)
+    learner = Scroll(head=head, buffer_size=size, strategy='hash', adaptation=how).fit(x[:count], y[:count])
+    before = learner.score(x[count:], y[count:])
+    return before, learner.adapt()
+
+
+def test_f_star_is_f_T_where_nothing_is_gained():
+    """LDA of many samples is the best there is for such clouds; 40 samples would only spoil it. No step gains nothing."""
+    rng = np.random.default_rng(0)
+    y = np.arange(3000) % 2
+    x = rng.normal(size=(3000, 12)) + .35 * np.eye(12)[y]
+    for rate in (0.0, 3.0):
+        before, learner = folds('lda', x, y, 2000, rate, 40)
+        assert learner.adapted_ is None and learner.score(x[2000:], y[2000:]) == before
+        assert learner.selection_[0].updates == 0 and len(learner.selection_) == 5
+
+
+def test_f_star_is_kept_where_it_gains():
+    """Nearest means know nothing of a direction in which samples vary much and classes do not."""
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    x = np.stack([rng.normal(size=400) * 5, y + .1 * rng.normal(size=400), np.ones(400)], axis=1)
+    before, learner = folds('ncc', x, y, 200, .5, 200)
+    assert learner.adapted_ is not None and learner.score(x[200:], y[200:]) > before

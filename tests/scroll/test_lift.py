@@ -1,0 +1,132 @@
+"""Integer random features: what they are, for ever; sums of a lift; what states, merging and removal know of it."""
+import hashlib
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scroll import InputError, Scroll, Statistics
+from scroll.grid import GRID, quantise
+from scroll.lift import Lift
+from tests.scroll.conftest import quick, refused
+
+KINDS = ('relu', 'fourier')
+
+
+def units(count=8, dim=5, seed=0):
+    return quantise(np.random.default_rng(seed).normal(size=(count, dim)))
+
+
+@pytest.mark.parametrize('kind, digest', [('relu', '2db9642a'), ('fourier', 'e49c26a5')])
+def test_what_a_seed_draws_never_changes(kind, digest):
+    """If this fails, files that others have written no longer mean what they meant."""
+    assert Lift(kind, 256, dict(relu=10, fourier=3000)[kind]).digest[:8] == digest
+
+
+def test_relu_is_what_its_text_says():
+    """By Python's integers, from the stream of bits."""
+    d, M, u = 5, 7, units()
+    bits = hashlib.shake_256(b'scroll lift relu 3 5').digest(-(-d * M // 4))
+    pairs = [bits[i // 4] >> 2 * (i % 4) & 3 for i in range(d * M)]
+    columns = [[{2: 1, 3: -1}.get(pair, 0) for pair in pairs[j * d:(j + 1) * d]] for j in range(M)]
+    expected = [[*row, *(min(max(sum(a * r for a, r in zip(row, column)), 0) >> 2, GRID) for column in columns)]
+                for row in u.tolist()]                                      # 2^2 is the least power above 5 ** .5
+    assert Lift('relu', d, M, 3)(u).tolist() == expected
+
+
+def test_fourier_features_have_the_kernel_of_their_bandwidth():
+    u, width = units(10, 6), 1 << 14
+    for bandwidth in (.5, 1.0, 2.5):
+        h = Lift('fourier', 6, width, 0, bandwidth)(u)[:, 6:] / GRID
+        distances = ((u[:, None] - u[None]) / GRID) ** 2
+        kernel = np.exp(-distances.sum(axis=2) / (2 * bandwidth ** 2))
+        np.testing.assert_allclose(h @ h.T * 512 / width, kernel, atol=.04)
+
+
+@quick
+@given(kind=st.sampled_from(KINDS), dim=st.integers(1, 40), width=st.integers(1, 30), less=st.integers(1, 30),
+       seed=st.integers(0, 3))
+def test_a_lift_stays_on_the_grid_and_begins_with_u_and_with_narrower_ones(kind, dim, width, less, seed):
+    u, less = units(4, dim, seed), min(less, width)
+    h = Lift(kind, dim, width, seed)(u)
+    assert h.shape == (4, dim + width) and np.abs(h).max() <= GRID and np.array_equal(h[:, :dim], u)
+    assert np.array_equal(h[:, :dim + less], Lift(kind, dim, less, seed)(u))
+    assert np.array_equal(h[2:3], Lift(kind, dim, width, seed)(u[2:3]))     # of its row alone
+    assert Lift(kind, dim, width, seed).digest != Lift(kind, dim, width, seed + 1).digest
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_sums_of_a_lift_are_those_of_lifted_features_and_hold_those_of_no_lift(kind):
+    u, y = units(50, 6), np.arange(50) % 3
+    lift = Lift(kind, 6, 1100)                                              # wider than a panel of the product
+    lifted, plain, both = Statistics(6, lift).add(u, y), Statistics(6).add(u, y), Statistics(1106).add(lift(u), y)
+    assert np.array_equal(lifted.sums, both.sums) and np.array_equal(lifted.gram, both.gram)
+    assert lifted.without_lift() == plain and lifted != both
+    other = Statistics(6, lift).add(u[40:], y[40:]).merge(Statistics(6, lift).add(u[:40], y[:40]))
+    assert other == lifted and other.remove(u[7:9], y[7:9]) == Statistics(6, lift).add(
+        np.delete(u, [7, 8], 0), np.delete(y, [7, 8]))
+
+
+def test_sums_of_other_lifts_do_not_mix():
+    u, y = units(6), np.zeros(6, int)
+    ones = [Statistics(5, lift).add(u, y) for lift in
+            (Lift('relu', 5, 4), Lift('relu', 5, 4, seed=1), Lift('fourier', 5, 4), Lift('relu', 5, 3))]
+    for other in ones[1:]:
+        before = other.digest()
+        with refused('lift'):
+            other.merge(ones[0])
+        with refused('lift'):
+            other.subtract(ones[0])
+        assert other.digest() == before
+    assert len({one.digest() for one in ones}) == 4
+
+
+@pytest.mark.parametrize('facts', [
+    dict(kind='sine'), dict(width=0), dict(width=1 << 16), dict(seed=-1), dict(dim=5000), dict(bandwidth=0),
+    dict(kind='fourier', bandwidth=1e-6), dict(kind='fourier', bandwidth=1e9), dict(bandwidth='wide')])
+def test_a_lift_that_cannot_be_is_refused(facts):
+    with pytest.raises(InputError):
+        Lift(**{**dict(kind='relu', dim=8, width=4), **facts})
+
+
+def test_features_too_long_to_be_lifted_exactly_are_refused():
+    with refused('unit length'):
+        Statistics(100, Lift('relu', 100, 3)).add(np.full((1, 100), GRID), [0])
+
+
+@pytest.mark.parametrize('head', ['rp', 'rff'])
+def test_a_state_file_knows_its_lift(tmp_path, head):
+    u, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
+    learner = Scroll(head=head, lift_dim=9, lift_seed=2, buffer_size=6).fit(u, y)
+    learner.save(tmp_path / 's.npz')
+    read = Scroll.load(tmp_path / 's.npz')
+    assert read.statistics_.lift == learner.statistics_.lift and read.digest() == learner.digest()
+    assert read.predictor().digest() == learner.predictor().digest()
+    rest = Scroll(head=head, lift_dim=9, lift_seed=2, buffer_size=6).fit(u[10:], y[10:])
+    assert read.remove(u[:10], y[:10]).digest() == rest.digest()
+    learner.statistics_.save(tmp_path / 't.npz')
+    assert Statistics.load(tmp_path / 't.npz') == learner.statistics_
+
+
+def test_a_head_that_needs_other_sums_is_refused():
+    u, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+    learner = Scroll(buffer_size=0, lift_dim=5).fit(u, y)
+    for change in (dict(head='rp'), dict(head='qda'), dict(head='balanced'), dict(lift='relu')):
+        with pytest.raises(InputError, match=re.escape('learn again')):
+            learner.set_params(**{**dict(head='ridge', lift='auto'), **change}).predictor()
+    assert learner.set_params(head='lda', lift='auto').predictor() is not None
+
+
+def test_any_order_any_batches_one_digest():
+    rng = np.random.default_rng(1)
+    u, y = rng.normal(size=(200, 4)), rng.integers(0, 4, 200)
+    digests = set()
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(200)
+        learner = Scroll(head='rp', lift_dim=20, buffer_size=0)
+        for part in np.array_split(order, seed * 7 + 1):
+            learner.partial_fit(u[part], y[part])
+        digests.add((learner.digest(), learner.predictor().digest()))
+    assert len(digests) == 1
