@@ -20,7 +20,7 @@ import numpy as np
 
 from scroll.grid import GRID, GRID_BITS
 from scroll.heads.predictors import TARGETS, check_seen, target_sums, usable_lambda
-from scroll.heads.rounded import Refinement, smallest_units
+from scroll.heads.rounded import Refinement
 from scroll.statistics import Statistics
 
 AUTO = 'auto'                       # in the place of a number: let the statistics choose
