@@ -135,7 +135,7 @@ class Scroll:
             features: int32 (N, d), quantised. keys: uint64 (N,). y: labels (N,).
         """
         self._check_params()
-        check_quantised(features, getattr(self, 'n_features_in_', None))
+        self._check_features(features)
         if samples is not features and self.buffer_size != 0:
             check_samples(samples, features.shape[1], images=self.embedder is not None)
         labels = check_labels(y, len(features))
@@ -387,6 +387,10 @@ class Scroll:
         if features.shape[1] != expected:
             raise InputError(f'X has {features.shape[1]} features: expected {expected}, as in the first call')
         return features, features, sample_keys(features)
+
+    def _check_features(self, features: np.ndarray) -> None:
+        """InputError unless these are what this learner counts."""
+        check_quantised(features, getattr(self, 'n_features_in_', None))
 
     def _check_params(self) -> None:
         """InputError for an argument of the constructor that cannot be; it only stores them."""
