@@ -33,7 +33,7 @@ from scroll.heads.predictors import (
 from scroll.heads.ridge_lambda import AUTO, choose_lambda
 from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples
 from scroll.learned_keys import LearnedKeys
-from scroll.statistics import Statistics, check_labels
+from scroll.statistics import Statistics, check_labels, label_array
 
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
@@ -169,6 +169,83 @@ class Scroll:
         if self.embedder is not None:
             self.embedder.forget(X)
         return self.take(rest)
+
+    def remove_class(self, label, X=None, statistics: Statistics = None) -> 'Scroll':
+        """Unlearn a whole class: as `remove`, of all its samples.
+
+        What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
+        its samples or its statistics, or neither where the buffer has kept every sample of the class.
+
+        Args:
+            X: all samples of the class, as for `partial_fit`. statistics: of all samples of the class; they
+                do not tell which features an embedder's cache should lose.
+
+        Raises:
+            InputError: no such class, or not all of it. Nothing is changed then.
+        """
+        self._check_begun()
+        name, classes = check_labels([label], 1).tolist()[0], self.classes_.tolist()
+        if name not in classes:
+            raise InputError(f'class {shown(label)} is not among those learned')
+        if X is not None and statistics is not None:
+            raise InputError('remove_class takes X or statistics, not both')
+        count = int(self.statistics_.counts[classes.index(name)])
+        if statistics is not None:
+            if statistics.classes.tolist() != [name] or statistics.total != count:
+                raise InputError(f'the statistics given are of {statistics.total} samples of class '
+                                 f'{shown(statistics.classes.tolist())}: expected all {count} of {name!r}')
+            return self.take(self._state().without_classes(statistics))
+        held = None if self.buffer_ is None or not len(self.buffer_) else self.buffer_.content()
+        kept = [] if held is None else [i for i, own in enumerate(held.labels.tolist()) if own == name]
+        known = len(kept) if X is None else len(X)
+        if known != count:
+            what = 'are in the buffer' if X is None else 'are given'
+            raise InputError(f'{known} of {count} samples of class {name!r} {what}: give all, as X, or their '
+                             'statistics, since sums of all classes do not tell what one has added')
+        if X is not None:
+            return self.remove(X, label_array([name] * count))
+        rest = self._state().without(held.features[kept], held.keys[kept], held.labels[kept])
+        if self.embedder is not None:
+            self.embedder.forget(held.samples[kept])
+        return self.take(rest)
+
+    def rename(self, mapping: dict) -> 'Scroll':
+        """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
+
+        What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
+        evenly (what is left over goes to the first classes: one that is now later may lose a sample).
+
+        Raises:
+            InputError: a class that was never learned, a name that is no label or that two would have.
+                Nothing is changed then.
+        """
+        self._check_begun()
+        classes = self.classes_.tolist()
+        unknown = [label for label in mapping if label not in classes]
+        if unknown:
+            raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
+        new = [mapping.get(label, label) for label in classes]
+        self.statistics_ = self.statistics_.relabel(dict(zip(classes, new)))
+        names = dict(zip(classes, check_labels(new, len(new)).tolist()))
+        if self.buffer_ is not None:
+            self.buffer_.rename(names, self.statistics_)
+        if self.keys_ is not None:
+            self.keys_.rename(names)
+        return self._changed()
+
+    def learned(self, X, y) -> np.ndarray:
+        """bool (N,): which samples were learned with these labels; given twice, it must be there twice.
+
+        Raises:
+            InputError: the learner keeps no keys, or other bad input.
+        """
+        self._check_begun()
+        if self.keys_ is None:
+            raise InputError('which samples were learned is known with keep_keys=True alone')
+        _, features, keys = self._embed(X, keep=False)
+        out = np.ones(len(features), bool)
+        out[self.keys_.lacks(keys, check_labels(y, len(features)))] = False
+        return out
 
     def refill(self, X, y) -> 'Scroll':
         """Offer samples that were learned, and are counted, to the buffer again, after `remove`.
