@@ -1,8 +1,8 @@
 """The learner below `ScrollClassifier`: `Scroll` on features of a grid of their own, with probabilities.
 
 Probabilities are calibrated on what the head has not seen. The buffer's samples are taken out of the sums in
-turns, exactly, and the head is made of the rest: where all samples are kept and no more than twenty, that is
-leave-one-out; from some thousands on, two halves of what is kept are left out of sums that hardly change.
+turns, exactly, and the head is made of the rest. A turn takes a twentieth of all samples at most: of twenty
+samples that is leave-one-out, and of tens of thousands two halves of what is kept are left out.
 Whatever the head chooses from the sums (lambda, shrinkage, mean and standard deviation of features) is chosen
 without them, too.
 """
@@ -20,7 +20,7 @@ from scroll.heads.predictors import LinearPredictor
 from scroll.io.states import State
 from scroll.learner import Scroll
 
-_SHARE, _MOST_TURNS = 20, 20        # a turn takes 1 / 20 of all samples at most, if 20 turns are enough
+_SHARE = 20                         # a turn takes one in so many of all samples, at most
 _SCALES = 1e-3, 1e5                 # of a standard deviation of the logits
 
 
@@ -88,7 +88,7 @@ class GridLearner(Scroll):
         held, counts, total = self.buffer_.content(), self.statistics_.counts, self.statistics_.total
         own = np.searchsorted(self.classes_, held.labels)
         kept = np.bincount(own)[own]
-        turns = min(max(-(-_SHARE * len(held) // total), 2), _MOST_TURNS)
+        turns = max(-(-_SHARE * len(held) // total), 2)
         turn = np.arange(len(held)) % turns                 # class after class: none is left without samples
         turn[counts[own] == 1] = -1
         logits, state = np.empty((len(held), len(counts))), replace(self._state(), buffer=None)
