@@ -43,6 +43,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
     (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
+    Head and its parameters may be changed at any time, since sums are those of all; the others bear on `fit`.
 
     Args:
         head: as `Scroll`'s classifier: 'ridge', 'ncc', 'lda' or 'random'.

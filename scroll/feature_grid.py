@@ -25,7 +25,8 @@ from scroll.statistics import Statistics
 
 _MARGIN = 4                         # a grid made from data reaches this many times as far
 _POINT = 96                         # bits of a factor of `Standardised` below the point
-_EXTRA = 20                         # bits of class sums below the grid
+_EXTRA = 24                         # bits of class sums below the grid
+_ROWS = 256                         # of a Gram matrix at once
 _FURTHEST = 2.0 ** 900              # what lies beyond is as good as there; products stay finite
 
 
@@ -100,8 +101,8 @@ class Standardised:
     So z has a mean squared length of one, as unit features have. Features that do not vary become zero. What
     is rounded: factors 1 / (s sqrt(d)) to 96 bits below the point, class sums and the Gram matrix to the
     units of `Statistics`. A class's features are moved by less than a unit / n_c for its sum to be whole,
-    and d (K + 1) units, 2^-36 each, go to the diagonal of the Gram matrix: more than rounding can take from
-    an eigenvalue, so that it stays positive semidefinite.
+    and some d (K + 2) units, 2^-36 each, go to the diagonal of the Gram matrix: what rounding can take from
+    an eigenvalue at most, so that it stays positive semidefinite.
 
     Attributes:
         statistics: `Statistics` of z, in order, but not of samples on the grid.
@@ -111,21 +112,27 @@ class Standardised:
         dim, count, total = statistics.dim, statistics.counts, statistics.total
         sums = statistics.sums[:, :-1].astype(object)                       # Python's integers: none wraps
         self._total, self._sums = total, sums.sum(axis=0)
-        cross = total * statistics.gram[:-1, :-1].astype(object) - np.outer(self._sums, self._sums)
+        squares = total * np.diagonal(statistics.gram)[:-1].astype(object) - self._sums ** 2        # N^2 s^2
         one = 1 << 2 * (GRID_BITS + _POINT)
-        self._factors = np.array([isqrt(one // (dim * v)) if v else 0 for v in np.diagonal(cross)], object)
+        self._factors = np.array([isqrt(one // (dim * v)) if v else 0 for v in squares], object)
         centred = total * sums - count[:, None].astype(object) * self._sums
         fine = _shifted(centred * self._factors, _POINT - _EXTRA)
         out = Statistics(dim)
         out.classes, out.counts, out.sums = statistics.classes, count, statistics.sums.copy()
         out.sums[:, :-1] = _shifted(fine, _EXTRA).astype(np.int64)
         moved = (out.sums[:, :-1].astype(object) * (1 << _EXTRA) - fine).astype(np.int64)
-        change = moved.T @ class_means(out)
-        gram = _shifted(total * cross * np.outer(self._factors, self._factors), 2 * _POINT).astype(np.int64)
-        gram += _shifted(change + change.T, _EXTRA)
-        np.einsum('ii->i', gram)[:] += dim * (len(count) + 1)
-        out._gram = np.zeros((dim + 1, dim + 1), np.int64)
-        out._gram[:-1, :-1] = gram
+        means = class_means(out)
+        change = moved.T @ means
+        out._gram = _shifted(np.pad(change + change.T, (0, 1)), _EXTRA)
+        for start in range(0, dim, _ROWS):                                  # Python's integers take memory
+            rows = slice(start, min(start + _ROWS, dim))
+            cross = total * statistics.gram[rows, :-1].astype(object) - np.outer(self._sums[rows], self._sums)
+            scaled = total * cross * np.outer(self._factors[rows], self._factors)
+            out._gram[rows, :-1] += _shifted(scaled, 2 * _POINT).astype(np.int64)
+        # of an entry: 1/2 and 1/2 by these roundings; of each class 1/2 by its mean's, 1/4 by a square left
+        # out, and 2^-24 of the mean by its sum's
+        off = len(count) + 2 + (int(np.abs(means).sum(axis=0).max()) >> _EXTRA)
+        np.einsum('ii->i', out._gram)[:] += dim * off
         out._gram[-1] = out._gram[:, -1] = GRID * out.sums.sum(axis=0)
         self.statistics = out
 
