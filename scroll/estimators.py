@@ -129,6 +129,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         out = copy.deepcopy(self)
         out.learner_.merge(other.learner_)
         out._declared = self._declared | other._declared
+        out._label_type = _wider(self._label_type, other._label_type)
         return out
 
     def digest(self) -> str:
@@ -139,7 +140,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def classes_(self) -> np.ndarray:
-        """(K,) labels, sorted, of the type that they first had."""
+        """(K,) labels, sorted, of the type that they had, or the least that holds all."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError('classes_: nothing was learned yet')
         return self._as_given(sorted(self._declared | set(self.learner_.classes_.tolist())))
@@ -174,9 +175,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         first = not self.__sklearn_is_fitted__()
         X, y = self._checked(X, y, first)
         labels, kind = _labels(y)
-        named = [] if classes is None else _labels(np.asarray(classes))[0].tolist()
-        if named and isinstance(named[0], str) != isinstance(labels.tolist()[0], str):
-            raise InputError('classes are integers and y is text, or the other way round: keep to one')
+        named = labels[:0]
+        if classes is not None:
+            named, kind_of_named = _labels(np.asarray(classes))
+            if (kind is None) != (kind_of_named is None):
+                raise InputError('classes are numbers and y is text, or the other way round: keep to one')
+            kind = _wider(kind, kind_of_named)
         if sample_weight is not None:
             weights = _weights(sample_weight, len(labels))
             X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
@@ -189,7 +193,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             learner.partial_fit(X, labels)
         if first:
             self.learner_, self._label_type, self._declared = learner, kind, set()
-        self._declared = self._declared | set(named)
+        self._label_type = _wider(self._label_type, kind)
+        self._declared = self._declared | set(named.tolist())
         return self
 
     def _check_params(self) -> None:
@@ -264,10 +269,16 @@ def _one_line():
         raise InputError(' '.join(str(error).split())) from error
 
 
+def _wider(one, other):
+    """The dtype that holds the labels of two; None: text."""
+    return None if one is None else np.result_type(one, other)
+
+
 def _labels(y: np.ndarray) -> tuple:
     """(labels as `Statistics` has them, the dtype of numbers that stand for them; None: text)."""
     if y.dtype.kind == 'f':
-        whole_ = y.astype(np.int64)
+        with np.errstate(invalid='ignore'):             # of numbers that int64 cannot hold
+            whole_ = y.astype(np.int64)
         if (whole_ != y).any():
             raise InputError(f'Unknown label type: continuous; y has {y[whole_ != y][0]:g}: expected whole '
                              'numbers or text')

@@ -83,7 +83,7 @@ class GridLearner(Scroll):
         return self._calibrated[1]
 
     def _calibrate(self) -> float:
-        if self.buffer_ is None or len(self.classes_) < 2:
+        if self.buffer_ is None or not len(self.buffer_) or len(self.classes_) < 2:
             return 1.0
         held, counts, total = self.buffer_.content(), self.statistics_.counts, self.statistics_.total
         own = np.searchsorted(self.classes_, held.labels)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from scroll.adaptation.settings import Adaptation
-from scroll.arguments import need_torch, shown
+from scroll.arguments import instance, need_torch, shown
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer, Exemplars
 from scroll.grid import check_quantised, quantise, sample_keys
@@ -191,22 +191,19 @@ class Scroll:
             raise InputError('remove_class takes X or statistics, not both')
         count = int(self.statistics_.counts[classes.index(name)])
         if statistics is not None:
+            instance('statistics', statistics, Statistics)
             if statistics.classes.tolist() != [name] or statistics.total != count:
                 raise InputError(f'the statistics given are of {statistics.total} samples of class '
                                  f'{shown(statistics.classes.tolist())}: expected all {count} of {name!r}')
             return self.take(self._state().without_classes(statistics))
-        held = None if self.buffer_ is None or not len(self.buffer_) else self.buffer_.content()
-        kept = [] if held is None else [i for i, own in enumerate(held.labels.tolist()) if own == name]
-        known = len(kept) if X is None else len(X)
-        if known != count:
-            what = 'are in the buffer' if X is None else 'are given'
-            raise InputError(f'{known} of {count} samples of class {name!r} {what}: give all, as X, or their '
-                             'statistics, since sums of all classes do not tell what one has added')
-        if X is not None:
-            return self.remove(X, label_array([name] * count))
-        rest = self._state().without(held.features[kept], held.keys[kept], held.labels[kept])
+        samples, features, keys = self._kept_of(name) if X is None else self._embed(X, keep=False)
+        if len(keys) != count:
+            what = 'in the buffer' if X is None else 'given'
+            raise InputError(f'{len(keys)} of {count} samples of class {name!r} are {what}: give all, as X, '
+                             'or their statistics, since sums of all classes do not tell what one has added')
+        rest = self._state().without(features, keys, label_array([name] * count))
         if self.embedder is not None:
-            self.embedder.forget(held.samples[kept])
+            self.embedder.forget(samples)
         return self.take(rest)
 
     def rename(self, mapping: dict) -> 'Scroll':
@@ -220,6 +217,7 @@ class Scroll:
                 Nothing is changed then.
         """
         self._check_begun()
+        instance('mapping', mapping, dict)
         classes = self.classes_.tolist()
         unknown = [label for label in mapping if label not in classes]
         if unknown:
@@ -464,6 +462,14 @@ class Scroll:
         if features.shape[1] != expected:
             raise InputError(f'X has {features.shape[1]} features: expected {expected}, as in the first call')
         return features, features, sample_keys(features)
+
+    def _kept_of(self, label) -> tuple:
+        """Samples, features and keys of a class in the buffer, as `_embed` gives them."""
+        if self.buffer_ is None or not len(self.buffer_):
+            return (np.zeros(0),) * 3
+        held = self.buffer_.content()
+        own = [kept == label for kept in held.labels.tolist()]
+        return held.samples[own], held.features[own], held.keys[own]
 
     def _check_features(self, features: np.ndarray) -> None:
         """InputError unless these are what this learner counts."""

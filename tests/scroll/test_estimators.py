@@ -129,6 +129,9 @@ def test_labels_come_back_as_they_were(kind):
     expected = np.dtype('U1') if kind is object else np.asarray(y).dtype
     assert estimator.classes_.dtype == estimator.predict(X).dtype == expected
     assert estimator.partial_fit(X, y).score(X, y) > .5
+    if expected.kind != 'U':                                                # and what comes later is not cut to their type
+        other = ScrollClassifier().fit(X, Y + 300)
+        assert (estimator + other).classes_.tolist() == [0, 1, 300, 301, 302] == estimator.partial_fit(X, Y + 300).classes_.tolist()
 
 
 @pytest.mark.parametrize('ratio', [1e-6, 1, 1e6])
@@ -211,6 +214,8 @@ def test_removed_is_never_seen(params):
     np.testing.assert_array_equal(estimator.decision_function(X), ScrollClassifier(**params).fit(X[20:], Y[20:]).decision_function(X))
     with refused('not among those learned'):
         estimator.remove(X[:1], Y[:1])
+    few = ScrollClassifier(**params, calibration_size=3).fit(X, Y).remove(X[:57], Y[:57])
+    assert len(few.learner_.buffer_) <= 1 and few.predict_proba(X).shape == (60, 3)         # there is nothing to calibrate on
 
 
 @SCALES

@@ -330,7 +330,7 @@ def test_a_class_is_removed_as_if_it_had_never_been(route, label):
     (dict(), '3 of 5 samples of class 0 are in the buffer: give all'), (dict(X=POOL.features[:2]), '2 of 5 samples of class 0 are given'),
     (dict(X=POOL.features[:2], statistics=Statistics(3)), 'not both'), (dict(X=-POOL.features[:5]), 'class|part|learned'),
     (dict(statistics=Statistics(3).add(POOL.features[:3], POOL.labels[:3])), 'expected all 5 of 0'),
-    (dict(statistics=Statistics(3).add(POOL.features[[0, 3]], [0, 0])), 'of 2 samples .* expected all 5'), (dict(X=POOL.features[:5, :2]), '2 features')])
+    (dict(statistics=Statistics(3).add(POOL.features[[0, 3]], [0, 0])), 'of 2 samples .* expected all 5'), (dict(X=POOL.features[:5, :2]), '2 features'), (dict(X=3), 'shape'), (dict(statistics='x'), 'statistics')])
 def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, word):
     learner = Scroll(buffer_size=8, keep_keys=True).fit(POOL.features, POOL.labels)
     before = digests(learner)
@@ -366,7 +366,7 @@ def test_a_buffer_that_is_not_shared_evenly_keeps_within_its_quotas_when_renamed
     assert 6 <= len(Scroll.load(tmp_path / 'x').buffer_) <= 7
 
 
-@pytest.mark.parametrize('names, word', [({9: 1}, 'class 9'), ({0: 1}, 'same name'), ({0: 'x'}, 'labels'), ({0: 1.5}, 'y'), ({0: None}, 'y')])
+@pytest.mark.parametrize('names, word', [({9: 1}, 'class 9'), ({0: 1}, 'same name'), ({0: 'x'}, 'labels'), ({0: 1.5}, 'y'), ({0: None}, 'y'), (['a', 'b', 'c'], 'mapping')])
 def test_names_that_cannot_be_are_refused(names, word):
     learner = Scroll(buffer_size=7, keep_keys=True).fit(POOL.features, POOL.labels)
     before = digests(learner)
