@@ -22,7 +22,8 @@ from safetensors.torch import save as safetensors_bytes
 
 from backbone import checkpoints, get_backbone_class, get_backbone_names
 from core.plugins import backbone_name
-from scroll.embedding.embedder import state_digest
+from scroll.embedding.embedder import Embedder, state_digest
+from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
@@ -182,6 +183,25 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
         raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: '
                          f'--input_size {preprocessing.input_size} needs one of its own')
     return network
+
+
+def network(name: str) -> tuple:
+    """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`)."""
+    about = load(name)
+    net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
+    about.load_into(net)
+    return net.eval(), Preprocessing(about.input_size, about.mean, about.std)
+
+
+def embedder(name: str = DEFAULT, cache=None) -> Embedder:
+    """An `Embedder` of these weights, in integers where an integer network lies beside them.
+
+    cache: a folder for features, or None.
+    """
+    net, preprocessing = network(name)
+    integers = integers_of(name, net, preprocessing) if has_integers(name) else None
+    return Embedder(net, preprocessing, 'float32' if integers is None else 'integer', cache=cache,
+                    integers=integers)
 
 
 def _of_torchvision(name: str) -> Path:

@@ -6,8 +6,9 @@ Online Continual Learning", arXiv 2210.05561.
 """
 import importlib
 
-_HOME = {'Scroll': 'learner', 'Adaptation': 'adaptation.settings', 'Embedder': 'embedding.embedder',
-         'Statistics': 'statistics', 'Preprocessing': 'embedding.images', 'Augmentation': 'embedding.images',
+_HOME = {'Scroll': 'learner', 'ScrollClassifier': 'estimators', 'Adaptation': 'adaptation.settings',
+         'Embedder': 'embedding.embedder', 'Statistics': 'statistics', 'Preprocessing': 'embedding.images',
+         'Augmentation': 'embedding.images',
          'Schedule': 'schedules', 'make_schedule': 'schedules', 'InputError': 'errors'}
 __all__ = sorted(_HOME)
 __version__ = '0.2.0'

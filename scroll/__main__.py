@@ -6,15 +6,17 @@
     python -m scroll remove all.npz --samples old.npz -o rest.npz
     python -m scroll unlearn state.npz --samples old.npz -o new.npz      # a learner: its buffer and keys, too
     python -m scroll unlearn --find FOLDER --samples old.npz             # which files still hold them
+    python -m scroll check proof.json --after new.npz --removed old.npz  # what `unlearn --proof FILE` wrote
 
-Exit code 2 after one line on what can be mended; 1 of `--find` where there are such files.
+Exit code 2 after one line on what can be mended; 1 of `--find` where there are such files, and of `check`
+where a record is not true.
 """
 import argparse
 import sys
 from pathlib import Path
 
 from scroll.errors import InputError
-from scroll.io import files, statistics_files, unlearn
+from scroll.io import files, proofs, statistics_files, unlearn
 from scroll.io.states import KIND, State
 from scroll.io.statistics_files import StatisticsFile
 
@@ -63,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
                      help='take the images of --samples out of the feature caches below')
     out.add_argument('--find', metavar='FOLDER',
                      help='change nothing: list the files below that hold --samples, or may')
+    out.add_argument('--proof', metavar='FILE', help='write a record of the digests, for `check`')
+    out.add_argument('--key', metavar='FILE', help='sign the record with the bytes of this file')
+    out = command('check', check, 'whether a record of unlearning is true of files', proofs.__doc__)
+    out.add_argument('file', help='record of unlearn --proof')
+    for name in proofs.PARTS:
+        out.add_argument(f'--{name}', metavar='FILE', help='learner, statistics or samples; two of the three')
+    out.add_argument('--key', metavar='FILE', help='with which the record was signed')
     return parser
 
 
@@ -105,7 +114,7 @@ def remove(args) -> None:
 def forget(args) -> int:
     """A learner without some samples; or where they still are, with exit code 1 if they are anywhere."""
     if args.find is not None:
-        if args.samples is None or args.state or args.out or args.feature_cache:
+        if args.samples is None or args.state or args.out or args.feature_cache or args.proof or args.key:
             raise InputError('--find FOLDER goes with --samples FILE and nothing else')
         from scroll.io.traces import find
         return int(find(args.find, args.samples))
@@ -114,13 +123,35 @@ def forget(args) -> int:
     if args.feature_cache is not None and not (args.samples and Path(args.feature_cache).is_dir()):
         raise InputError(f'--feature_cache {args.feature_cache}: ' + (
             'there is no such folder' if args.samples else 'it goes with --samples, which have images'))
-    state = State.read(args.state)
+    if args.key and not args.proof:
+        raise InputError('--key FILE signs a record: it goes with --proof FILE')
+    state = before = State.read(args.state)
     if args.samples:
         state = unlearn.without_samples(state, args.samples, args.feature_cache)
     for path in args.minus or ():
         state = unlearn.without_classes(state, path)
     _write(state, args.out)
+    if args.proof:
+        proofs.write(args.proof, proofs.record(before.statistics, state.statistics, state.psi), args.key)
     return 0
+
+
+def check(args) -> int:
+    """Say whether a record is true, with exit code 1 if it is not."""
+    paths = {name: getattr(args, name) for name in proofs.PARTS if getattr(args, name)}
+    wrong = proofs.check(args.file, {name: _counted(path) for name, path in paths.items()}, args.key)
+    for line in wrong or ['true: before, less what was removed, is after']:
+        print(line)
+    return int(bool(wrong))
+
+
+def _counted(path) -> tuple:
+    """(path, statistics, backbone or None) of a learner, of statistics, or of samples."""
+    if files.kind_of(path):
+        found = _read(path)
+        return path, found.statistics, found.psi
+    samples = statistics_files.samples_of(path)
+    return path, statistics_files.part_of(path, samples, '', samples['features'].shape[1]).statistics, None
 
 
 def _write(what, path) -> None:

@@ -196,6 +196,12 @@ class ExemplarBuffer:
         gone = set(np.asarray(classes).tolist())
         self._kept = {label: kept for label, kept in self._kept.items() if label not in gone}
 
+    def rename(self, names: dict, statistics: Statistics) -> None:
+        """Call each class as `names` says; `statistics` do so already. What is left over of a shared capacity
+        goes to the first classes: one that is now later may lose a sample."""
+        self._kept = {names[label]: kept for label, kept in self._kept.items()}
+        self._settle({}, statistics)
+
     def refill(self, keys, features, samples, labels, statistics: Statistics) -> None:
         """Offer samples that `statistics` count already; none is taken twice. Arguments as `update`.
 

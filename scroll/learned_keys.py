@@ -62,6 +62,11 @@ class LearnedKeys:
         self._known = {label: own for label, own in self._settled().items() if label not in gone}
         return self
 
+    def rename(self, names: dict) -> 'LearnedKeys':
+        """Call each class as `names` says."""
+        self._known = {names[label]: own for label, own in self._settled().items()}
+        return self
+
     def _settled(self) -> dict:
         if self._new:
             parts = {}

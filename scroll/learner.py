@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from scroll.adaptation.settings import Adaptation
-from scroll.arguments import need_torch, shown
+from scroll.arguments import instance, need_torch, shown
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer, Exemplars
 from scroll.grid import check_quantised, quantise, sample_keys
@@ -28,7 +28,7 @@ from scroll.heads.registry import HEADS, Head, Settings
 from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples, lift_of
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import LIFTS
-from scroll.statistics import Statistics, check_labels
+from scroll.statistics import Statistics, check_labels, label_array
 
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
@@ -56,7 +56,7 @@ class Scroll:
             or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made. Of qda,
             too.
         pooling: of qda, the share of the common covariance in that of each class, 0 to 1.
-        lift: 'relu' or 'fourier': what the features are lifted by before they are counted (`scroll.lift`);
+        lift: 'relu', 'square' or 'fourier': what lifts the features before they are counted (`scroll.lift`);
             'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others none.
         lift_dim, lift_seed, lift_bandwidth: the lift's width, random matrix, and (fourier) length scale.
         buffer_size: |M|; 0 keeps no samples (memory-free SCROLL).
@@ -157,7 +157,7 @@ class Scroll:
             features: int32 (N, d), quantised. keys: uint64 (N,). y: labels (N,).
         """
         self._check_params()
-        check_quantised(features, getattr(self, 'n_features_in_', None))
+        self._check_features(features)
         if samples is not features and self.buffer_size != 0:
             check_samples(samples, features.shape[1], images=self.embedder is not None)
         labels = check_labels(y, len(features))
@@ -191,6 +191,81 @@ class Scroll:
         if self.embedder is not None:
             self.embedder.forget(X)
         return self.take(rest)
+
+    def remove_class(self, label, X=None, statistics: Statistics = None) -> 'Scroll':
+        """Unlearn a whole class: as `remove`, of all its samples.
+
+        What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
+        its samples or its statistics, or neither where the buffer has kept every sample of the class.
+
+        Args:
+            X: all samples of the class, as for `partial_fit`. statistics: of all samples of the class; they
+                do not tell which features an embedder's cache should lose.
+
+        Raises:
+            InputError: no such class, or not all of it. Nothing is changed then.
+        """
+        self._check_begun()
+        name, classes = check_labels([label], 1).tolist()[0], self.classes_.tolist()
+        if name not in classes:
+            raise InputError(f'class {shown(label)} is not among those learned')
+        if X is not None and statistics is not None:
+            raise InputError('remove_class takes X or statistics, not both')
+        count = int(self.statistics_.counts[classes.index(name)])
+        if statistics is not None:
+            instance('statistics', statistics, Statistics)
+            if statistics.classes.tolist() != [name] or statistics.total != count:
+                raise InputError(f'the statistics given are of {statistics.total} samples of class '
+                                 f'{shown(statistics.classes.tolist())}: expected all {count} of {name!r}')
+            return self.take(self._state().without_classes(statistics))
+        samples, features, keys = self._kept_of(name) if X is None else self._embed(X, keep=False)
+        if len(keys) != count:
+            what = 'in the buffer' if X is None else 'given'
+            raise InputError(f'{len(keys)} of {count} samples of class {name!r} are {what}: give all, as X, '
+                             'or their statistics, since sums of all classes do not tell what one has added')
+        rest = self._state().without(features, keys, label_array([name] * count))
+        if self.embedder is not None:
+            self.embedder.forget(samples)
+        return self.take(rest)
+
+    def rename(self, mapping: dict) -> 'Scroll':
+        """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
+
+        What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
+        evenly (what is left over goes to the first classes: one that is now later may lose a sample).
+
+        Raises:
+            InputError: a class that was never learned, a name that is no label or that two would have.
+                Nothing is changed then.
+        """
+        self._check_begun()
+        instance('mapping', mapping, dict)
+        classes = self.classes_.tolist()
+        unknown = [label for label in mapping if label not in classes]
+        if unknown:
+            raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
+        new = [mapping.get(label, label) for label in classes]
+        self.statistics_ = self.statistics_.relabel(dict(zip(classes, new)))
+        names = dict(zip(classes, check_labels(new, len(new)).tolist()))
+        if self.buffer_ is not None:
+            self.buffer_.rename(names, self.statistics_)
+        if self.keys_ is not None:
+            self.keys_.rename(names)
+        return self._changed()
+
+    def learned(self, X, y) -> np.ndarray:
+        """bool (N,): which samples were learned with these labels; given twice, it must be there twice.
+
+        Raises:
+            InputError: the learner keeps no keys, or other bad input.
+        """
+        self._check_begun()
+        if self.keys_ is None:
+            raise InputError('which samples were learned is known with keep_keys=True alone')
+        _, features, keys = self._embed(X, keep=False)
+        out = np.ones(len(features), bool)
+        out[self.keys_.lacks(keys, check_labels(y, len(features)))] = False
+        return out
 
     def refill(self, X, y) -> 'Scroll':
         """Offer samples that were learned, and are counted, to the buffer again, after `remove`.
@@ -427,6 +502,18 @@ class Scroll:
         if features.shape[1] != expected:
             raise InputError(f'X has {features.shape[1]} features: expected {expected}, as in the first call')
         return features, features, sample_keys(features)
+
+    def _kept_of(self, label) -> tuple:
+        """Samples, features and keys of a class in the buffer, as `_embed` gives them."""
+        if self.buffer_ is None or not len(self.buffer_):
+            return (np.zeros(0),) * 3
+        held = self.buffer_.content()
+        own = [kept == label for kept in held.labels.tolist()]
+        return held.samples[own], held.features[own], held.keys[own]
+
+    def _check_features(self, features: np.ndarray) -> None:
+        """InputError unless these are what this learner counts."""
+        check_quantised(features, getattr(self, 'n_features_in_', None))
 
     def _check_params(self) -> None:
         """InputError for an argument of the constructor that cannot be; it only stores them."""

@@ -28,9 +28,10 @@ from scroll.arguments import MOST_SEED, number, one_of, whole
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 
-LIFTS = ('relu', 'fourier')
+LIFTS = ('relu', 'square', 'fourier')
 MOST_WIDTH = 1 << 15
-_MOST_DIM = {'relu': 1 << 12, 'fourier': 1 << 14}   # up to which products are exact: float32's, float64's
+_MOST_DIM = {'relu': 1 << 12, 'square': 1 << 12, 'fourier': 1 << 14}    # products are exact: float32's, 64's
+_SQUARE_BITS = 21                   # of the square of a product, below those that are kept
 _TABLE_BITS = 12                    # cosines are tabled at 2^12
 _NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among so many, less half
 _BLOCK = 1 << 24                    # numbers of h made at once
@@ -44,12 +45,14 @@ class Lift:
     2^s >= sqrt(d), so that no number leaves the grid. |u R| is at most 2^18 sqrt(d), also on the way: float32
     adds it exactly for d <= 4096.
 
+    square: R as of relu; phi is x^2 / 8, at most 1. What is linear in h is quadratic in u.
+
     fourier: R has whole numbers near to normal (variance 8); phi(x) = 2^-4 cos(2 pi (x c + b)) with the
     offset b random and c such that h' h - u' u follows exp(-|u - u'|^2 / (2 bandwidth^2)); angles and cosines
     are looked up.
 
     Args:
-        kind: 'relu' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
+        kind: 'relu', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
 
     Raises:
         InputError: a value that cannot be.
@@ -95,7 +98,7 @@ class Lift:
     @cached_property
     def matrix(self) -> np.ndarray:
         """R, float32 whole numbers (d, M)."""
-        if self.kind == 'relu':
+        if self.kind != 'fourier':
             pairs = self._bits(2)                                       # 0 1 | 2 -> 1, 3 -> -1
             return np.ascontiguousarray(((pairs == 2).astype(np.float32) - (pairs == 3)).T)
         ones = np.unpackbits(self._stream('', self.dim * self.width * _NORMAL_BITS // 8)).reshape(
@@ -126,8 +129,7 @@ class Lift:
         rows = max(_BLOCK // self.width, 1)
         for start in range(0, len(features), rows):
             part = features[start:start + rows]
-            lifted = self._relu(part) if self.kind == 'relu' else self._cosines(part)
-            out[start:start + rows, self.dim:] = lifted
+            out[start:start + rows, self.dim:] = getattr(self, f'_{self.kind}')(part)
         return out
 
     def blocks(self, features: np.ndarray):
@@ -138,14 +140,22 @@ class Lift:
             yield part, self(features[part])
 
     def _relu(self, features: np.ndarray) -> np.ndarray:
+        products = self._products(features)
+        return np.clip(products >> self.shift, 0, GRID, out=products)
+
+    def _square(self, features: np.ndarray) -> np.ndarray:
+        products = self._products(features).astype(np.int64)
+        return np.minimum(products * products >> _SQUARE_BITS, GRID)
+
+    def _products(self, features: np.ndarray) -> np.ndarray:
+        """u R in units of 2^-18, int32 (N, M)."""
         longest = int(np.abs(features).sum(axis=1, dtype=np.int64).max(initial=0))
         if longest > 1 << 24:
             raise InputError(f'a feature whose numbers add up to {longest / GRID:.3g} cannot be lifted: '
                              'expected unit length')
-        products = (features.astype(np.float32) @ self.matrix).astype(np.int32)
-        return np.clip(products >> self.shift, 0, GRID, out=products)
+        return (features.astype(np.float32) @ self.matrix).astype(np.int32)
 
-    def _cosines(self, features: np.ndarray) -> np.ndarray:
+    def _fourier(self, features: np.ndarray) -> np.ndarray:
         angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
         angles *= self.turns
         angles += self.offsets

@@ -91,7 +91,7 @@ class Statistics:
         """Count what is pending into the Gram matrix, or into those of all classes."""
         if not self._pending:
             return
-        if self._shared:
+        if self._shared or not self._gram.flags.writeable:
             self._gram, self._shared = self._gram.copy(), False
         features, labels = (np.concatenate(parts) for parts in zip(*self._pending))
         if self.by_class:

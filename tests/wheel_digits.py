@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import scroll
-from scroll import InputError, Scroll, Statistics, make_schedule
+from scroll import InputError, Scroll, ScrollClassifier, Statistics, make_schedule
 
 
 def command(*words) -> str:
@@ -45,6 +45,9 @@ def main() -> None:
     print(f'{accuracy:.4f} of the digits right under two schedules; statistics {one.digest()[:16]}, '
           f'f_T {one.predictor().digest()[:16]}')
 
+    classifier = ScrollClassifier(ridge_lambda='auto').fit(X, y)
+    assert classifier.digest() == one.digest() and classifier.score(X_test, y_test) == accuracy
+    assert np.allclose(classifier.predict_proba(X_test).sum(axis=1), 1)
     one.save('state.npz')
     assert Scroll.load('state.npz').digest() == one.digest()
     halves = [Scroll(buffer_size=0).fit(X[half::2], y[half::2]).statistics_ for half in (0, 1)]

@@ -13,7 +13,7 @@ import os
 import numpy as np
 import torch
 
-from backbone import get_backbone_class, weights
+from backbone import weights
 from bench.run.devices import reuse_memory
 from bench.speed import (
     library,
@@ -21,15 +21,6 @@ from bench.speed import (
 )
 from bench.speed.timing import peaks
 from core.arguments import whole
-from scroll.embedding.images import Preprocessing
-
-
-def load_backbone(name: str) -> tuple:
-    """The network, in eval mode, and its input."""
-    about = weights.load(name)
-    net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
-    about.load_into(net)
-    return net.eval(), Preprocessing(about.input_size, about.mean, about.std)
 
 
 def measure(backbone, integers, images, rounds: int, features: int, peak):
@@ -45,6 +36,7 @@ def measure(backbone, integers, images, rounds: int, features: int, peak):
         yield from library.embedding_in_integers(backbone, integers, images[:512], rounds)
     yield from library.exact_statistics(dim, 3 * rounds, peak)
     yield from library.buffers(dim, rounds)
+    yield from library.a_class_comes_and_goes(rounds, max(features // 2000, 2))
     yield from library.adaptation(backbone, images, rounds)
     yield from training.steps(backbone, images, rounds, peak)
     yield from training.mixed_step(backbone, images, 2 * rounds, peak)
@@ -84,7 +76,7 @@ def main():
     parser.add_argument('--json', action='store_true', help='one object a line instead of the table')
     options = parser.parse_args()
     reuse_memory()
-    backbone, peak = load_backbone(options.weights), peaks(2 * options.rounds)
+    backbone, peak = weights.network(options.weights), peaks(2 * options.rounds)
     integers = None
     if weights.integer_file(options.weights).is_file():
         integers = weights.integers_of(options.weights, *backbone)

@@ -91,6 +91,27 @@ def buffers(dim, rounds, count=20_000) -> list:
     return lines
 
 
+def a_class_comes_and_goes(rounds, count, dim=768, others=99) -> list:
+    """A class of so many features comes to others, and goes, each time with f_T made anew."""
+    random, lines = np.random.default_rng(0), []
+    for head in ('ridge', 'lda'):
+        learner = Scroll(classifier=head, buffer_size=500)
+        for label in range(others):
+            learner.partial_fit(random.normal(size=(count, dim)), [label] * count)
+        one = random.normal(size=(count, dim))
+
+        def comes(learner=learner, one=one):
+            learner.partial_fit(one, [others] * count).predictor()
+
+        def goes(learner=learner, one=one):
+            learner.remove_class(others, one).predictor()
+
+        for what, seconds in zip(('learned', 'removed'), fastest(comes, goes, rounds=rounds)):
+            lines.append(Line(f'a class of {count} features {what}, d = {dim}, {head} anew', seconds,
+                              target=1.0))
+    return lines
+
+
 def adaptation(backbone, images, rounds, updates=5) -> list:
     """An update of the adapters beside one of the whole network: the
     fastest of all, augmentation included."""

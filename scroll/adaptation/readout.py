@@ -48,6 +48,8 @@ def lifted(units: torch.Tensor, lift: Lift) -> torch.Tensor:
     products = units @ torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
     if lift.kind == 'relu':
         random = torch.relu(products) * 2.0 ** -lift.shift
+    elif lift.kind == 'square':
+        random = (products * products / 8).clamp(max=1)
     else:
         offsets = torch.as_tensor(lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS), dtype=units.dtype,
                                   device=units.device)

@@ -1,5 +1,6 @@
 """What was never learned is not removed; what is removed leaves no trace that can be found; what is saved can be loaded."""
 import errno
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -305,3 +306,131 @@ def test_the_parts_of_a_statistics_file_say_whether_the_samples_are_in_it(tmp_pa
     marks = found(capsys)
     assert marks['both.npz'] == marks['old-share.npz'] == [('holds', 2)] and marks['whole.npz'] == [('may', 2)]
     assert 'rest.npz' not in marks
+
+
+def whole_class(label):
+    at = np.flatnonzero(POOL.labels == label)
+    return part(at), part(np.flatnonzero(POOL.labels != label))
+
+
+@pytest.mark.parametrize('route', ['samples', 'statistics', 'buffer'])
+@pytest.mark.parametrize('label', [0, 2])
+def test_a_class_is_removed_as_if_it_had_never_been(route, label):
+    (X, y), rest = whole_class(label)
+    learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
+    given_ = dict(samples=dict(X=X), statistics=dict(statistics=Statistics(3).add(X, y)), buffer={})[route]
+    assert learner.remove_class(label, **given_) is learner
+    assert digests(learner) == digests(Scroll(buffer_size=14, keep_keys=True).fit(*rest))
+    with refused(f'class {label} is not among'):
+        learner.remove_class(label, **given_)
+    assert digests(learner.partial_fit(X, y)) == digests(Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels))
+
+
+@pytest.mark.parametrize('given_, word', [
+    (dict(), '3 of 5 samples of class 0 are in the buffer: give all'), (dict(X=POOL.features[:2]), '2 of 5 samples of class 0 are given'),
+    (dict(X=POOL.features[:2], statistics=Statistics(3)), 'not both'), (dict(X=-POOL.features[:5]), 'class|part|learned'),
+    (dict(statistics=Statistics(3).add(POOL.features[:3], POOL.labels[:3])), 'expected all 5 of 0'),
+    (dict(statistics=Statistics(3).add(POOL.features[[0, 3]], [0, 0])), 'of 2 samples .* expected all 5'), (dict(X=POOL.features[:5, :2]), '2 features'), (dict(X=3), 'shape'), (dict(statistics='x'), 'statistics')])
+def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, word):
+    learner = Scroll(buffer_size=8, keep_keys=True).fit(POOL.features, POOL.labels)
+    before = digests(learner)
+    with refused(word):
+        learner.remove_class(0, **given_)
+    assert digests(learner) == before
+
+
+def test_a_class_of_images_leaves_the_cache_too(cached, tmp_path, embedder):
+    """Those that the buffer holds are all known."""
+    learner = Scroll(cached(), buffer_size=50).fit(IMAGES, LABELS).remove_class(1)
+    learner.embedder.cache.flush()
+    assert learner.digest() == Scroll(embedder).fit(IMAGES[LABELS != 1], LABELS[LABELS != 1]).digest()
+    assert rows_on_disk(tmp_path) == {row.tobytes() for row in embedder(IMAGES[LABELS != 1])[0]}
+
+
+@pytest.mark.parametrize('names', [{0: 7}, {0: 2, 2: 0}, {0: 'x', 1: 'y\0', 2: 'a'}, {}], ids=repr)
+def test_renamed_is_learned_under_that_name(names, tmp_path):
+    learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
+    assert learner.rename(names) is learner
+    labels = [names.get(label, label) for label in POOL.labels.tolist()]
+    expected = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, labels)
+    assert digests(learner) == digests(expected) and learner.predict(POOL.features).tolist() == expected.predict(POOL.features).tolist()
+    assert learner.learned(POOL.features, labels).all()
+    learner.save(tmp_path / 'x')
+    assert digests(Scroll.load(tmp_path / 'x')) == digests(expected)
+
+
+@pytest.mark.parametrize('strategy', STRATEGIES)
+def test_a_buffer_that_is_not_shared_evenly_keeps_within_its_quotas_when_renamed(strategy, tmp_path):
+    learner = Scroll(buffer_size=7, strategy=strategy).fit(POOL.features, POOL.labels).rename({0: 5})
+    learner.save(tmp_path / 'x')                                # 2 of each, and one more of what is now the first
+    assert 6 <= len(Scroll.load(tmp_path / 'x').buffer_) <= 7
+
+
+@pytest.mark.parametrize('names, word', [({9: 1}, 'class 9'), ({0: 1}, 'same name'), ({0: 'x'}, 'labels'), ({0: 1.5}, 'y'), ({0: None}, 'y'), (['a', 'b', 'c'], 'mapping')])
+def test_names_that_cannot_be_are_refused(names, word):
+    learner = Scroll(buffer_size=7, keep_keys=True).fit(POOL.features, POOL.labels)
+    before = digests(learner)
+    with refused(word):
+        learner.rename(names)
+    assert digests(learner) == before
+
+
+def test_keys_tell_what_was_learned():
+    learner = Scroll(keep_keys=True).fit(*part([0, 1, 2, 0]))
+    X, y = part([0, 0, 0, 1, 3, 2])
+    assert learner.learned(X, y).tolist() == [True, True, False, True, False, True]
+    assert not learner.learned(X, y + 1).any()
+    with refused('keep_keys'):
+        Scroll().fit(X, y).learned(X, y)
+
+
+@pytest.fixture
+def unlearned(tmp_path, monkeypatch):
+    """The working folder has a state before and after some samples were unlearned, and a record of it."""
+    monkeypatch.chdir(tmp_path)
+    learner = Scroll(buffer_size=5).fit(POOL.features, POOL.labels)
+    learner.save('before.npz')
+    np.savez('old.npz', quantised=POOL.features[:4], labels=POOL.labels[:4])
+    np.savez('other.npz', quantised=POOL.features[1:5], labels=POOL.labels[1:5])
+    Statistics(3).add(POOL.features[:4], POOL.labels[:4]).save('old-statistics.npz')
+    Path('key').write_bytes(b'secret')
+    assert main(['unlearn', 'before.npz', '--samples', 'old.npz', '-o', 'after.npz', '--proof', 'proof.json', '--key', 'key']) == 0
+    return learner
+
+
+def test_a_record_of_unlearning_is_true_of_any_two_of_its_files_and_of_no_others(unlearned, capsys):
+    record = json.loads(Path('proof.json').read_text())
+    assert [record[name]['samples'] for name in ('before', 'removed', 'after')] == [14, 4, 10]
+    assert record['before']['digest'] == unlearned.digest()
+    assert record['after']['digest'] == Scroll().fit(POOL.features[4:], POOL.labels[4:]).digest()
+    true = dict(before='before.npz', removed='old.npz', after='after.npz')
+    for names in (true, ['before', 'removed'], ['before', 'after'], ['removed', 'after']):
+        for key in ([], ['--key', 'key']):
+            assert main(['check', 'proof.json', *sum((['--' + name, true[name]] for name in names), []), *key]) == 0
+    assert main(['check', 'proof.json', '--removed', 'old-statistics.npz', '--after', 'after.npz']) == 0
+    capsys.readouterr()
+    for words, says in ((['--removed', 'other.npz', '--after', 'after.npz'], 'other.npz'), (['--before', 'after.npz', '--removed', 'old.npz'], 'after.npz'),
+                        (['--before', 'before.npz', '--after', 'before.npz'], 'before.npz')):
+        assert main(['check', 'proof.json', *words]) == 1 and says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('change', [lambda r: r.update(scroll='9'), lambda r: r.pop('hmac'), lambda r: r['after'].update(samples=9)])
+def test_a_record_that_was_changed_is_not_that_of_its_key(unlearned, capsys, change):
+    record = json.loads(Path('proof.json').read_text())
+    change(record)
+    Path('proof.json').write_text(json.dumps(record))
+    words = ['check', 'proof.json', '--removed', 'old.npz', '--after', 'after.npz']
+    assert main(words) == 0 and main([*words, '--key', 'key']) == 1 and 'HMAC' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('words, says', [
+    (['check', 'proof.json', '--after', 'after.npz'], 'expected two'), (['check', 'key', '--after', 'after.npz', '--removed', 'old.npz'], 'key: not a record'),
+    (['check', 'none', '--after', 'after.npz', '--removed', 'old.npz'], 'none: not a record'), (['check', 'proof.json', '--after', 'none', '--removed', 'old.npz'], 'no such file'),
+    (['check', 'proof.json', '--after', 'after.npz', '--removed', 'old.npz', '--key', 'none'], '--key none'),
+    (['unlearn', 'before.npz', '--samples', 'old.npz', '-o', 'x.npz', '--key', 'key'], '--proof'),
+    (['unlearn', '--find', '.', '--samples', 'old.npz', '--proof', 'x'], 'nothing else')])
+def test_what_cannot_be_checked_is_one_line(unlearned, capsys, words, says):
+    capsys.readouterr()
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert says in error and len(error.splitlines()) == 1

@@ -1,0 +1,1 @@
+"""Worked examples, each a command: `python -m examples.photographs FOLDER`."""

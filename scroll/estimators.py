@@ -1,0 +1,357 @@
+"""SCROLL for scikit-learn: pipelines, grid search, data frames, sample weights; classes may come late.
+
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.model_selection import cross_val_score
+    >>> X, y = load_wine(return_X_y=True)
+    >>> bool(cross_val_score(ScrollClassifier(scale='standard'), X, y).mean() > .95)
+    True
+
+`scroll.Scroll` is the learner below it: of images, too, with a buffer to adapt on, and files.
+"""
+import contextlib
+import copy
+import hashlib
+import json
+import warnings
+from typing import Literal
+
+import numpy as np
+from scipy.sparse import issparse
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.sparsefuncs import min_max_axis
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from scroll.arguments import one_of, whole
+from scroll.errors import InputError
+from scroll.feature_grid import FeatureGrid
+from scroll.grid_learner import GridLearner
+from scroll.heads.lda import OAS
+from scroll.heads.predictors import NCC_BIASES, TARGETS
+from scroll.io.states import CLASSIFIERS, check_params, lift_of
+from scroll.lift import LIFTS
+from scroll.statistics import MAX_SAMPLES, check_labels
+
+SCALES = ('unit', 'standard', None)
+STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
+_ROWS = 4096                        # of a sparse matrix that are made dense at once
+_UNEVEN = 30                        # times the usual root mean square is another scale
+
+
+class ScrollClassifier(ClassifierMixin, BaseEstimator):
+    """Classifier from exact integer sums: the same bits under every order, batching and sharding of the data.
+
+    Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
+    (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
+    Head and its parameters may be changed at any time, since sums are those of all; the others bear on `fit`.
+
+    Args:
+        head: as of `Scroll`: 'ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random' or 'auto'.
+        scale: 'unit': each sample has its length scaled to one, as embeddings want it, on a grid of 2^-18.
+            None: features as they are, in units of the power of two at or above `limit`, on a grid of 2^-18.
+            'standard': each feature less its mean, over its standard deviation and sqrt(d), both from the
+            sums (`scroll.feature_grid.Standardised`), for tables of measured quantities; each feature is
+            summed on a grid of its own. For the heads ridge, ncc and lda.
+        limit: without unit length, the largest absolute value that a feature will have, a number or (with
+            'standard') one for each feature. Values beyond cannot be learned; linear heads predict them, in
+            float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
+            begin, since its first batch would decide.
+        ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
+        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; bear on `fit`, and need unit length.
+        calibration_size: how many samples to keep, drawn by hash and shared among the classes, to calibrate
+            `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
+
+    Attributes:
+        classes_: (K,) labels, with those that were named as `classes` and not yet seen.
+        n_features_in_: d. feature_names_in_: (d,) of a data frame.
+        learner_: the `Scroll` below; `learner_.statistics_` are its sums, of features on the grid.
+    """
+
+    def __init__(self, head: Literal[CLASSIFIERS] = 'ridge', *, scale: Literal[SCALES] = 'unit', limit=None,
+                 ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1',
+                 ncc_bias: Literal[NCC_BIASES] = 'exact', shrinkage: float | str = OAS,
+                 calibration_size: int = 500, seed: int = 0, pooling: float = 0.5,
+                 lift: Literal[('auto', 'none', *LIFTS)] = 'auto', lift_dim: int = 2000, lift_seed: int = 0,
+                 lift_bandwidth: float = 1.0):
+        self.head = head
+        self.scale = scale
+        self.limit = limit
+        self.ridge_lambda = ridge_lambda
+        self.targets = targets
+        self.ncc_bias = ncc_bias
+        self.shrinkage = shrinkage
+        self.calibration_size = calibration_size
+        self.seed = seed
+        self.pooling = pooling
+        self.lift = lift
+        self.lift_dim = lift_dim
+        self.lift_seed = lift_seed
+        self.lift_bandwidth = lift_bandwidth
+
+    def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
+        """Forget everything, then learn. Bad input changes nothing.
+
+        Args:
+            X: numbers (N, d): array, data frame, or sparse. y: labels (N,), whole numbers or text.
+            sample_weight: whole numbers (N,), 0 or more: a sample counts as so many copies of it, exactly.
+
+        Raises:
+            InputError: the input cannot be used, the reason in one line.
+        """
+        fresh = clone(self)
+        fresh._learn(X, y, None, sample_weight, whole_data=True)
+        vars(self).pop('feature_names_in_', None)
+        learned = vars(fresh).keys() - self.get_params().keys()
+        vars(self).update({name: vars(fresh)[name] for name in learned})
+        return self
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
+        """Learn more; arguments and errors as `fit`.
+
+        Args:
+            classes: labels that will come. Not needed: new ones may come at any time. Those named and not yet
+                seen have probability 0.
+        """
+        return self._learn(X, y, classes, sample_weight)
+
+    def remove(self, X, y) -> 'ScrollClassifier':
+        """Unlearn samples that were learned: `digest` is then that of never having seen them.
+
+        Raises:
+            InputError: they cannot all have been learned. Nothing is changed then.
+        """
+        check_is_fitted(self)
+        X, y = self._checked(X, y)
+        self.learner_.remove(X.toarray() if issparse(X) else X, _labels(y)[0])
+        return self
+
+    def __add__(self, other: 'ScrollClassifier') -> 'ScrollClassifier':
+        """A new classifier, with these parameters, that has learned what both have; they stay as they are."""
+        if not isinstance(other, ScrollClassifier):
+            return NotImplemented
+        check_is_fitted(self)
+        check_is_fitted(other)
+        if self.learner_.grid_digest != other.learner_.grid_digest:
+            raise InputError('cannot add classifiers whose features are on different grids: make both with '
+                             'the same scale and limit')
+        out = copy.deepcopy(self)
+        out.learner_.merge(other.learner_)
+        out._declared = self._declared | other._declared
+        out._label_type = _wider(self._label_type, other._label_type)
+        return out
+
+    def digest(self) -> str:
+        """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
+        check_is_fitted(self)
+        sums, grid = self.learner_.digest(), self.learner_.grid_digest
+        return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """(K,) labels, sorted, of the type that they had, or the least that holds all."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError('classes_: nothing was learned yet')
+        return self._as_given(sorted(self._declared | set(self.learner_.classes_.tolist())))
+
+    def predict(self, X) -> np.ndarray:
+        """Labels (N,): those of the exact logits, also where float64 cannot tell them apart."""
+        return self._as_given(self._of_rows(self._ready().predict, X).tolist())
+
+    def decision_function(self, X) -> np.ndarray:
+        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), those of the second less the
+        first."""
+        logits = self._in_columns(self._of_rows(self._ready().decision_function, X), -np.inf)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
+        learner = self._ready()
+        logits = self._of_rows(learner.decision_function, X)
+        return self._in_columns(softmax(learner.probability_scale() * logits, axis=1), 0.0)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, 'learner_')
+
+    def _learn(self, X, y, classes, sample_weight, whole_data: bool = False) -> 'ScrollClassifier':
+        """`partial_fit`. `whole_data`: there is no more to come, so a grid may be made of it."""
+        self._check_params()
+        first = not self.__sklearn_is_fitted__()
+        X, y = self._checked(X, y, first)
+        labels, kind = _labels(y)
+        named = labels[:0]
+        if classes is not None:
+            named, kind_of_named = _labels(np.asarray(classes))
+            if (kind is None) != (kind_of_named is None):
+                raise InputError('classes are numbers and y is text, or the other way round: keep to one')
+            kind = _wider(kind, kind_of_named)
+        if sample_weight is not None:
+            weights = _weights(sample_weight, len(labels))
+            X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
+        learner = self._new_learner(X, whole_data) if first else self._ready()
+        if sample_weight is not None:
+            learner.take_in(_copies(learner.unlearned(), X, labels, weights))
+        elif issparse(X):
+            learner.take_in(_rows(learner.unlearned(), X, labels))
+        else:
+            learner.partial_fit(X, labels)
+        if first:
+            self.learner_, self._label_type, self._declared = learner, kind, set()
+        self._label_type = _wider(self._label_type, kind)
+        self._declared = self._declared | set(named.tolist())
+        return self
+
+    def _check_params(self) -> None:
+        if self.scale is not None:
+            one_of('scale', self.scale, SCALES[:2])
+        one_of('head', self.head, CLASSIFIERS)
+        if self.scale == 'standard':
+            one_of("scale='standard' with head", self.head, STANDARDISED)
+        check_params(self._of_head())
+        if self.scale != 'unit' and lift_of(self._of_head(), 1) is not None:
+            raise InputError(f"head {self.head!r}, lift {self.lift!r}: a lift needs features of unit length, "
+                             "scale='unit'")
+        whole('calibration_size', self.calibration_size)
+
+    def _checked(self, X, y, first: bool = False) -> tuple:
+        """X float64 (N, d), dense or rows of a sparse matrix, and y (N,)."""
+        with _one_line():
+            X, y = validate_data(self, X, y, reset=first, accept_sparse='csr', dtype=np.float64)
+            check_classification_targets(y)
+        return X, y
+
+    def _new_learner(self, X, whole_data: bool) -> GridLearner:
+        """With the grid that these parameters ask for, made of X if nothing else says what it is."""
+        out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
+        out.standard = self.scale == 'standard'
+        if self.scale == 'unit':
+            if whole_data and not issparse(X):
+                _hint(X)
+        elif self.limit is not None:
+            out.grid = FeatureGrid.covering(self.limit, X.shape[1], common=not out.standard)
+        elif whole_data:
+            low, high = min_max_axis(X, axis=0) if issparse(X) else (X.min(axis=0), X.max(axis=0))
+            out.grid = FeatureGrid.between(low, high, centred=out.standard)
+        else:
+            raise InputError(f'scale={self.scale!r}, limit=None: give limit, the largest absolute value of a '
+                             'feature; the first batch of partial_fit may not decide on the grid')
+        return out
+
+    def _of_head(self) -> dict:
+        names = ('ridge_lambda', 'targets', 'ncc_bias', 'shrinkage', 'seed', 'pooling', 'lift', 'lift_dim',
+                 'lift_seed', 'lift_bandwidth')
+        return dict(head=self.head, **{name: getattr(self, name) for name in names})
+
+    def _ready(self) -> GridLearner:
+        """The learner, with the head that is asked for now."""
+        check_is_fitted(self)
+        changed = {name: value for name, value in self._of_head().items()
+                   if value != getattr(self.learner_, name)}
+        return self.learner_.set_params(**changed) if changed else self.learner_
+
+    def _of_rows(self, predict, X) -> np.ndarray:
+        """What a function of dense features gives for X, which may be sparse."""
+        with _one_line():
+            X = validate_data(self, X, reset=False, accept_sparse='csr', dtype=np.float64)
+        return np.concatenate([predict(rows) for rows, _ in _blocks(X)])
+
+    def _in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
+        """(N, K) of classes that were seen, with columns for those that were only named."""
+        if not self._declared:
+            return values
+        seen, every = self.learner_.classes_.tolist(), self.classes_.tolist()
+        out = np.full((len(values), len(every)), unseen)
+        out[:, [every.index(label) for label in seen]] = values
+        return out
+
+    def _as_given(self, labels: list) -> np.ndarray:
+        labels = check_labels(labels, len(labels))
+        return labels if self._label_type is None else labels.astype(self._label_type)
+
+
+@contextlib.contextmanager
+def _one_line():
+    """What scikit-learn finds wrong with the input, as an `InputError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(' '.join(str(error).split())) from error
+
+
+def _wider(one, other):
+    """The dtype that holds the labels of two; None: text."""
+    return None if one is None else np.result_type(one, other)
+
+
+def _labels(y: np.ndarray) -> tuple:
+    """(labels as `Statistics` has them, the dtype of numbers that stand for them; None: text)."""
+    if y.dtype.kind == 'f':
+        with np.errstate(invalid='ignore'):             # of numbers that int64 cannot hold
+            whole_ = y.astype(np.int64)
+        if (whole_ != y).any():
+            raise InputError(f'Unknown label type: continuous; y has {y[whole_ != y][0]:g}: expected whole '
+                             'numbers or text')
+        return whole_, y.dtype
+    return check_labels(y, len(y)), y.dtype if y.dtype.kind in 'biu' else None
+
+
+def _weights(sample_weight, count: int) -> np.ndarray:
+    """int64 (N,). InputError: not whole numbers of at least 0, all 0, or more samples than sums hold."""
+    try:
+        weights = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError):
+        weights = np.zeros(0)
+    if weights.shape != (count,):
+        raise InputError(f'sample_weight has shape {weights.shape}: expected ({count},), numbers')
+    wrong = ~np.isfinite(weights) | (weights < 0) | (weights != np.rint(weights))
+    if wrong.any():
+        raise InputError(f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
+                         'whole numbers, 0 or more; a sample counts as so many copies of it')
+    if not 0 < weights.sum() <= MAX_SAMPLES:
+        raise InputError(f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
+                         f'than {MAX_SAMPLES}')
+    return weights.astype(np.int64)
+
+
+def _copies(learner: GridLearner, X, labels, weights) -> GridLearner:
+    """What so many copies of each sample teach a learner that has learned nothing: bit by bit of the weights,
+    from the highest, all that was learned is doubled and the samples whose bit is set are added."""
+    for bit in reversed(range(int(weights.max()).bit_length())):
+        if hasattr(learner, 'statistics_'):
+            learner.merge(copy.deepcopy(learner))
+        rows = np.flatnonzero(weights >> bit & 1)
+        if len(rows):
+            _rows(learner, X[rows], labels[rows])
+    return learner
+
+
+def _rows(learner: GridLearner, X, labels) -> GridLearner:
+    for rows, at in _blocks(X):
+        learner.partial_fit(rows, labels[at])
+    return learner
+
+
+def _blocks(X):
+    """Yield (dense rows, where they are)."""
+    if not issparse(X):
+        yield X, slice(None)
+        return
+    for start in range(0, X.shape[0], _ROWS):
+        at = slice(start, start + _ROWS)
+        yield X[at].toarray(), at
+
+
+def _hint(X: np.ndarray) -> None:
+    """UserWarning where one feature leaves nothing of the others' share of unit length."""
+    largest = np.abs(X).max()
+    sizes = np.sqrt(np.square(X / (largest or 1)).mean(axis=0))
+    usual = np.median(sizes[sizes > 0]) if largest else 0
+    if sizes.max() > _UNEVEN * usual:
+        warnings.warn(f'feature {sizes.argmax()} is {sizes.max() / usual:.0f} times as large as the usual '
+                      'one, and all but fills samples of unit length: for features of different scale take '
+                      "scale='standard'", UserWarning, stacklevel=5)

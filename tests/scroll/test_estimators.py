@@ -1,0 +1,299 @@
+"""ScrollClassifier: scikit-learn's own checks; the same bits under every schedule, on every scale of features; probabilities."""
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_wine
+from sklearn.linear_model import Ridge
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from scroll import Scroll, ScrollClassifier
+from scroll.io.states import CLASSIFIERS
+from tests.scroll.conftest import cuttings, quick, refused
+
+HEADS = [head for head in CLASSIFIERS if head != 'random']         # which learns nothing, as scikit-learn's checks find
+RAW = [dict(scale='standard', limit=100), dict(scale=None, limit=100)]
+SCALES = pytest.mark.parametrize('params', [{}, *RAW], ids=['unit', 'standard', 'raw'])
+WINE = load_wine(return_X_y=True)
+
+
+def blobs(count: int = 60, seed: int = 0) -> tuple:
+    """Features (N, 5) of different scale and mean around three centres, and labels."""
+    random, y = np.random.default_rng(seed), np.arange(count) % 3
+    return (random.normal(size=(count, 5)) + 2 * np.eye(5)[y]) * [1, 5, .1, 2, 1] + [0, 3, 9, 0, 1], y
+
+
+X, Y = blobs()
+
+
+def fingerprint(estimator) -> tuple:
+    """All that can be seen of what was learned."""
+    return estimator.digest(), str(estimator.classes_), estimator.decision_function(X).tobytes(), \
+        estimator.predict_proba(X).tobytes()
+
+
+@parametrize_with_checks([*(ScrollClassifier(head, lift_dim=40) for head in HEADS), ScrollClassifier('lda', scale='standard', limit=1e4),
+                          ScrollClassifier(scale=None, limit=1e4)])
+def test_scikit_learn_finds_nothing_wrong(estimator, check):
+    check(estimator)
+
+
+@SCALES
+@settings(quick, max_examples=10)
+@given(cut=cuttings(len(Y)), head=st.sampled_from(['ridge', 'ncc', 'lda']))
+def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head):
+    whole = ScrollClassifier(head, **params).fit(X, Y)
+    pieces, shards = ScrollClassifier(head, **params), []
+    for at in cut:
+        pieces.partial_fit(X[at], Y[at])
+        shards.append(ScrollClassifier(head, **params).fit(X[at], Y[at]))
+    before = [shard.digest() for shard in shards]
+    assert fingerprint(pieces) == fingerprint(whole) == fingerprint(sum(shards[1:], shards[0]))
+    assert before == [shard.digest() for shard in shards]
+
+
+def test_unit_length_is_that_of_the_learner():
+    assert ScrollClassifier().fit(X, Y).digest() == Scroll().fit(X, Y).digest()
+    assert len({ScrollClassifier(scale=None, limit=limit).fit(X, Y).digest() for limit in (64, 65, 100, 200)}) == 3
+
+
+@SCALES
+@settings(quick, max_examples=10)
+@given(weights=st.lists(st.integers(0, 9), min_size=60, max_size=60).filter(any))
+def test_weights_are_copies_to_the_bit(params, weights):
+    weighted = ScrollClassifier(**params, calibration_size=30).fit(X, Y, sample_weight=weights)
+    repeated = ScrollClassifier(**params, calibration_size=30).fit(X.repeat(weights, axis=0), Y.repeat(weights))
+    assert fingerprint(weighted) == fingerprint(repeated)
+    both = ScrollClassifier(**params, calibration_size=30).partial_fit(X, Y).partial_fit(X, Y, sample_weight=weights)
+    assert fingerprint(both) == fingerprint(ScrollClassifier(**params, calibration_size=30).fit(X, Y, np.add(weights, 1)))
+
+
+def test_heavy_weights_count_without_copies_and_to_the_end_of_what_sums_hold():
+    weights = np.r_[2 ** 26, np.ones(59)]
+    learner = ScrollClassifier().fit(X, Y, weights).learner_
+    assert learner.statistics_.total == 2 ** 26 + 59 and learner.statistics_.counts[0] == 2 ** 26 + 19
+    with refused('134217727'):
+        ScrollClassifier().fit(X, Y, 2 * weights)
+    with refused('134217727 *samples|at most 134217727'):
+        ScrollClassifier().fit(X, Y, weights).partial_fit(X, Y, sample_weight=weights)
+
+
+@pytest.mark.parametrize('weights, word', [(np.full(60, .5), '0.5'), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
+                                           (np.ones(59), 'shape'), (np.full(60, np.nan), 'nan'), (['a'] * 60, 'shape'), (np.ones((60, 1)), 'shape')])
+def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
+    estimator = ScrollClassifier().fit(X, Y)
+    before = fingerprint(estimator)
+    for call in (estimator.fit, lambda x, y, w: estimator.partial_fit(x, y, sample_weight=w)):
+        with refused(word):
+            call(X, Y, weights)
+    assert fingerprint(estimator) == before
+
+
+def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
+    late = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2])
+    assert late.decision_function(X).shape == (60,)
+    late.partial_fit(X[Y == 2], Y[Y == 2])
+    assert fingerprint(late) == fingerprint(ScrollClassifier().fit(X, Y))
+    named = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2], classes=[0, 1, 7])
+    assert named.classes_.tolist() == [0, 1, 7] and (named.predict_proba(X)[:, 2] == 0).all()
+    assert (named.decision_function(X)[:, 2] == -np.inf).all() and set(named.predict(X).tolist()) == {0, 1}
+    named.partial_fit(X[Y == 2], Y[Y == 2])                                 # one that was never named
+    assert named.predict_proba(X).shape == (60, 4)
+    for y, classes in ((Y, ['a', 'b']), (np.array(['a', 'b', 'c'])[Y], [0, 1])):
+        with refused('text'):
+            ScrollClassifier().partial_fit(X, y, classes=classes)
+
+
+def test_of_two_classes_there_is_one_logit():
+    estimator = ScrollClassifier().fit(X, Y > 0)
+    logits = estimator.decision_function(X)
+    assert logits.shape == (60,) and ((logits > 0) == estimator.predict(X)).all() and estimator.predict(X).dtype == bool
+
+
+@pytest.mark.parametrize('kind', [np.int32, np.uint8, np.float64, bool, str, object])
+def test_labels_come_back_as_they_were(kind):
+    y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
+    estimator = ScrollClassifier().fit(X, y)
+    expected = np.dtype('U1') if kind is object else np.asarray(y).dtype
+    assert estimator.classes_.dtype == estimator.predict(X).dtype == expected
+    assert estimator.partial_fit(X, y).score(X, y) > .5
+    if expected.kind != 'U':                                                # and what comes later is not cut to their type
+        other = ScrollClassifier().fit(X, Y + 300)
+        assert (estimator + other).classes_.tolist() == [0, 1, 300, 301, 302] == estimator.partial_fit(X, Y + 300).classes_.tolist()
+
+
+@pytest.mark.parametrize('ratio', [1e-6, 1, 1e6])
+def test_standardised_ridge_is_that_of_the_textbook(ratio):
+    """Against scikit-learn's: z / sqrt(d) and a constant feature that is shrunk, too. What differs is the grid of the features."""
+    x = X * [ratio, 1, 1, 1, 1]
+    ours = ScrollClassifier(scale='standard', ridge_lambda=.3).fit(x, Y)
+    z = np.column_stack([StandardScaler().fit_transform(x) / np.sqrt(5), np.ones(60)])
+    theirs = Ridge(alpha=.3, fit_intercept=False).fit(z, np.where(Y[:, None] == np.arange(3), 1, -1))
+    np.testing.assert_allclose(ours.decision_function(x), theirs.predict(z), atol=2e-4)
+
+
+def test_standardised_lda_is_that_of_the_textbook():
+    ours = ScrollClassifier('lda', scale='standard', shrinkage=.2).fit(X, Y)
+    z = StandardScaler().fit_transform(X)
+    means = np.stack([z[c == Y].mean(axis=0) for c in range(3)])
+    within = np.cov((z - means[Y]).T, bias=True) * 60 / 57
+    inverse = np.linalg.inv(.8 * within + .2 * np.trace(within) / 5 * np.eye(5))
+    expected = .8 * (z @ inverse @ means.T - np.einsum('kd,de,ke->k', means, inverse, means) / 2)
+    np.testing.assert_allclose(ours.decision_function(X), expected, atol=2e-3)
+
+
+@quick
+@given(st.integers(1, 12), st.integers(1, 30), st.integers(0, 99), st.sampled_from(['ridge', 'ncc', 'lda']))
+def test_standardised_sums_of_few_samples_and_many_features_can_be_solved(count, dim, seed, head):
+    """Also constant features, features that are others, and covariances without any shrinkage."""
+    random = np.random.default_rng(seed)
+    x, y = random.normal(size=(count, dim)) * 10.0 ** random.integers(-9, 9, dim), random.integers(0, 3, count)
+    x[:, ::3], x[:, 1::3] = 5, x[:, :1]
+    estimator = ScrollClassifier(head, scale='standard', shrinkage=0.).fit(x, y)
+    assert set(estimator.predict(x).tolist()) <= set(y.tolist()) and np.isfinite(estimator.decision_function(x)).all()
+
+
+def test_large_means_do_not_swamp_what_varies():
+    """Seconds since 1970 and a temperature in kelvin, both with the label in their fourth digit or beyond."""
+    x = X[:, [0, 1]] * [1e4, 1e-2] + [1.7e9, 300]
+    plain = ScrollClassifier('lda', scale='standard').fit(X[:, [0, 1]], Y).predict(X[:, [0, 1]])
+    assert (ScrollClassifier('lda', scale='standard').fit(x, Y).predict(x) == plain).mean() > .95
+
+
+@pytest.mark.parametrize('params', RAW, ids=['standard', 'raw'])
+def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted(params):
+    estimator = ScrollClassifier(**params).fit(X, Y)
+    before, far = fingerprint(estimator), X.copy()
+    far[7, 2] = -129
+    for call in (estimator.fit, estimator.partial_fit, estimator.remove):
+        with refused(r'X\[7, 2\] is -129: the grid reaches 128'):
+            call(far, Y)
+    assert fingerprint(estimator) == before
+    line = np.array([X[0], X[0] + 10, X[0] + 1e4, np.full(5, 1e300)])       # logits are linear, also out there
+    logits = estimator.decision_function(line)
+    np.testing.assert_allclose(logits[2] - logits[0], 1000 * (logits[1] - logits[0]), rtol=1e-3)
+    assert (estimator.predict(line) == logits.argmax(axis=1)).all() and np.isfinite(estimator.predict_proba(line)).all()
+
+
+@pytest.mark.parametrize('params, word', [
+    (dict(scale='minmax'), 'scale'), (dict(head='svm'), 'head'), (dict(head='random', scale='standard'), 'standard'), (dict(scale=None, limit=0), 'limit'),
+    (dict(scale=None, limit=[1, 2]), 'limit'), (dict(scale=None, limit='a'), 'limit'), (dict(scale=None, limit=True), 'limit'),
+    (dict(calibration_size=-1), 'calibration_size'), (dict(ridge_lambda=-1), 'ridge lambda'), (dict(scale='standard', limit=np.inf), 'limit')])
+def test_parameters_that_cannot_be_are_refused(params, word):
+    with refused(word):
+        ScrollClassifier(**params).fit(X, Y)
+
+
+def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do():
+    for scale in ('standard', None):
+        with refused('give limit'):
+            ScrollClassifier(scale=scale).partial_fit(X, Y)
+        fitted = ScrollClassifier(scale=scale).fit(X, Y)
+        assert fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest() and fitted.score(X, Y) > .7
+        fitted.partial_fit(X[:5], Y[:5])                                    # the grid is there now
+    with refused('different grids'):
+        ScrollClassifier(scale=None, limit=20).fit(X, Y) + ScrollClassifier(scale=None, limit=100).fit(X, Y)
+
+
+@SCALES
+def test_removed_is_never_seen(params):
+    estimator = ScrollClassifier(**params).fit(X, Y).remove(X[:20], Y[:20])
+    assert estimator.digest() == ScrollClassifier(**params).fit(X[20:], Y[20:]).digest()
+    np.testing.assert_array_equal(estimator.decision_function(X), ScrollClassifier(**params).fit(X[20:], Y[20:]).decision_function(X))
+    with refused('not among those learned'):
+        estimator.remove(X[:1], Y[:1])
+    few = ScrollClassifier(**params, calibration_size=3).fit(X, Y).remove(X[:57], Y[:57])
+    assert len(few.learner_.buffer_) <= 1 and few.predict_proba(X).shape == (60, 3)         # there is nothing to calibrate on
+
+
+@SCALES
+@pytest.mark.parametrize('head', ['ridge', 'ncc', 'lda'])
+def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
+    """Of twenty samples: twenty classifiers of nineteen."""
+    x, y = X[:20], Y[:20]
+    logits = np.stack([ScrollClassifier(head, **params).fit(np.delete(x, i, axis=0), np.delete(y, i)).decision_function(x[i:i + 1])[0]
+                       for i in range(20)])
+
+    def loss(t):
+        z = np.exp(t) * logits
+        p = np.exp(z - np.logaddexp.reduce(z, axis=1, keepdims=True))
+        target = 20 / 21 * np.eye(3)[y] + 1 / 21 / 3                        # one more sample, of every class equally
+        return -(target * np.log(p)).sum()
+    scale = np.exp(minimize_scalar(loss, bounds=(-12, 12), method='bounded').x)
+    estimator = ScrollClassifier(head, **params).fit(x, y)
+    z = scale * estimator.decision_function(X)
+    np.testing.assert_allclose(estimator.predict_proba(X), np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), atol=2e-3)
+
+
+@pytest.mark.parametrize('head', ['ridge', 'ncc', 'lda'])
+def test_probabilities_are_calibrated(head):
+    x, x_test, y, y_test = train_test_split(*load_digits(return_X_y=True), random_state=0, stratify=load_digits().target)
+    estimator = ScrollClassifier(head, calibration_size=200).fit(x, y)
+    assert len(estimator.learner_.buffer_) == 200                           # and not one for each sample
+    loss = log_loss(y_test, estimator.predict_proba(x_test))
+    logits = estimator.decision_function(x_test)
+
+    def scaled(scale):
+        z = np.exp(scale * (logits - logits.max(axis=1, keepdims=True)))
+        return log_loss(y_test, z / z.sum(axis=1, keepdims=True))
+    assert loss < 1.07 * min(scaled(s) for s in np.geomspace(.01, 1000, 200)) and loss < .4
+    plain = clone(estimator).set_params(calibration_size=0).fit(x, y)
+    np.testing.assert_allclose(log_loss(y_test, plain.predict_proba(x_test)), scaled(1))
+
+
+def test_separable_data_give_finite_probabilities():
+    estimator = ScrollClassifier().fit(np.eye(3)[[0, 1, 2] * 5], [0, 1, 2] * 5)
+    assert .9 < estimator.predict_proba(np.eye(3)).max() < 1
+
+
+def test_sparse_matrices_and_data_frames_are_numbers():
+    x = np.where(X > 1, X, 0)
+    for params in ({}, dict(scale='standard'), *RAW):
+        estimators = [ScrollClassifier(**params).fit(form(x), Y) for form in (np.asarray, csr_array, pd.DataFrame)]
+        assert len({fingerprint(estimator) for estimator in estimators}) == 1
+        np.testing.assert_array_equal(estimators[0].predict(csr_array(x)), estimators[0].predict(x))
+        weighted = [ScrollClassifier(**params).fit(form(x), Y, Y + 1) for form in (np.asarray, csr_array)]
+        assert fingerprint(weighted[0]) == fingerprint(weighted[1])
+    frame = pd.DataFrame(x, columns=list('abcde'))
+    assert ScrollClassifier().fit(frame, Y).feature_names_in_.tolist() == list('abcde')
+
+
+def test_pipelines_search_grids_and_validate():
+    pipeline = make_pipeline(FunctionTransformer(), ScrollClassifier())
+    search = GridSearchCV(pipeline, dict(scrollclassifier__head=['ridge', 'lda'], scrollclassifier__scale=['unit', 'standard', None]),
+                          scoring='neg_log_loss', cv=3, error_score='raise')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', UserWarning)                        # of raw wine on unit length
+        assert search.fit(*WINE).best_params_['scrollclassifier__scale'] == 'standard'
+    assert cross_val_score(ScrollClassifier(scale='standard'), *WINE).mean() > .95
+
+
+def test_features_of_different_scale_on_unit_length_get_a_hint():
+    for x, y, hints in ((*WINE, 1), (*load_digits(return_X_y=True), 0), (X, Y, 0), (np.zeros((4, 2)), [0, 0, 1, 1], 0)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            ScrollClassifier().fit(x, y)
+        assert len([w for w in caught if "scale='standard'" in str(w.message) and w.filename == __file__]) == len(caught) == hints
+
+
+@SCALES
+def test_copies_go_on_the_same_and_a_changed_head_is_that_of_the_same_sums(params):
+    estimator = ScrollClassifier(**params).fit(X[:40], Y[:40])
+    estimator.predict_proba(X)
+    for twin in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator)):
+        assert fingerprint(twin) == fingerprint(estimator)
+        assert fingerprint(twin.partial_fit(X[40:], Y[40:])) == fingerprint(ScrollClassifier(**params).fit(X, Y))
+    estimator.set_params(head='lda', shrinkage=.1)
+    assert fingerprint(estimator) == fingerprint(ScrollClassifier('lda', **params, shrinkage=.1).fit(X[:40], Y[:40]))
