@@ -64,7 +64,6 @@ _ONLINE = {         # flag: parameter of `Scroll`, which has its default and its
     'lift': ('lift', 'lift the features before they are counted: integer random features (default: as the '
                      'head says)'),
     'lift_dim': ('lift_dim', 'random features'),
-    'lift_seed': ('lift_seed', "seed of the lift's random matrix"),
     'lift_bandwidth': ('lift_bandwidth', 'fourier: length scale of its kernel'),
     'buffer_strategy': ('strategy', 'which samples of a class are kept'),
 }
@@ -136,7 +135,9 @@ class ScrollModel(ContinualModel):
     @staticmethod
     def get_parser(parser):
         add_rehearsal_args(parser)
-        _add_flags(parser.add_argument_group('SCROLL, online stage'), Scroll, _ONLINE)
+        online = parser.add_argument_group('SCROLL, online stage')
+        _add_flags(online, Scroll, _ONLINE)
+        online.add_argument('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
         add_embedding_args(parser)
         group = parser.add_argument_group('SCROLL, adaptation')
         _add_flags(group, Adaptation, _ADAPTATION)
@@ -180,7 +181,8 @@ class ScrollModel(ContinualModel):
             **_given(args, _ADAPTATION), learn_scale=_LEARN[args.learn_scale], minibatch=args.minibatch_size,
             augmentation=Augmentation(padding, flip, args.adapt_jitter))
         self.learner = Scroll(self.embedder, **_given(args, _ONLINE), buffer_size=args.buffer_size,
-                              adaptation=adaptation, seed=args.seed, keep_keys=args.keep_keys)
+                              adaptation=adaptation, seed=args.seed, keep_keys=args.keep_keys,
+                              lift_seed=args.seed if args.lift_seed is None else args.lift_seed)
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
