@@ -157,7 +157,7 @@ class ScrollTrials:
         own = params['classifier'], params['ridge_lambda']
         for head in dict.fromkeys([own, ('ridge', params['ridge_lambda']), ('ridge', AUTO),
                                    ('ncc', params['ridge_lambda'])]):
-            name = 'nearest centroid' if head[0] == 'ncc' else f'ridge, lambda {head[1]}'
+            name = dict(ridge=f'ridge, lambda {head[1]}', ncc='nearest centroid').get(head[0], head[0])
             learner = Scroll(**{**params, 'classifier': head[0], 'ridge_lambda': head[1]})
             classes = self.summed.parts.classes
             whole, = SummedStream(learner, self.summed.parts)(np.zeros(len(classes), np.int64), np.array([0]))

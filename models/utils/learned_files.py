@@ -34,9 +34,9 @@ def shard(text: str) -> str:
 def add_file_args(parser) -> None:
     """Shares of a data set, statistics and states."""
     flag = parser.add_argument_group('SCROLL, files').add_argument
-    flag('--shard', type=shard, help='i/n: learn only the i-th of n shares of the samples, cut by their '
-                                     'pixels, so that the '
-                                     'shares of n runs are the whole whatever their schedules and seeds')
+    flag('--shard', bears='stream', type=shard,
+         help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the shares '
+              'of n runs are the whole whatever their schedules and seeds')
     flag('--save_statistics', bears='place', metavar='FILE',
          help='write the statistics after the last task (python -m scroll)')
     flag('--by_class', bears='record', type=binary_to_boolean_type, default=False,
