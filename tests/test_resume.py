@@ -24,7 +24,7 @@ from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core import rows as results
-from core.errors import Interrupted
+from core.commands import Interrupted
 from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
