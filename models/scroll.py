@@ -11,6 +11,7 @@ import argparse
 import inspect
 import time
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ import torch
 from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, share, whole
 from core.distributed import agree_on_arguments, world
 from core.progress import Progress
-from models.utils import learned_files, shared_work
+from models.utils import label_scores, learned_files, shared_work
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import (
     TestFeatures,
@@ -94,7 +95,7 @@ class ScrollModel(ContinualModel):
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
     RAW_STREAM = ONLINE = SHARED = True
     # the last: again from the unfinished segment
-    TRANSIENT = ('embedder', 'features_of', 'world', '_unfinished', '_glanced')
+    TRANSIENT = ('embedder', 'features_of', 'world', '_unfinished', '_glanced', 'scores')
     REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr '
                            'and --classifier_lr',
                      'optimizer': 'SCROLL adapts with AdaDelta',
@@ -167,6 +168,8 @@ class ScrollModel(ContinualModel):
         self._unfinished, self._glanced = None, 0
         self._force_online = False
         self.by_class = learned_files.ClassStatistics() if args.by_class else None
+        if args.save_scores:
+            label_scores.check(args, dataset)
         if args.load_state:
             learned_files.load(self.learner, args.load_state, len(self.to_stream))
 
@@ -299,9 +302,16 @@ class ScrollModel(ContinualModel):
         if self.current_task == self.n_tasks and self.embedder.cache is not None:
             self.embedder.cache.flush()
 
+    @cached_property
+    def scores(self) -> label_scores.LabelScores | None:
+        """Out-of-sample scores of the training data; None without `--save_scores`."""
+        return label_scores.of(self.learner, self.dataset, self.to_file) if self.args.save_scores else None
+
     def save_files(self) -> None:
         if self.world.rank == 0:
             learned_files.save(self.learner, self.by_class, self.args)
+            if self.scores is not None:
+                self.scores.save(self.args.save_scores)
 
     def summary(self) -> list:
         online, final = self.accuracies
@@ -312,6 +322,8 @@ class ScrollModel(ContinualModel):
                  f'{self.learner.predictor().digest()[:16]}{f_star}',
                  "statistics and f_T are the same under every schedule, on "
                  f"{'every' if integer else 'this kind of'} machine"]
+        if self.scores is not None:
+            lines += self.scores.in_words()
         if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {self.learner.ridge_lambda_:g}, chosen from the statistics']
         if adapted is not None:
@@ -336,6 +348,8 @@ class ScrollModel(ContinualModel):
                    final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
+        if self.scores is not None:             # made here, where every process comes: all must take part
+            row |= dict(label_error_auc=self.scores.auc)
         if adapted is not None:
             row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(),
                         adapted_on=in_words(self.device), adapted_mode=adapted.mode,

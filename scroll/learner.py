@@ -31,12 +31,15 @@ from scroll.heads.predictors import (
     ridge,
 )
 from scroll.heads.ridge_lambda import AUTO, choose_lambda
+from scroll.heads.scores import calibrated, softmax
 from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples
 from scroll.learned_keys import LearnedKeys
 from scroll.statistics import Statistics, check_labels
 
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
+
+_LEFT_OUT = 1 << 15                 # samples of `out_of_sample` at once; each time the head is solved anew
 
 
 class Scroll:
@@ -296,9 +299,37 @@ class Scroll:
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
-        logits = self.decision_function(X)
-        logits = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return logits / logits.sum(axis=1, keepdims=True)
+        return softmax(self.decision_function(X))
+
+    def out_of_sample(self, X, y) -> np.ndarray:
+        """Probabilities float64 (N, K) of samples that were learned, each as if all but it had been; columns
+        as `classes_`, rows sum to one.
+
+        Exact leave-one-out of f_T in closed form (`left_out`): one more pass over the features, and nothing
+        is learned again. The scale of the logits is that of least cross-entropy on these samples. cleanlab's
+        `find_label_issues` takes them as `pred_probs`, with `np.searchsorted(learner.classes_, y)` as
+        `labels`.
+
+        Args:
+            X, y: as for `partial_fit`, of samples that were learned; best all of them.
+
+        Raises:
+            InputError: they cannot all have been learned (`remove` says how far that is known), or other bad
+                input.
+        """
+        self._check_begun()
+        samples, features, keys = self._embed(X)
+        labels = check_labels(y, len(features))
+        if len(labels) == 0:
+            raise InputError('X has no samples: expected at least one')
+        try:
+            replace(self._state(), buffer=None).without(features, keys, labels)
+        except InputError as error:
+            raise InputError(f'only samples that were learned have out-of-sample scores: {error}') from error
+        parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
+        logits = [self.left_out(Exemplars(labels[part], keys[part], features[part], samples[part]))
+                  for part in parts]
+        return calibrated(np.concatenate(logits), np.searchsorted(self.classes_, labels))
 
     def score(self, X, y) -> float:
         """Share of samples predicted right, 0 to 1. X: as for `partial_fit`. y: labels (N,)."""
