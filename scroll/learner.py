@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.special import softmax
 
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import need_torch, shown
@@ -31,7 +32,6 @@ from scroll.heads.predictors import (
     ridge,
 )
 from scroll.heads.ridge_lambda import AUTO, choose_lambda
-from scroll.heads.scores import calibrated, softmax
 from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples
 from scroll.learned_keys import LearnedKeys
 from scroll.statistics import Statistics, check_labels
@@ -39,7 +39,7 @@ from scroll.statistics import Statistics, check_labels
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
-_LEFT_OUT = 1 << 15                 # samples of `out_of_sample` at once; each time the head is solved anew
+_LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
 
 
 class Scroll:
@@ -299,16 +299,16 @@ class Scroll:
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
-        return softmax(self.decision_function(X))
+        return softmax(self.decision_function(X), axis=1)
 
     def out_of_sample(self, X, y) -> np.ndarray:
         """Probabilities float64 (N, K) of samples that were learned, each as if all but it had been; columns
         as `classes_`, rows sum to one.
 
         Exact leave-one-out of f_T in closed form (`left_out`): one more pass over the features, and nothing
-        is learned again. The scale of the logits is that of least cross-entropy on these samples. cleanlab's
-        `find_label_issues` takes them as `pred_probs`, with `np.searchsorted(learner.classes_, y)` as
-        `labels`.
+        is learned again. The one scale of the logits is that of least cross-entropy on these samples (Guo et
+        al. 2017). cleanlab's `find_label_issues` takes them as `pred_probs`, with
+        `np.searchsorted(learner.classes_, y)` as `labels`.
 
         Args:
             X, y: as for `partial_fit`, of samples that were learned; best all of them.
@@ -327,9 +327,11 @@ class Scroll:
         except InputError as error:
             raise InputError(f'only samples that were learned have out-of-sample scores: {error}') from error
         parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
-        logits = [self.left_out(Exemplars(labels[part], keys[part], features[part], samples[part]))
-                  for part in parts]
-        return calibrated(np.concatenate(logits), np.searchsorted(self.classes_, labels))
+        logits = np.concatenate([self.left_out(Exemplars(labels[at], keys[at], features[at], samples[at]))
+                                 for at in parts])
+        from scroll.adaptation.training import calibrated_scale
+        scale = calibrated_scale(logits, np.searchsorted(self.classes_, labels))
+        return softmax(scale * logits, axis=1)
 
     def score(self, X, y) -> float:
         """Share of samples predicted right, 0 to 1. X: as for `partial_fit`. y: labels (N,)."""
