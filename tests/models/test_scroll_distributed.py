@@ -52,7 +52,7 @@ class ThreadWorld(World):
 
 
 @pytest.fixture
-def together(parse, monkeypatch, few_digits):
+def together(parse, monkeypatch, small_digits):
     """together(N, *flags): results rows and models of N threads that share a run."""
     here = threading.local()
     monkeypatch.setattr(models.scroll, 'world', lambda: getattr(here, 'world', World()))
@@ -82,7 +82,7 @@ def together(parse, monkeypatch, few_digits):
 
 
 @pytest.fixture
-def alone(parse, few_digits):
+def alone(parse, small_digits):
     """alone(*flags): results row and model of one process."""
     def run(*flags):
         model, dataset, args = initialize(parse('scroll', *flags, **SHORT))
