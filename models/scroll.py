@@ -11,7 +11,6 @@ import argparse
 import inspect
 import time
 from contextlib import contextmanager
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -168,6 +167,7 @@ class ScrollModel(ContinualModel):
         self._unfinished, self._glanced = None, 0
         self._force_online = False
         self.by_class = learned_files.ClassStatistics() if args.by_class else None
+        self.scores = None                                      # of `--save_scores`, at the end
         if args.save_scores:
             label_scores.check(args, dataset)
         if args.load_state:
@@ -302,11 +302,6 @@ class ScrollModel(ContinualModel):
         if self.current_task == self.n_tasks and self.embedder.cache is not None:
             self.embedder.cache.flush()
 
-    @cached_property
-    def scores(self) -> label_scores.LabelScores | None:
-        """Out-of-sample scores of the training data; None without `--save_scores`."""
-        return label_scores.of(self.learner, self.dataset, self.to_file) if self.args.save_scores else None
-
     def save_files(self) -> None:
         if self.world.rank == 0:
             learned_files.save(self.learner, self.by_class, self.args)
@@ -348,7 +343,8 @@ class ScrollModel(ContinualModel):
                    final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
-        if self.scores is not None:             # made here, where every process comes: all must take part
+        if self.args.save_scores:                               # every process comes here, and takes part
+            self.scores = label_scores.of(learner, self.dataset, self.to_file)
             row |= dict(label_error_auc=self.scores.auc)
         if adapted is not None:
             row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(),

@@ -125,6 +125,14 @@ def test_anytime_evaluations_are_shared_too(together, alone):
                                                               if 'anytime' in n}
 
 
+def test_scores_of_the_training_data_are_made_together(together, alone, tmp_path):
+    flags = ('--noise_rate', '0.2', '--adaptation', 'none', '--save_scores')
+    expected = alone(*flags, str(tmp_path / 'alone.npz'))[0]['label_error_auc']
+    assert [row['label_error_auc'] for row, _ in together(2, *flags, str(tmp_path / 'together.npz'))] == [expected] * 2
+    with np.load(tmp_path / 'alone.npz') as one, np.load(tmp_path / 'together.npz') as two:
+        assert all((one[name] == two[name]).all() for name in one)
+
+
 def test_processes_that_would_not_count_the_same_are_refused(together, monkeypatch):
     original = models.scroll.make_embedder
 
