@@ -20,6 +20,7 @@ from bench.paper.experiments import load
 from bench.paper.report import write
 from bench.paper.tables import md_row, number, summary
 from bench.results import plots, style
+from bench.speed.tables import learner_lines, request_lines
 from core.plugins import ROOT
 from core.rows import read_rows
 from scroll.errors import InputError
@@ -97,7 +98,18 @@ def schedules_table(root: Path) -> list:
     return lines
 
 
-TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table}
+def requests_table(root: Path) -> list:
+    """What thousands of requests leave of exact sums, float64 sums and recursive least squares."""
+    return request_lines(read_rows(root / 'results/bench/requests.csv'))
+
+
+def learners_table(root: Path) -> list:
+    """SCROLL beside scikit-learn's linear classifiers."""
+    return learner_lines(read_rows(root / 'results/bench/learners.csv'))
+
+
+TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
+          'requests': requests_table, 'learners': learners_table}
 
 
 def _runs(root: Path, label: str) -> dict:
