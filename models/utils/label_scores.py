@@ -40,15 +40,16 @@ class LabelScores(NamedTuple):
     @property
     def auc(self) -> float | None:
         """Area under the ROC curve of wrong labels by self-confidence, the probability of the label: how
-        often a wrong one has less than a right one. None where it is not known which are wrong."""
+        often a wrong one has less than a right one, percent. None where it is not known which are wrong."""
         if self.wrong is None or self.wrong.all() or not self.wrong.any():
             return None
-        return float(roc_auc_score(self.wrong, -self.pred_probs[np.arange(len(self.labels)), self.labels]))
+        own = self.pred_probs[np.arange(len(self.labels)), self.labels]
+        return round(100 * float(roc_auc_score(self.wrong, -own)), 4)
 
     def in_words(self) -> list:
         """Lines for the summary of a run."""
         return [] if self.auc is None else [
-            f'wrong labels by out-of-sample self-confidence: ROC AUC {self.auc:.4f} '
+            f'wrong labels by out-of-sample self-confidence: ROC AUC {self.auc:.2f} % '
             f'({self.wrong.sum():,} of {len(self.wrong):,} labels are wrong)']
 
     def save(self, path) -> None:
