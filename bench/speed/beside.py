@@ -12,6 +12,7 @@ backbone; flags of main.py go behind. With one thread (`OMP_NUM_THREADS=1`) seco
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import sklearn
 
 from bench.paper.report import write_rows
@@ -24,7 +25,7 @@ from scroll.grid import GRID
 
 
 def features_of(dataset: str, flags: list) -> learners.Data:
-    """Features of a data set's images by the backbone of a run with these flags."""
+    """Features of a data set's images by the backbone of a run with these flags; those to learn shuffled."""
     from bench.cli.parsing import parse_args
     from bench.run.building import initialize
     from datasets.utils.scheduled_dataset import ScheduledDataset
@@ -34,7 +35,8 @@ def features_of(dataset: str, flags: list) -> learners.Data:
         raise InputError(f'--dataset {dataset}: expected one that schedules can cut')
     train, test = (model.embedder(images)[0] / float(GRID)
                    for images in (data.images.train[data.train_ids], data.test_images))
-    return learners.Data(data.NAME, train, data.train_labels, test, data.test_labels)
+    order = np.random.default_rng(0).permutation(len(train))
+    return learners.Data(data.NAME, train[order], data.train_labels[order], test, data.test_labels)
 
 
 def parse_options(words=None) -> tuple:
