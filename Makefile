@@ -31,8 +31,9 @@ test-avx2: .venv/installed-dev
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
 	PYTHON=$(PYTHON) scripts/wheel_check.sh
 
-bench: .venv/installed          ## speed and memory, as ratios; needs nothing but the shipped weights
+bench: .venv/installed          ## speed and memory, as ratios, and beside others; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py
+	$(RUN) scripts/beside.py
 
 tune: .venv/installed           ## the values of models/config/scroll.yaml, from held-out training data
 	$(RUN) scripts/tune.py

@@ -30,14 +30,16 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 BEARS = {
     'result': 'what is learned, from what and how, and what it is tested on',
     'content': 'the result, through the file or folder that it names, whose path is of this machine',
-    'run': 'the result, and one run alone: which part of the stream it does, where its values come from',
+    'stream': 'the result, through which samples come or are tested on, and when',
+    'part': 'the result, and one run alone: which part of the stream it does',
+    'run': 'the result, and one run alone: where its values come from',
     'bits': 'the arithmetic: the last digits of a result',
     'record': 'what is measured and kept on the way',
     'speed': 'the hardware that is used, and how: nothing but speed, or on other hardware last digits',
     'place': 'which files are written and read, and where',
     'display': 'what is shown, and other words on the run',
 }
-KEY = frozenset(('result', 'content', 'run'))       # what tells runs apart, wherever and however fast they go
+KEY = frozenset(('result', 'content', 'stream', 'part', 'run'))     # what tells runs apart, wherever they go
 FREE = frozenset(('speed', 'place', 'display'))     # what may change when a run goes on, or between processes
 
 

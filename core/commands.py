@@ -4,10 +4,22 @@ import signal
 import sys
 
 from core.distributed import end, say_once
-from core.errors import Interrupted
 from scroll.errors import InputError
 
 _NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")      # how torch says it
+
+
+class Interrupted(Exception):
+    """A run ended between two steps because a signal asked for it; the text says where it stood and how it
+    goes on.
+
+    Attributes:
+        code: exit code of the command, 128 + the signal's number.
+    """
+
+    def __init__(self, text: str, code: int):
+        super().__init__(text)
+        self.code = code
 
 
 def on_stop(handler) -> dict:

@@ -18,7 +18,7 @@ import torch
 from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, share, whole
 from core.distributed import agree_on_arguments, world
 from core.progress import Progress
-from models.utils import learned_files, shared_work
+from models.utils import label_scores, learned_files, shared_work
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import (
     TestFeatures,
@@ -115,7 +115,7 @@ class ScrollModel(ContinualModel):
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
     RAW_STREAM = ONLINE = SHARED = True
     # the last: again from the unfinished segment
-    TRANSIENT = ('embedder', 'features_of', 'world', '_unfinished', '_glanced')
+    TRANSIENT = ('embedder', 'features_of', 'world', '_unfinished', '_glanced', 'scores')
     REFUSED_FLAGS = {'lr': 'SCROLL learns online without steps; the rates of its adaptation are --adapt_lr '
                            'and --classifier_lr',
                      'optimizer': 'SCROLL adapts with AdaDelta',
@@ -137,7 +137,8 @@ class ScrollModel(ContinualModel):
         add_rehearsal_args(parser)
         online = parser.add_argument_group('SCROLL, online stage')
         _add_flags(online, Scroll, _ONLINE)
-        online.add_argument('--lift_seed', type=whole(0), help="of the lift's random matrix (default: --seed)")
+        online.add_argument('--lift_seed', type=whole(0),
+                            help="of the lift's random matrix (default: --seed)")
         add_embedding_args(parser)
         group = parser.add_argument_group('SCROLL, adaptation')
         _add_flags(group, Adaptation, _ADAPTATION)
@@ -191,6 +192,9 @@ class ScrollModel(ContinualModel):
         self._unfinished, self._glanced = None, 0
         self._force_online = False
         self.by_class = learned_files.ClassStatistics() if args.by_class else None
+        self.scores = None                                      # of `--save_scores`, at the end
+        if args.save_scores:
+            label_scores.check(args, dataset)
         if args.load_state:
             learned_files.load(self.learner, args.load_state, len(self.to_stream))
 
@@ -326,6 +330,8 @@ class ScrollModel(ContinualModel):
     def save_files(self) -> None:
         if self.world.rank == 0:
             learned_files.save(self.learner, self.by_class, self.args)
+            if self.scores is not None:
+                self.scores.save(self.args.save_scores)
 
     def summary(self) -> list:
         online, final = self.accuracies
@@ -336,6 +342,8 @@ class ScrollModel(ContinualModel):
                  f'{self.learner.predictor().digest()[:16]}{f_star}',
                  "statistics and f_T are the same under every schedule, on "
                  f"{'every' if integer else 'this kind of'} machine"]
+        if self.scores is not None:
+            lines += self.scores.in_words()
         if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:
             lines += [f'ridge lambda {self.learner.ridge_lambda_:g}, chosen from the statistics']
         if adapted is not None:
@@ -362,6 +370,9 @@ class ScrollModel(ContinualModel):
                    final_scale=None, ridge_lambda_used=learner.ridge_lambda_)
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
+        if self.args.save_scores:                               # every process comes here, and takes part
+            self.scores = label_scores.of(learner, self.dataset, self.to_file)
+            row |= dict(label_error_auc=self.scores.auc)
         if adapted is not None:
             row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(),
                         adapted_on=in_words(self.device), adapted_mode=adapted.mode,

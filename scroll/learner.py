@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.special import softmax
 
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import instance, need_torch, shown
@@ -32,6 +33,8 @@ from scroll.statistics import Statistics, check_labels, label_array
 
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
+
+_LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
 
 
 class Scroll:
@@ -410,9 +413,39 @@ class Scroll:
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
-        logits = self.decision_function(X)
-        logits = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return logits / logits.sum(axis=1, keepdims=True)
+        return softmax(self.decision_function(X), axis=1)
+
+    def out_of_sample(self, X, y) -> np.ndarray:
+        """Probabilities float64 (N, K) of samples that were learned, each as if all but it had been; columns
+        as `classes_`, rows sum to one.
+
+        Exact leave-one-out of f_T in closed form (`left_out`): one more pass over the features, and nothing
+        is learned again. The one scale of the logits is that of least cross-entropy on these samples (Guo et
+        al. 2017). cleanlab's `find_label_issues` takes them as `pred_probs`, with
+        `np.searchsorted(learner.classes_, y)` as `labels`.
+
+        Args:
+            X, y: as for `partial_fit`, of samples that were learned; best all of them.
+
+        Raises:
+            InputError: they cannot all have been learned (`remove` says how far that is known), or other bad
+                input.
+        """
+        self._check_begun()
+        samples, features, keys = self._embed(X)
+        labels = check_labels(y, len(features))
+        if len(labels) == 0:
+            raise InputError('X has no samples: expected at least one')
+        try:
+            replace(self._state(), buffer=None).without(features, keys, labels)
+        except InputError as error:
+            raise InputError(f'only samples that were learned have out-of-sample scores: {error}') from error
+        parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
+        logits = np.concatenate([self.left_out(Exemplars(labels[at], keys[at], features[at], samples[at]))
+                                 for at in parts])
+        from scroll.adaptation.training import calibrated_scale
+        scale = calibrated_scale(logits, np.searchsorted(self.classes_, labels))
+        return softmax(scale * logits, axis=1)
 
     def score(self, X, y) -> float:
         """Share of samples predicted right, 0 to 1. X: as for `partial_fit`. y: labels (N,)."""

@@ -49,7 +49,7 @@ def default_signals():
 
 @contextmanager
 def refused(*words: str):
-    """The block must raise a InputError of one line that has all these words in it."""
+    """The block must raise an InputError of one line that has all these words in it."""
     with pytest.raises(InputError) as caught:
         yield
     text = str(caught.value)

@@ -10,10 +10,10 @@ from datasets.utils import readers, scheduled_dataset
 from datasets.utils.readers import Images
 from scroll import InputError, Scroll
 from tests.conftest import files_below
-from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import QUICK, known_flags
 
-pytestmark = pytest.mark.usefixtures('few_digits')
+pytestmark = pytest.mark.usefixtures('small_digits')
 SMALL = '--dataset', 'seq-digits', '--weights', 'none', '--width', '2', '--batch_size', '16', '--n_splits', '2', '--non_verbose', '1'
 METHODS = {'sgd': ['--lr', '0.001', '--n_epochs', '1'], 'scroll': ['--iterations', '1', '--feature_cache', '0', '--buffer_size', '9']}
 

@@ -13,7 +13,7 @@ from scroll.__main__ import main as scroll_command
 from scroll.errors import InputError
 from scroll.io import files
 from tests.conftest import files_below
-from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.conftest import small_digits  # noqa: F401
 from tests.test_fuzz import numpy_file, torch_bytes
 from tests.test_hostile import marker, payload  # noqa: F401
 
@@ -74,7 +74,7 @@ def unfinished_run(tmp_path_factory) -> Unfinished:
 
 
 @pytest.fixture
-def unfinished(unfinished_run, command_line, few_digits, monkeypatch) -> Unfinished:      # noqa: F811
+def unfinished(unfinished_run, command_line, small_digits, monkeypatch) -> Unfinished:      # noqa: F811
     if unfinished_run.content is None:
         unfinished_run.begin(command_line, monkeypatch)
     return unfinished_run
@@ -165,7 +165,7 @@ CONTINUED = {
 
 
 @pytest.fixture
-def model_file(command_line, few_digits, tmp_path_factory):     # noqa: F811
+def model_file(command_line, small_digits, tmp_path_factory):     # noqa: F811
     """model_file(): what `--savecheck task` kept after the first of two tasks; made once."""
     def content() -> bytes:
         if not _MODEL:
@@ -235,7 +235,7 @@ LEARNED = {
 
 
 @pytest.fixture
-def learned(command_line, few_digits, tiny_weights, tmp_path):     # noqa: F811
+def learned(command_line, small_digits, tiny_weights, tmp_path):     # noqa: F811
     """learned(name): a file s.npz of the statistics or the state of SCROLL on the digits; made once."""
     def words(*flags):
         return ('--model', 'scroll', '--weights', tiny_weights, '--base_path', tmp_path, '--buffer_size', '20', '--iterations', '1',

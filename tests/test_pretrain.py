@@ -18,7 +18,8 @@ from backbone import weights
 from backbone.resnet18 import ResNet18
 from bench.pretraining import command as pretrain
 from bench.pretraining import parts as pretraining
-from bench.pretraining.command import SHARED
+from bench.pretraining import training
+from bench.pretraining.recipes import SHARED
 from scroll.errors import InputError
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import ROOT, files_below, python, quick, refused
@@ -62,7 +63,7 @@ def learn(monkeypatch, tmp_path):
     """learn(base, seed=3): run pretrain.main, by a clock for which an epoch is a second, drawing no curve; returns the file."""
     def run(base, out='psi.safetensors', draw=False, **flags):
         clock = itertools.count()
-        monkeypatch.setattr(pretrain.time, 'time', lambda: next(clock))
+        monkeypatch.setattr(training.time, 'time', lambda: next(clock))
         monkeypatch.setattr(pretraining, 'matmul_peak', lambda device, dtype: 1e9)
         if not draw:
             monkeypatch.setattr(pretraining, 'learning_curve', lambda path, curve, title: None)
@@ -223,7 +224,7 @@ def test_the_compact_recipe_is_the_default_and_rises_for_an_epoch_then_falls_alo
     args = parsed(tmp_path)
     assert (args.recipe, args.input_size, args.epochs, args.batch_size, args.lr, args.coarse) == ('compact', 42, 20, 128, 0.1, 0.5)
     args = parsed(tmp_path, '--epochs', 3)
-    rates = [pretrain.learning_rate(step, 4, args) for step in range(12)]
+    rates = [training.learning_rate(step, 4, args) for step in range(12)]
     assert rates[:5] == [0.25, 0.5, 0.75, 1, 1]
     assert rates[6] == pytest.approx((1 + math.sqrt(0.5)) / 2) and rates[8] == pytest.approx(0.5)
     assert rates[10] == pytest.approx((1 - math.sqrt(0.5)) / 2) and sorted(rates[4:], reverse=True) == rates[4:]
@@ -233,7 +234,7 @@ def test_the_rfs_recipe_has_the_numbers_of_the_paper(tmp_path):
     args = parsed(tmp_path, '--recipe', 'rfs')
     assert (args.lr, args.momentum, args.wd, args.batch_size, args.epochs) == (0.05, 0.9, 5e-4, 64, 100)
     assert (args.milestones, args.lr_decay, args.padding, args.jitter, args.input_size) == ([60, 80], 0.1, 8, 0.4, 84)
-    rates = [args.lr * pretrain.learning_rate(600 * epoch + step, 600, args) for epoch, step in
+    rates = [args.lr * training.learning_rate(600 * epoch + step, 600, args) for epoch, step in
              ((0, 0), (59, 599), (60, 0), (79, 599), (80, 0), (99, 599))]
     assert rates == pytest.approx([0.05, 0.05, 0.005, 0.005, 0.0005, 0.0005])
 

@@ -24,13 +24,13 @@ from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core import rows as results
-from core.errors import Interrupted
+from core.commands import Interrupted
 from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from tests.conftest import ROOT, files_below, refused
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
-from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import METHODS, OFFLINE, QUICK, known_flags
 
 NOT_BITS = ('seconds', 'images_per_second', 'peak', 'run', 'finished', 'base_path')         # columns that differ from run to run
@@ -77,7 +77,7 @@ def reaper(monkeypatch):
 
 
 @pytest.fixture
-def start(parse, few_digits, monkeypatch):             # noqa: F811
+def start(parse, small_digits, monkeypatch):             # noqa: F811
     """start(folder, method, *flags): (model, data set, arguments), ready to train, with a checkpoint at every other opportunity."""
     monkeypatch.setattr(checkpoints, 'COST', 1e9)
     monkeypatch.setattr(checkpoints, '_code', dict)                 # a file may be edited while tests run

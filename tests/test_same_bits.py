@@ -14,7 +14,7 @@ from bench.run.building import initialize
 from bench.run.training import train
 from tests.conftest import ROOT
 from tests.datasets.conftest import arguments, foreign  # noqa: F401
-from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.conftest import small_digits  # noqa: F401
 from tests.test_resume import different, the_end
 
 LEARN = '''
@@ -43,7 +43,7 @@ def test_threads_and_pieces_change_nothing_in_statistics_and_classifiers():
 
 
 @pytest.fixture
-def end_of(parse, few_digits, tmp_path):                # noqa: F811
+def end_of(parse, small_digits, tmp_path):                # noqa: F811
     """end_of(folder, *flags): all that a run of SCROLL ends with."""
     def run(folder, *flags):
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere

@@ -44,23 +44,15 @@ from bench.certify.store import Store
 from bench.cli import parsing as cli
 from bench.cli.flags import whole
 from bench.run.building import initialize
-from core.arguments import ArgumentParser, bears, binary_to_boolean_type
+from core.arguments import KEY, ArgumentParser, bears, binary_to_boolean_type
 from core.progress import Progress
+from models import get_model_class
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
-_REFUSED = {'--schedule', '--n_splits', '--joint', '--custom_task_order', '--start_from', '--stop_after',
-            '--inference_only', '--debug_mode', '--label_perc', '--label_perc_by_task', '--lpt',
-            '--label_perc_by_class', '--lpc', '--validation_mode'}
+_SCHEDULED = 'stream', 'part'         # what flags bear on that would cut the stream otherwise
 _OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
-_PLACE = 'base_path', 'results_path', 'device', 'num_threads', 'feature_cache', 'embed_chunk', 'channels_last'
-# flag -> argument, of what SCROLL's lines depend on besides the data: written out, since defaults may change
-_SETTINGS = dict(embedding_dtype='embed_dtype', **{name: name for name in (
-    'weights', 'seed', 'predictor', 'ridge_lambda', 'ridge_targets', 'ncc_bias', 'buffer_size',
-    'buffer_strategy', 'adaptation', 'adaptation_threshold', 'iterations', 'minibatch_size', 'adapt_lr',
-    'classifier_lr', 'scale_lr', 'scale', 'calibrate_scale', 'learn_scale', 'adapt_padding', 'adapt_flip',
-    'adapt_jitter')})
 
 
 def parse_options(words=None) -> tuple:
@@ -77,6 +69,9 @@ def parse_options(words=None) -> tuple:
                          "(default: for scroll 'iid;gaussian;blurry')")
     flag('--curve_points', type=whole(0), default=10,
          help='scroll: points of an anytime curve; 0: after each segment')
+    flag('--solves', type=whole(0), default=0,
+         help='scroll: schedules for which f_T is solved anew; for others it is looked up by the digest of '
+              'the sums (0: all are solved)')
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
     flag('--buffers', type=whole(0), default=20,
          help='scroll: first schedules whose buffer is filled; streamed, too')
@@ -104,10 +99,6 @@ def parse_options(words=None) -> tuple:
 
 def of_main(model: str, dataset: str, flags: list) -> list:
     """Words for main.py, whose rows and progress are not wanted."""
-    for word in flags:
-        if word.split('=')[0] in _REFUSED:
-            raise InputError(f"{word.split('=')[0]}: every schedule is to bring the whole data set, as "
-                             '--schedules, --splits and --specs say; leave the flag out')
     return ['--non_verbose', '1', '--disable_log', '1', '--model', model, '--dataset', dataset, *flags]
 
 
@@ -214,8 +205,12 @@ def prepare(options, words: list) -> tuple:
         from datasets.utils.scheduled_dataset import ScheduledDataset
         from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
-        identity = dict(arguments={k: v for k, v in vars(args).items() if k not in ('schedule', 'n_splits')
-                                   and bears(args, k) not in ('place', 'display')})
+        for flag in sorted(args.given):
+            if bears(args, flag) in _SCHEDULED:
+                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules, '
+                                 '--splits and --specs say; leave the flag out')
+        identity = dict(arguments={k: v for k, v in vars(args).items()
+                                   if bears(args, k) not in {*_SCHEDULED, 'place', 'display'}})
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
             raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
@@ -253,15 +248,14 @@ def certify(options, flags) -> int:
     finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
               'weight_difference': verdict.weight_difference if finite else None}
-    own = {k: getattr(options, k) for k in _OWN}
+    own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args)
     certificate = dict(
         format=FORMAT, id=_digest([identity, [row['schedule_digest'] for row in rows]]),
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=_without(flags, *_PLACE, *_SETTINGS, 'embed_dtype'),
-        settings={k: value for k, name in _SETTINGS.items()
-                  if (value := getattr(args, name, None)) is not None},
+        flags=_flags_that(words, lambda flag: _name(flag) not in settings and bears(args, flag.dest) in KEY,
+                          flags), settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=trials.remarks(rows),
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
     path = write(store.folder, certificate | dict(inputs=identity), rows)
@@ -276,12 +270,30 @@ def _words(values: dict) -> list:
     return [word for name, value in values.items() if value is not None for word in (f'--{name}', str(value))]
 
 
-def _without(flags: list, *names) -> list:
-    """Flags but for these, with their values."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in dict.fromkeys(names):
-        parser.add_argument(f'--{name}')
-    return parser.parse_known_args(flags)[1]
+def settings_of(args) -> dict:
+    """flag -> value, of what a method's lines depend on besides the data: its own flags, the backbone and the
+    seed. Written out, since defaults may change."""
+    own = ArgumentParser(add_help=False)
+    cli.add_model_args(own, get_model_class(args.model))
+    names = dict(weights='weights', seed='seed')
+    names |= {flag.dest: _name(flag) for flag in own._actions if bears(args, flag.dest) == 'result'}
+    values = {name: getattr(args, flag) for flag, name in names.items()}
+    return {name: value for name, value in values.items() if isinstance(value, (str, int, float))}
+
+
+def _name(flag: argparse.Action) -> str:
+    return flag.option_strings[0].removeprefix('--')
+
+
+def _flags_that(words: list, wanted, flags: list) -> list:
+    """Those of these flags, with their values, of which `wanted` says yes; words: of a run that has them."""
+    known, out, take = cli.parse_args(words, return_parser_only=True)._option_string_actions, [], True
+    for word in flags:
+        if word.startswith('--'):
+            flag = known.get(word.split('=')[0])
+            take = flag is None or wanted(flag)                 # what is no flag is for the parser to refuse
+        out += [word] * take
+    return out
 
 
 def check(options, flags) -> int:
@@ -292,11 +304,10 @@ def check(options, flags) -> int:
         raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
                          'other machines')
     asked, unknown = parse_options(_words(certificate['options']))
-    given = [word.split('=')[0].removeprefix('--') for word in flags if word.startswith('--')]
-    given += ['embedding_dtype'] * ('embed_dtype' in given)
-    words = of_main(certificate['model'], certificate['dataset'],
-                    [*_without([*certificate['flags'], *unknown, *_words(certificate['settings'])], *given),
-                     *flags])
+    words = of_main(certificate['model'], certificate['dataset'], flags)
+    given = cli.given_flags(cli.parse_args(words, return_parser_only=True), flags)
+    words += _flags_that(words, lambda flag: flag.dest not in given,
+                         [*certificate['flags'], *unknown, *_words(certificate['settings'])])
     vars(asked).update(adapt=options.adapt, jobs=options.jobs, non_verbose=options.non_verbose)
     unasked = {} if options.adapt else {'f*': '--adapt 1 makes it'}
     if not options.all:

@@ -14,6 +14,7 @@ from bench.cli import parsing as cli
 from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
+from core.environment import check_memory
 from scroll.certify.prefix_sums import (
     Samples,
     SummedStream,
@@ -27,9 +28,14 @@ from scroll.certify.prefix_sums import (
 from scroll.certify.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
+from scroll.heads.choice import AUTOMATIC
+from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
+from scroll.io.states import lift_of
 from scroll.learner import Scroll
 from utils.evaluate import eval_mode, is_task_aware, serve
+
+_SOLVED = 64                        # predictors kept, of `--solves`
 
 
 def about_machine() -> dict:
@@ -54,14 +60,19 @@ class ScrollTrials:
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
         self.samples = Samples(features, keys, model.to_file[dataset.train_labels], images)
-        self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels])
+        lift = lift_of(self.learner.get_params(), features.shape[1])
+        by_class = self.learner.head != AUTOMATIC and HEADS[self.learner.head].by_class
+        self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
         classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
         if not np.array_equal(classes, self.test.classes):
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
-        self.summed = SummedStream(self.learner, class_statistics(features, self.samples.labels))
+        check_memory(8 * len(classes) * (self.test.size + 1) ** 2, 'class sums')
+        parts = class_statistics(features, self.samples.labels, lift, by_class)
+        self.summed = SummedStream(self.learner, parts)
+        self.solved = {}
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
         checks = min(options.stream_check, len(specs))
         self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
@@ -81,19 +92,35 @@ class ScrollTrials:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
             visits = learn_stream(streamed, self.samples, schedule, points)
-        learner, predictors = followed(self.summed(segments, points) if whole else visits)
+        learner, predictors = followed(self.summed(segments, points) if whole else visits,
+                                       self._solve(number))
         f_T = predictors[-1]
         row = dict(whole_classes=whole, statistics_digest=learner.digest(), streamed_digest=None)
         if streamed is not None:
             if whole:
-                followed(visits)
+                followed(visits, lambda learner: None)
             row['streamed_digest'] = streamed.digest()
         predictions = self.test.predictions(f_T)
         segments = segments if whole else first_segments(schedule, self.ranks)
         row |= dict(net_digest=f_T.digest(),
                     **self._measured(predictors, predictions, segments, points, schedule, whole),
                     **self._kept(streamed, asked))
-        return row, np.append(f_T.weight.ravel(), f_T.bias), predictions
+        return row, f_T.parameters(), predictions
+
+    def _solve(self, number: int):
+        """A function that makes the predictor of a learner's sums: of a later schedule, where another had the
+        same sums, the one that was made of those."""
+        def solve(learner):
+            if not self.options.solves > 0:
+                return learner.predictor()
+            digest = learner.digest()
+            if number < self.options.solves or digest not in self.solved:
+                predictor = learner.predictor()
+                if len(self.solved) >= _SOLVED:
+                    return predictor
+                self.solved[digest] = predictor
+            return self.solved[digest]
+        return solve
 
     def _measured(self, predictors, predictions, segments, points, schedule, whole) -> dict:
         """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not, there are
@@ -155,9 +182,11 @@ class ScrollTrials:
         """Digests of predictors and of what they say of the test samples, and how many are right."""
         params, lines = self.learner.get_params(), {}
         own = params['head'], params['ridge_lambda']
-        for head in dict.fromkeys([own, ('ridge', params['ridge_lambda']), ('ridge', AUTO),
-                                   ('ncc', params['ridge_lambda'])]):
-            name = 'nearest centroid' if head[0] == 'ncc' else f'ridge, lambda {head[1]}'
+        others = [('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]
+        if self.summed.parts.lift is not None:              # of whose sums theirs are a part
+            others = []
+        for head in dict.fromkeys([own, *others]):
+            name = dict(ridge=f'ridge, lambda {head[1]}', ncc='nearest centroid').get(head[0], head[0])
             learner = Scroll(**{**params, 'head': head[0], 'ridge_lambda': head[1]})
             classes = self.summed.parts.classes
             whole, = SummedStream(learner, self.summed.parts)(np.zeros(len(classes), np.int64), np.array([0]))
@@ -206,11 +235,11 @@ def single(digests) -> str:
     return distinct.pop() if len(distinct) == 1 else f'{len(distinct)} different digests'
 
 
-def followed(visits) -> tuple:
-    """The learner at the end of a stream, and its predictors at all points."""
+def followed(visits, solve) -> tuple:
+    """The learner at the end of a stream, and its predictors at all points, as `solve` makes them."""
     predictors = []
     for learner in visits:
-        predictors.append(learner.predictor())
+        predictors.append(solve(learner))
     return learner, predictors
 
 

@@ -60,17 +60,17 @@ def add_experiment_args(parser) -> None:
 def add_stream_args(parser) -> None:
     """What flags do to the data of any data set."""
     flag = argument_group(parser, 'data').add_argument
-    flag('--joint', type=int, choices=(0, 1), default=0, help='all classes as one task')
+    flag('--joint', bears='stream', type=int, choices=(0, 1), default=0, help='all classes as one task')
     flag('--custom_class_order', help='the classes in order of arrival, joined by - or ,')
-    flag('--custom_task_order', help='the tasks in order of arrival, joined by - or ,')
+    flag('--custom_task_order', bears='stream', help='the tasks in order of arrival, joined by - or ,')
     flag('--validation', type=real(0), nargs='?', const=10.0, default=0.0,
          help='percent of each class held out from training, and evaluated on in place of the test set')
-    flag('--validation_mode', choices=('current', 'complete'), default='current',
+    flag('--validation_mode', bears='stream', choices=('current', 'complete'), default='current',
          help='complete: held-out samples of all classes so far')
-    flag('--label_perc', '--label_perc_by_task', '--lpt', dest='label_perc', type=labelled, default=1.0,
-         help='share of labelled samples of each task; the others have label -1')
-    flag('--label_perc_by_class', '--lpc', dest='label_perc_by_class', type=labelled, default=1.0,
-         help='share of labelled samples of each class')
+    flag('--label_perc', '--label_perc_by_task', '--lpt', bears='stream', dest='label_perc', type=labelled,
+         default=1.0, help='share of labelled samples of each task; the others have label -1')
+    flag('--label_perc_by_class', '--lpc', bears='stream', dest='label_perc_by_class', type=labelled,
+         default=1.0, help='share of labelled samples of each class')
     flag('--noise_type', type=noise_type, choices=('symmetric', 'asymmetric'), default='symmetric',
          help='how wrong labels are drawn')
     flag('--noise_rate', type=share, default=0.0, help='share of wrong labels')
@@ -92,12 +92,12 @@ def add_fitting_args(parser) -> None:
     flag('--early_stopping_metric', choices=('loss', 'accuracy'), default='loss')
     flag('--early_stopping_freq', type=whole(1), default=1, help='epochs between evaluations')
     flag('--early_stopping_epsilon', type=real(0), default=1e-6, help='smallest improvement that counts')
-    flag('--start_from', bears='run', type=whole(0),
+    flag('--start_from', bears='part', type=whole(0),
          help='first task that is trained, from 0; earlier ones only begin and end')
-    flag('--stop_after', bears='run', type=whole(1), help='number of the last task')
-    flag('--inference_only', bears='run', type=binary_to_boolean_type, default=False,
+    flag('--stop_after', bears='part', type=whole(1), help='number of the last task')
+    flag('--inference_only', bears='part', type=binary_to_boolean_type, default=False,
          help='train nothing, evaluate')
-    flag('--debug_mode', bears='run', type=binary_to_boolean_type, default=False,
+    flag('--debug_mode', bears='part', type=binary_to_boolean_type, default=False,
          help='a few batches of each pass and evaluation, no Weights & Biases')
     flag('--eval_future', bears='record', type=binary_to_boolean_type, default=False,
          help='evaluate on tasks to come, too')

@@ -38,11 +38,21 @@ def parse_args(cmd=None, return_parser_only: bool = False):
         parser.epilog = _names()
         parser.parse_args(cmd)                                      # prints and exits
     model, build, dataset = _plugins(chosen)
+    configured, sources, usual = _add_flags(parser, cmd, chosen, model, build, dataset)
+    _set_defaults(parser, cmd, chosen, configured, sources)
+    return parser if return_parser_only else _parse(parser, cmd, chosen, model, dataset, usual)
+
+
+def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
+    """What decides which flags there are, from the strongest that names it: data set, backbone, weights.
+
+    Returns:
+        (the data set as its config file has it, (values, source) of defaults, the weakest first, weights by
+        default); fills in `chosen`.
+    """
     from backbone import get_backbone_class
     from datasets.utils.config import split_config
     from datasets.utils.defaults import dataset_defaults
-
-    # What decides which flags there are, from the strongest that names it: data-set config, backbone, weights
     dataset.get_parser(parser)
     _flags_of(parser, build, 'data set')
     from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
@@ -52,33 +62,38 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     configured = type(dataset.__name__, (dataset,), constants)
     asked = from_data | from_model
     asked |= _model_config(_known(parser, cmd, configured, own | asked))[0]
-    about, settled, usual_weights = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
-    settled |= dict(dataset_config=chosen.dataset_config)
+    about, settled, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
+    chosen.settled = settled | dict(dataset_config=chosen.dataset_config)
     _flags_of(parser, get_backbone_class(settled['backbone']), f"backbone {settled['backbone']}")
-
-    # Defaults of flags, the weakest source first
-    flags = {action.dest for action in parser._actions}
-
-    def of_flags(values):               # data sets and methods may speak of flags that this run does not have
-        return {flag: value for flag, value in values.items() if flag in flags}
     online = dict(n_epochs=1) if model.ONLINE else {}
-    for values, source in (
-            (of_flags(own), 'defaults of the data set'),
-            (about.options if about else {}, f'--weights {chosen.weights}'),
-            (from_data, data_file),
-            (online | of_flags(from_model), f'defaults of {chosen.model}')):
-        apply_defaults(parser, values | settled, source)
-    known = _known(parser, cmd, configured, {}, all_flags=True)  # what a model's config has conditions on
+    return configured, ((_that_exist(parser, own), 'defaults of the data set'),
+                        (about.options if about else {}, f'--weights {chosen.weights}'),
+                        (from_data, data_file),
+                        (online | _that_exist(parser, from_model), f'defaults of {chosen.model}')), usual
+
+
+def _that_exist(parser, values: dict) -> dict:
+    """Data sets and methods may speak of flags that this run does not have."""
+    flags = {action.dest for action in parser._actions}
+    return {flag: value for flag, value in values.items() if flag in flags}
+
+
+def _set_defaults(parser, cmd, chosen, dataset, sources) -> None:
+    """Defaults of flags: of these sources, of the method's config file, of the run whose model is loaded."""
+    for values, source in sources:
+        apply_defaults(parser, values | chosen.settled, source)
+    known = _known(parser, cmd, dataset, {}, all_flags=True)    # what a model's config has conditions on
     for values, source in (_model_config(known),
-                           (of_flags(_handed_on(parser, chosen.saved)), f'--loadcheck {chosen.loadcheck}')):
-        apply_defaults(parser, values | settled, source)
+                           (_that_exist(parser, _handed_on(parser, chosen.saved)),
+                            f'--loadcheck {chosen.loadcheck}')):
+        apply_defaults(parser, values | chosen.settled, source)
     relax_required(parser)
     if dataset.is_task_free(argparse.Namespace(**known)):
         parser.set_defaults(n_epochs=1)
-    if return_parser_only:
-        return parser
 
-    # The command line goes before all of them
+
+def _parse(parser, cmd, chosen, model, dataset, usual_weights: str):
+    """The arguments: the command line goes before all defaults. InputError for what cannot be."""
     given, args = given_flags(parser, cmd), parser.parse_args(cmd)
     args.model, args.dataset = normalise(args.model), normalise(args.dataset)
     args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
@@ -107,7 +122,7 @@ def _plugins(chosen) -> tuple:
 
 def _handed_on(parser, saved: dict) -> dict:
     """What a run begins with of the arguments of the one whose model it loads."""
-    alone = FREE | {'run'}
+    alone = FREE | {'part', 'run'}
     return {flag: value for flag, value in saved.items() if parser.bears().get(flag) not in alone}
 
 

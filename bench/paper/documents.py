@@ -20,6 +20,7 @@ from bench.paper.experiments import load
 from bench.paper.report import write
 from bench.paper.tables import md_row, number, summary
 from bench.results import plots, style
+from bench.speed.tables import learner_lines, request_lines
 from core.plugins import ROOT
 from core.rows import read_rows
 from scroll.errors import InputError
@@ -97,7 +98,29 @@ def schedules_table(root: Path) -> list:
     return lines
 
 
-TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table}
+def label_errors_table(root: Path) -> list:
+    """How well out-of-sample scores find wrong labels, by head; f_T learned with them."""
+    runs = _runs(root, 'label_errors')
+    heads, columns = (list(dict.fromkeys(cell[i] for cell in runs)) for i in (0, 1))
+    lines = [md_row(['head', *(title for column in columns for title in (f'{column}, AUC', 'f_T'))]),
+             '|---|' + '---|---|' * len(columns)]
+    return lines + [md_row([head, *(f'{s.mean:.2f} ± {s.deviation:.2f}' for column in columns for s in (
+        summary(runs[head, column], metric) for metric in ('label_error_auc', 'online_accuracy')))])
+        for head in heads]
+
+
+def requests_table(root: Path) -> list:
+    """What thousands of requests leave of exact sums, float64 sums and recursive least squares."""
+    return request_lines(read_rows(root / 'results/bench/requests.csv'))
+
+
+def learners_table(root: Path) -> list:
+    """SCROLL beside scikit-learn's linear classifiers."""
+    return learner_lines(read_rows(root / 'results/bench/learners.csv'))
+
+
+TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
+          'label_errors': label_errors_table, 'requests': requests_table, 'learners': learners_table}
 
 
 def _runs(root: Path, label: str) -> dict:

@@ -25,8 +25,7 @@ import torch
 from bench.resume.model_state import checksum
 from bench.resume.run_state import Incomplete, Position, RunState
 from core.arguments import FREE, bears
-from core.commands import on_stop
-from core.errors import Interrupted
+from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
 from core.progress import span
 from scroll.errors import InputError

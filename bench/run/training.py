@@ -2,6 +2,7 @@
 import copy
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from bench.results.report import Record, Stopwatch, finish
 from bench.results.tracking import Tracker
@@ -19,6 +20,21 @@ from utils.batch_norm import batch_norms, training_mode
 from utils.evaluate import evaluate, serve
 from utils.loggers import print_accuracies, settings
 from utils.schedulers import get_scheduler
+
+
+@dataclass
+class _Run:
+    """What the stages of a run share. arguments: those of its row; later: see `_later_loaders`."""
+    model: object
+    dataset: object
+    args: object
+    arguments: dict
+    record: Record
+    anytime: Anytime
+    state: RunState
+    checkpoints: Checkpoints
+    tracker: Tracker
+    later: list
 
 
 def train(model, dataset, args) -> dict:
@@ -45,6 +61,7 @@ def train(model, dataset, args) -> dict:
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
         tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
+        run = _Run(model, dataset, args, arguments, record, anytime, state, checkpoints, tracker, later)
         if args.enable_other_metrics and start == Position():
             loaders = [(t, dataset.test_loader(t)) for t in range(tasks)]
             record.untrained = tuple(accuracies[1:]
@@ -52,40 +69,58 @@ def train(model, dataset, args) -> dict:
         if args.inference_only and start.task and not restored: # a run that is evaluated where it stood
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
-            _evaluate_task(model, dataset, record, tracker)
+            _evaluate_task(run)
         ended = restored and restored.task == tasks             # all but its row, or a file
         file = saved_models.make(state, args, arguments, tasks - 1, last=True) if ended else None
         for task in range(start.task, tasks):
-            if task > start.task or not start.begun:
-                _begin_task(state, model, dataset, args, record)
-            if task >= first and not args.inference_only:
-                _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints)
-            closing = Progress(f'End of task {task + 1}', quiet=args.non_verbose)
-            with Stopwatch(record.seconds, 'stream'), closing:
-                model.meta_end_task(dataset)
-            if task >= first:
-                _evaluate_task(model, dataset, record, tracker)
-                if later[task + 1:]:
-                    _evaluate_later(model, dataset, later, record)
-            file = saved_models.make(state, args, arguments, task, last=task == tasks - 1)
-            if file and task < tasks - 1:                       # the last one comes after the row
-                record.unkept += _unwritten(saved_models.keep, *file)
-            if task == tasks - 1 or checkpoints.due(task_end=True):
-                checkpoints.save(Position(task + 1))
-        if args.validation and hasattr(dataset, 'without_validation'):
-            _evaluate_for_real(model, dataset, record)
-        record.tell_total()
-        record.anytime = anytime
-        row = finish(model, dataset, args, arguments, record, folders)
-        tracker.finish(row)
-        unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
-        if not unwritten:
-            checkpoints.finished()
+            begun = task == start.task and start.begun
+            file = _do_task(run, task, begun, trained=task >= first, last=task == tasks - 1)
+        row, unwritten = _finish(run, folders, file)
     if record.unkept or unwritten:
         advice = f'; free some space or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
         raise InputError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
                          + '; '.join([*record.unkept, *unwritten]) + advice)
     return row
+
+
+def _do_task(run: _Run, task: int, begun: bool, trained: bool, last: bool):
+    """Learn a task, evaluate, keep what is to be kept; the model's file, as `saved_models.make` gives it.
+
+    begun: before the run was interrupted. trained: not one that only begins and ends (`--start_from`).
+    """
+    model, record = run.model, run.record
+    if not begun:
+        _begin_task(run)
+    if trained and not run.args.inference_only:
+        _learn_task(run)
+    with (Stopwatch(record.seconds, 'stream'),
+          Progress(f'End of task {task + 1}', quiet=run.args.non_verbose)):
+        model.meta_end_task(run.dataset)
+    if trained:
+        _evaluate_task(run)
+        if run.later[task + 1:]:
+            _evaluate_later(run)
+    file = saved_models.make(run.state, run.args, run.arguments, task, last=last)
+    if file and not last:                                       # the last one comes after the row
+        record.unkept += _unwritten(saved_models.keep, *file)
+    if last or run.checkpoints.due(task_end=True):
+        run.checkpoints.save(Position(task + 1))
+    return file
+
+
+def _finish(run: _Run, folders: dict, file) -> tuple:
+    """(the row, which is written, a line for each file that could not be)."""
+    model, record = run.model, run.record
+    if run.args.validation and hasattr(run.dataset, 'without_validation'):
+        _evaluate_for_real(run)
+    record.tell_total()
+    record.anytime = run.anytime
+    row = finish(model, run.dataset, run.args, run.arguments, record, folders)
+    run.tracker.finish(row)
+    unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
+    if not unwritten:
+        run.checkpoints.finished()
+    return row, unwritten
 
 
 def _unwritten(write, *given) -> list:
@@ -99,10 +134,11 @@ def _unwritten(write, *given) -> list:
     return []
 
 
-def _begin_task(state, model, dataset, args, record) -> None:
+def _begin_task(run: _Run) -> None:
     """The next task's data, and what the method does before it learns them."""
+    model, dataset, args, record = run.model, run.dataset, run.args, run.record
     training_mode(model.net, args.bn)
-    state.next_task()
+    run.state.next_task()
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
     with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=args.non_verbose):
         model.meta_begin_task(dataset)
@@ -121,58 +157,71 @@ def _part_of_the_stream(dataset, args) -> tuple:
     return last, first
 
 
-def _learn_task(state, model, dataset, args, record, tracker, anytime, checkpoints) -> None:
-    loader, task = state.loader, dataset.c_task
-    serve(loader, model)
+def _learn_task(run: _Run) -> None:
+    """The task's epochs, from where the run was interrupted."""
+    model, dataset, args, task = run.model, run.dataset, run.args, run.dataset.c_task
+    serve(run.state.loader, model)
     scheduler, fitting = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset)
-    limit = model.get_debug_iters() if args.debug_mode else None
-    epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
-    total = limit or (len(loader) if hasattr(loader, '__len__') else None)
+    epoch, batches = run.state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
-        progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
-        with Stopwatch(record.seconds, 'stream') as watch:
-            if not batches:                             # else this pass was interrupted
-                training_mode(model.net, args.bn)
-                model.meta_begin_epoch(epoch, dataset)
-            losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
-            for batch in progress.over(state.batches(limit)):
-                if not model.RAW_STREAM:
-                    batch = [x.to(model.device) for x in batch]
-                inputs, labels, not_aug_inputs, *extras = batch
-                names = getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ())
-                labels = labels.long()
-                with _enough_for_batch_norms(model.net, _count(model, labels)):
-                    loss = model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch,
-                                              **dict(zip(names, extras)))
-                record.images, batches = record.images + len(labels), batches + 1
-                if losses.add(loss):
-                    shown = dict(loss=losses.mean,
-                                 lr=model.opt.param_groups[0]['lr']) if model.opt else dict(loss=losses.mean)
-                    progress.tell(**shown)
-                    tracker.log(shown, record.images)
-                if scheduler and args.scheduler_mode == 'iter':
-                    scheduler.step()
-                if anytime.add(labels):
-                    tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
-                if fitting.end_batch():
-                    break
-                if checkpoints.due():
-                    losses.check()
-                    watch.lap()
-                    checkpoints.save(Position(task, epoch, batches, begun=True))
-            if scheduler and args.scheduler_mode == 'epoch':
-                scheduler.step()
-            losses.check()
-            model.meta_end_epoch(epoch, dataset)
-            fitting.end_epoch(epoch, batches)
+        _learn_epoch(run, scheduler, fitting, epoch, batches)
         epoch, batches = epoch + 1, 0
         if args.eval_epochs and epoch % args.eval_epochs == 0 and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
-            tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
-        if checkpoints.due():
-            checkpoints.save(Position(task, epoch, begun=True))
+            run.tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
+        if run.checkpoints.due():
+            run.checkpoints.save(Position(task, epoch, begun=True))
     fitting.finish()
+
+
+def _learn_epoch(run: _Run, scheduler, fitting, epoch: int, batches: int) -> None:
+    """One pass over the task, of which `batches` were learned before the run was interrupted."""
+    model, dataset, args, loader = run.model, run.dataset, run.args, run.state.loader
+    task = dataset.c_task
+    limit = model.get_debug_iters() if args.debug_mode else None
+    total = limit or (len(loader) if hasattr(loader, '__len__') else None)
+    progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
+    with Stopwatch(run.record.seconds, 'stream') as watch:
+        if not batches:                                 # else this pass was interrupted
+            training_mode(model.net, args.bn)
+            model.meta_begin_epoch(epoch, dataset)
+        losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
+        for batch in progress.over(run.state.batches(limit)):
+            labels, loss = _learn_batch(run, batch, epoch)
+            run.record.images, batches = run.record.images + len(labels), batches + 1
+            if losses.add(loss):
+                rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
+                progress.tell(loss=losses.mean, **rate)
+                run.tracker.log(dict(loss=losses.mean, **rate), run.record.images)
+            if scheduler and args.scheduler_mode == 'iter':
+                scheduler.step()
+            if run.anytime.add(labels):
+                run.tracker.log(dict(anytime_accuracy=run.anytime.curve[-1][1]), run.record.images)
+            if fitting.end_batch():
+                break
+            if run.checkpoints.due():
+                losses.check()
+                watch.lap()
+                run.checkpoints.save(Position(task, epoch, batches, begun=True))
+        if scheduler and args.scheduler_mode == 'epoch':
+            scheduler.step()
+        losses.check()
+        model.meta_end_epoch(epoch, dataset)
+        fitting.end_epoch(epoch, batches)
+
+
+def _learn_batch(run: _Run, batch, epoch: int) -> tuple:
+    """(labels int64 (B,), the method's loss); further fields of the data set go by their names."""
+    model = run.model
+    if not model.RAW_STREAM:
+        batch = [x.to(model.device) for x in batch]
+    inputs, labels, not_aug_inputs, *extras = batch
+    names = getattr(getattr(run.state.loader, 'dataset', None), 'extra_return_fields', ())
+    labels = labels.long()
+    with _enough_for_batch_norms(model.net, _count(model, labels)):
+        return labels, model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch,
+                                          **dict(zip(names, extras)))
 
 
 def _count(model, labels) -> int:
@@ -200,13 +249,14 @@ def _enough_for_batch_norms(net, count: int):
             module.train()
 
 
-def _evaluate_task(model, dataset, record, tracker) -> None:
+def _evaluate_task(run: _Run) -> None:
+    model, dataset, record = run.model, run.dataset, run.record
     with Stopwatch(record.seconds, 'evaluation'):
         accuracies = dataset.evaluate(model, dataset)
         record.class_il.append(accuracies[0])
         record.task_il.append(accuracies[1])
         print_accuracies(*accuracies, dataset)
-        tracker.log_accuracies(*accuracies, dataset)
+        run.tracker.log_accuracies(*accuracies, dataset)
         model.meta_end_eval(dataset, accuracies)
 
 
@@ -221,9 +271,10 @@ def _later_loaders(model, dataset) -> list:
     return other.test_loaders
 
 
-def _evaluate_later(model, dataset, loaders, record) -> None:
+def _evaluate_later(run: _Run) -> None:
     """On the tasks to come, among all classes."""
-    coming = list(enumerate(loaders))[dataset.c_task + 1:]
+    model, dataset, record = run.model, run.dataset, run.record
+    coming = list(enumerate(run.later))[dataset.c_task + 1:]
     with Stopwatch(record.seconds, 'evaluation'):
         accuracies = evaluate(model, dataset, loaders=coming, forward=model.future_forward,
                               seen=range(dataset.N_CLASSES))
@@ -231,8 +282,9 @@ def _evaluate_later(model, dataset, loaders, record) -> None:
     print_accuracies(*accuracies, dataset, what='Future Accuracy')
 
 
-def _evaluate_for_real(model, dataset, record) -> None:
+def _evaluate_for_real(run: _Run) -> None:
     """After a run on held-out samples (`--validation`): the real test set."""
+    model, dataset, record = run.model, run.dataset, run.record
     with Stopwatch(record.seconds, 'evaluation'):
         real = dataset.without_validation()
         record.test = evaluate(model, real)

@@ -34,15 +34,18 @@ def shard(text: str) -> str:
 def add_file_args(parser) -> None:
     """Shares of a data set, statistics and states."""
     flag = parser.add_argument_group('SCROLL, files').add_argument
-    flag('--shard', type=shard, help='i/n: learn only the i-th of n shares of the samples, cut by their '
-                                     'pixels, so that the '
-                                     'shares of n runs are the whole whatever their schedules and seeds')
+    flag('--shard', bears='stream', type=shard,
+         help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the shares '
+              'of n runs are the whole whatever their schedules and seeds')
     flag('--save_statistics', bears='place', metavar='FILE',
          help='write the statistics after the last task (python -m scroll)')
     flag('--by_class', bears='record', type=binary_to_boolean_type, default=False,
          help='--save_statistics is a folder, and gets a file a class (8 (d + 1)^2 bytes each)')
     flag('--save_state', bears='place', metavar='FILE',
          help='write statistics and buffer after the last task (scroll.Scroll.load)')
+    flag('--save_scores', bears='place', metavar='FILE',
+         help='write what f_T says of each training sample as if it had not been learned, in the format that '
+              "cleanlab's find_label_issues takes: labels, pred_probs (npz)")
     flag('--keep_keys', bears='record', type=binary_to_boolean_type, default=Scroll().keep_keys,
          help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
               'knows what was learned')
@@ -72,10 +75,10 @@ def check_file_args(args) -> None:
 
 def _written(args) -> list:
     """(flag, its path, the folder that takes files) of each flag that writes."""
-    statistics, state = (path and Path(path) for path in (args.save_statistics, args.save_state))
-    folder = statistics if args.by_class or not statistics else statistics.parent
-    return ([('save_statistics', statistics, folder)] if statistics else []) + \
-        ([('save_state', state, state.parent)] if state else [])
+    paths = {flag: Path(getattr(args, flag)) for flag in ('save_statistics', 'save_state', 'save_scores')
+             if getattr(args, flag)}
+    return [(flag, path, path if flag == 'save_statistics' and args.by_class else path.parent)
+            for flag, path in paths.items()]
 
 
 def check_writable(args) -> None:

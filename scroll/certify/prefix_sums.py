@@ -12,7 +12,8 @@ import numpy as np
 
 from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
-from scroll.statistics import GRID, Statistics, by_label
+from scroll.lift import Lift
+from scroll.statistics import GRID, Statistics
 
 
 class Samples(NamedTuple):
@@ -29,21 +30,22 @@ class ClassStatistics:
     """Exact statistics of each class by itself.
 
     Attributes:
-        classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, d + 1). grams: int64 (K, d + 1, d + 1).
+        classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). grams: int64 (K, D + 1, D + 1).
+        lift: of the features. by_class: whether learners keep these matrices, or their sum.
     """
     classes: np.ndarray
     counts: np.ndarray
     sums: np.ndarray
     grams: np.ndarray
+    lift: Lift = None
+    by_class: bool = False
 
 
-def class_statistics(features: np.ndarray, labels: np.ndarray) -> ClassStatistics:
-    """The parts whose sums are the statistics of streams of whole classes; 8 (d + 1)^2 bytes a class."""
-    classes = np.unique(labels)
-    parts = [Statistics(features.shape[1]).add(features[at], labels[at]) for _, at in by_label(labels)]
-    return ClassStatistics(classes, np.array([part.total for part in parts]),
-                           np.concatenate([part.sums for part in parts]),
-                           np.stack([part.gram for part in parts]))
+def class_statistics(features: np.ndarray, labels: np.ndarray, lift: Lift = None,
+                     by_class: bool = False) -> ClassStatistics:
+    """The parts whose sums are the statistics of streams of whole classes; 8 (D + 1)^2 bytes a class."""
+    parts = Statistics(features.shape[1], lift, by_class=True).add(features, labels)
+    return ClassStatistics(parts.classes, parts.counts, parts.sums, parts.grams, lift, by_class)
 
 
 def class_segments(schedule, ranks: np.ndarray):
@@ -92,13 +94,13 @@ class SummedStream:
         gram = np.zeros_like(parts.grams[0])
         for point in points:
             upto = int(np.searchsorted(segments[order], point, side='right'))
-            for k in order[done:upto]:
+            for k in () if parts.by_class else order[done:upto]:
                 gram += parts.grams[k]
             seen, done = np.sort(order[:upto]), upto
             learner = Scroll(**self.params)
             learner.load_state_dict(dict(buffer=None, adapted=False, statistics=dict(
                 classes=parts.classes[seen], counts=parts.counts[seen], sums=parts.sums[seen],
-                gram=gram.copy())))
+                gram=parts.grams[seen] if parts.by_class else gram.copy())))
             yield learner
 
 
@@ -116,17 +118,20 @@ class TestSet:
     """Embedded test samples, sorted by class, on which linear predictors are evaluated fast, and exactly.
 
     Attributes:
-        order: int64 (N,), where the samples were. features: int32 (N, d). labels: (N,), sorted.
+        order: int64 (N,), where the samples were. features: int32 (N, d). labels: (N,), sorted. size: D,
+            numbers of a lifted feature.
         classes: (K,). sizes: int64 (K,), samples of each class.
     """
     __test__ = False                    # no test case, whatever pytest thinks of the name
 
-    def __init__(self, features: np.ndarray, labels: np.ndarray):
+    def __init__(self, features: np.ndarray, labels: np.ndarray, lift: Lift = None):
         self.order = np.argsort(labels, kind='stable')
         self.features, self.labels = features[self.order], np.asarray(labels)[self.order]
         self.classes, self.sizes = np.unique(self.labels, return_counts=True)
         self._starts = np.cumsum(self.sizes) - self.sizes
-        self._single = self.features.astype(np.float32) / np.float32(GRID)      # exact: 19 bits a number
+        lifted = self.features if lift is None else lift(self.features)
+        self.size = lifted.shape[1]
+        self._single = lifted.astype(np.float32) / np.float32(GRID)             # exact: 19 bits a number
 
     def predictions(self, predictor: LinearPredictor, rows=None, single=None) -> np.ndarray:
         """`predictor.predict` of the features in `rows` (all by default): (n,) labels.
@@ -140,6 +145,8 @@ class TestSet:
             single: float32 (n, d), the rows as they will be multiplied, if the caller has them at hand.
         """
         rows = np.arange(len(self.labels)) if rows is None else rows
+        if not isinstance(predictor, LinearPredictor):
+            return predictor.predict(self.features[rows])
         single = self._single[rows] if single is None else single
         logits = predictor.weight.astype(np.float32) @ single.T  # (K, n): maxima over K are then contiguous
         logits += predictor.bias.astype(np.float32)[:, None]

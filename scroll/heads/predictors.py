@@ -59,6 +59,10 @@ class LinearPredictor:
         """float64 (K,), exact."""
         return np.ldexp(self.units[:, -1].astype(np.float64), self.exponent)
 
+    def parameters(self) -> np.ndarray:
+        """All weights, then all biases, float64 (P,), exact."""
+        return np.append(self.weight.ravel(), self.bias)
+
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, correctly rounded."""
         high, low, width = self._logits(features)

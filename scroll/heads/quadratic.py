@@ -45,6 +45,11 @@ class QuadraticPredictor:
     exponent: int
     lift: Lift = None
 
+    def parameters(self) -> np.ndarray:
+        """All forms, then all means, float64 (P,), exact."""
+        forms = np.ldexp(self.forms.astype(np.float64), self.exponent)
+        return np.append(forms.ravel(), np.ldexp(self.means.astype(np.float64), -GRID_BITS).ravel())
+
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, rounded."""
         high, low = self._logits(features)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from backbone import get_backbone_class, weights
-from bench.pretraining.command import SHARED
+from bench.pretraining.recipes import SHARED
 from tests.conftest import ROOT
 
 NAMES = 'compact', 'wide'

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from core.commands import run_command
-from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.conftest import small_digits  # noqa: F401
 
 
 @pytest.fixture

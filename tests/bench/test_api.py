@@ -7,9 +7,9 @@ import bench
 from bench.run.building import initialize
 from core.rows import read_rows
 from tests.conftest import ROOT, python, refused
-from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.conftest import small_digits  # noqa: F401
 
-pytestmark = pytest.mark.usefixtures('few_digits')
+pytestmark = pytest.mark.usefixtures('small_digits')
 FIXED = dict(non_verbose=True, disable_log=True, lr=0.05, n_epochs=1, device='cpu')
 
 

@@ -102,6 +102,15 @@ def test_other_weights_data_and_settings_are_named(call, made, tiny):
     assert differing[:2] == ['data', 'statistics'] and 'backbone' not in differing
 
 
+def test_a_certificate_of_another_head_says_its_settings(call, made):
+    path, content = made('--embedding_dtype', 'float32', '--predictor', 'lda', '--shrinkage', '0.25')
+    assert (content['settings']['predictor'], content['settings']['shrinkage'], content['flags']) == ('lda', 0.25, [])
+    code, lines, said = call('--check', path)
+    assert code == 0 and lines['f_T, lda'] == 'the same', said
+    code, lines, _ = call('--check', path, '--shrinkage', 0.5)
+    assert code == 1 and lines['f_T, lda'].startswith('DIFFERS') and lines['statistics'] == 'the same'
+
+
 def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call, made):
     path, content = made('--embedding_dtype', 'float32')
     assert list(content['anywhere']) == ['data', 'backbone', 'schedules'] and {'network', 'statistics'} < set(content['here'])

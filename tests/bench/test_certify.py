@@ -137,7 +137,7 @@ def test_adapted_predictors_are_the_same_where_classes_arrive_whole(call, tmp_pa
 @pytest.mark.parametrize('words, said', [
     (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'gaussian-resample'], ['repeats samples']),
     (['--specs', 'split:0'], ['split:0']), (['--splits', '5,11'], ['--splits', '1..10']), (['--splits', 'x'], ['--splits']),
-    (['--schedule', 'iid'], ['--schedule:']), (['--n_splits=2'], ['--n_splits:']), (['--label_perc', '0.5'], ['--label_perc:']),
+    (['--schedule', 'iid'], ['--schedule:']), (['--n_splits=2'], ['--n_splits:']), (['--lpt', '0.5'], ['--label_perc:']), (['--shard', '1/2'], ['--shard:']), (['--stop_after', '1'], ['--stop_after:']),
     (['--schedules', '-1'], ['--schedules']), (['--no_such_flag', '1'], ['--no_such_flag']), (['--model', 'nobody'], ['nobody']),
     (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks'])])
 def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):

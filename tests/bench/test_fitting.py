@@ -12,7 +12,7 @@ from tests.conftest import refused
 
 
 @pytest.fixture
-def run(parse, few_digits):
+def run(parse, small_digits):
     """run(*flags): (model, data set, row) of an SGD run on one task of 80 digits, 5 batches a pass."""
     def start(*flags):
         fixed = {'--lr': '0.05', '--n_splits': '1', '--batch_size': '16'}
@@ -58,7 +58,7 @@ def test_the_true_clock_stops_it(run):
 
 
 @pytest.fixture
-def scripted(parse, few_digits, monkeypatch):
+def scripted(parse, small_digits, monkeypatch):
     """scripted(scores, *flags): the pass whose network was kept, and the number of passes, when evaluations give these scores."""
     def start(scores, *flags):
         flags = ['--lr', '1', '--n_splits', '1', '--batch_size', '80', '--fitting_mode', 'early_stopping', *flags]

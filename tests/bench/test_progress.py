@@ -8,7 +8,7 @@ import pytest
 from core import progress
 from core.progress import Progress
 from datasets.utils import readers
-from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.conftest import small_digits  # noqa: F401
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_spans_of_time(seconds, text):
     (['--model', 'joint', '--lr', '0.1', '--n_epochs', '3'], ['All tasks, epochs', 'Evaluating']),
     (['--model', 'scroll', '--buffer_size', '20', '--iterations', '9', '--model_config', 'base'], ['Adapting', 'Evaluating'])], ids=str)
 @pytest.mark.parametrize('quiet', [False, True])
-def test_the_stages_of_a_run(command_line, tiny_weights, few_digits, tmp_path, monkeypatch, flags, stages, quiet):     # noqa: F811
+def test_the_stages_of_a_run(command_line, tiny_weights, small_digits, tmp_path, monkeypatch, flags, stages, quiet):     # noqa: F811
     for name, value in (('FIRST', 0), ('EVERY', 0.02), ('_SHORT', 0)):
         monkeypatch.setattr(progress, name, value)
     digits = readers.digits

@@ -21,11 +21,11 @@ from scroll.io.states import State
 from scroll.statistics import Statistics
 from tests.conftest import files_below, refused
 from tests.datasets.conftest import foreign  # noqa: F401
-from tests.models.conftest import few_digits  # noqa: F401
+from tests.models.conftest import small_digits  # noqa: F401
 from tests.models.test_contract import QUICK, known_flags, predictions
 from tests.test_resume import different, rows_below, the_end
 
-pytestmark = pytest.mark.usefixtures('few_digits')
+pytestmark = pytest.mark.usefixtures('small_digits')
 
 
 @pytest.fixture

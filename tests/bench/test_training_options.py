@@ -45,7 +45,7 @@ class Diary(ContinualModel):
 
 
 @pytest.fixture
-def run(parse, few_digits, monkeypatch):
+def run(parse, small_digits, monkeypatch):
     """run(kind, *flags): (row, model, data set) of a run of a class on few digits, two batches a task by default."""
     def start(kind, *flags, **settings):
         fixed = {'--lr': '0.05', '--n_splits': '5', '--n_epochs': '1', '--batch_size': '8'}
@@ -258,7 +258,7 @@ def test_a_data_sets_own_evaluation_is_used(run, monkeypatch):
     assert (row['task1'], row['task3']) == (0, 1)
 
 
-def test_minibatches_are_as_large_as_asked_for(parse, few_digits, monkeypatch):
+def test_minibatches_are_as_large_as_asked_for(parse, small_digits, monkeypatch):
     """Mammoth overwrites `--minibatch_size` with `--batch_size`."""
     from models.er import Er
     sizes, replay = set(), Er.replay

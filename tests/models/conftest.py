@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 
 
 @pytest.fixture
-def few_digits(monkeypatch):
+def small_digits(monkeypatch):
     """The first 8 training and 4 test images of each digit: enough for what holds of any data."""
     whole = readers.digits()
 
@@ -76,7 +76,7 @@ def known_flags(method) -> set:
 
 
 @pytest.fixture
-def start(parse, few_digits):
+def start(parse, small_digits):
     """start(method, *flags): (model, dataset, args), ready to train in three tasks of 4, 3
     and 3 renamed classes in any order.
 

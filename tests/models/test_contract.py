@@ -18,7 +18,7 @@ from scroll.embedding.embedder import state_digest
 from tests.conftest import refused
 from tests.models.conftest import known_flags
 
-pytestmark = pytest.mark.usefixtures('few_digits')
+pytestmark = pytest.mark.usefixtures('small_digits')
 METHODS = models.get_model_names()
 TASK_FREE = [name for name in METHODS if 'general-continual' in models.get_model_class(name).COMPATIBILITY]
 OFFLINE = [name for name in METHODS if not models.get_model_class(name).ONLINE]

@@ -257,7 +257,7 @@ class SequentialHub(ContinualDataset):
 
 
 @pytest.fixture(autouse=True)
-def files(third_party, few_digits):
+def files(third_party, small_digits):
     third_party(models=dict(lider=LIDER, maps=MAPS, columns=COLUMNS), datasets=dict(hub=HUB))
 
 

@@ -52,7 +52,7 @@ class ThreadWorld(World):
 
 
 @pytest.fixture
-def together(parse, monkeypatch, few_digits):
+def together(parse, monkeypatch, small_digits):
     """together(N, *flags): results rows and models of N threads that share a run."""
     here = threading.local()
     monkeypatch.setattr(models.scroll, 'world', lambda: getattr(here, 'world', World()))
@@ -82,7 +82,7 @@ def together(parse, monkeypatch, few_digits):
 
 
 @pytest.fixture
-def alone(parse, few_digits):
+def alone(parse, small_digits):
     """alone(*flags): results row and model of one process."""
     def run(*flags):
         model, dataset, args = initialize(parse('scroll', *flags, **SHORT))
@@ -123,6 +123,14 @@ def test_anytime_evaluations_are_shared_too(together, alone):
     for row, _ in together(2, *flags):
         assert {n: row[n] for n in row if 'anytime' in n} == {n: expected[n] for n in expected
                                                               if 'anytime' in n}
+
+
+def test_scores_of_the_training_data_are_made_together(together, alone, tmp_path):
+    flags = ('--noise_rate', '0.2', '--adaptation', 'none', '--save_scores')
+    expected = alone(*flags, str(tmp_path / 'alone.npz'))[0]['label_error_auc']
+    assert [row['label_error_auc'] for row, _ in together(2, *flags, str(tmp_path / 'together.npz'))] == [expected] * 2
+    with np.load(tmp_path / 'alone.npz') as one, np.load(tmp_path / 'together.npz') as two:
+        assert all((one[name] == two[name]).all() for name in one)
 
 
 def test_processes_that_would_not_count_the_same_are_refused(together, monkeypatch):

@@ -273,7 +273,7 @@ FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, 
 
 
 @pytest.fixture(autouse=True)
-def files(third_party, few_digits):
+def files(third_party, small_digits):
     third_party(models=FILES)
 
 

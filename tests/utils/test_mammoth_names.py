@@ -129,7 +129,7 @@ def test_the_pretrained_backbone_is_the_default_where_no_backbone_is_asked_for(t
         arguments('--lr', '0.1', '--backbone', 'resnet18', '--weights', tiny_weights)
 
 
-@pytest.mark.usefixtures('few_digits')
+@pytest.mark.usefixtures('small_digits')
 def test_summary_and_row_say_which_it_was(command_line, tiny_weights, tmp_path):
     fixed = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--base_path',
              tmp_path]
