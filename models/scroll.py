@@ -91,7 +91,7 @@ def _add_flags(group, build, table: dict) -> None:
     for flag, (name, text) in table.items():
         options = of_signature(parameters[name], {int: whole(0), float: real(0)})
         options['type'] = _TYPES.get(flag, options['type'])
-        group.add_argument(*_ALIASES.get(flag, ()), f'--{flag}', dest=flag, help=text, **options)
+        group.add_argument(f'--{flag}', *_ALIASES.get(flag, ()), help=text, **options)
 
 
 def _given(args, table: dict) -> dict:
