@@ -1,22 +1,31 @@
-"""SCROLL's files on the command line: look at them, put them together, take samples out.
+"""SCROLL on the command line: from files of features to labels; what was learned put together or taken apart.
 
-    python -m scroll show all.npz                                        # or state.npz: classes, digest
-    python -m scroll merge 1.npz 2.npz 3.npz -o all.npz                  # statistics of three machines
+    python -m scroll learn day1.parquet day2.npz -o state.npz            # X, y: any order, any sizes
+    python -m scroll add state.npz day3.npz -o state.npz                 # goes on
+    python -m scroll predict state.npz new.npz -o labels.csv             # and the accuracy, where y is there
+    python -m scroll remove state.npz --samples old.npz -o rest.npz      # as if they had never been seen
+    python -m scroll merge 1.npz 2.npz 3.npz -o all.npz                  # learners, or statistics
     python -m scroll remove all.npz --minus 2.npz -o rest.npz            # as if 2 had never been seen
-    python -m scroll remove all.npz --samples old.npz -o rest.npz
-    python -m scroll unlearn state.npz --samples old.npz -o new.npz      # a learner: its buffer and keys, too
     python -m scroll unlearn --find FOLDER --samples old.npz             # which files still hold them
+    python -m scroll show all.npz                                        # classes, counts, digest
 
 Exit code 2 after one line on what can be mended; 1 of `--find` where there are such files.
 """
 import argparse
+import inspect
 import sys
+import zipfile
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 from scroll.errors import InputError
-from scroll.io import files, statistics_files, unlearn
-from scroll.io.states import KIND, State
+from scroll.io import features, files, learning, statistics_files, unlearn
+from scroll.io.states import KIND, PARAMS, State, check_params
 from scroll.io.statistics_files import StatisticsFile
+from scroll.learner import Scroll
+
+_USUAL = dict(buffer_size=0)            # settings whose default is another here: no sample is kept
+_NAMES = dict(classifier='head')        # what settings are called here
 
 
 class _LineParser(argparse.ArgumentParser):
@@ -36,34 +45,97 @@ def _parser() -> argparse.ArgumentParser:
                                   formatter_class=argparse.RawDescriptionHelpFormatter)
         out.set_defaults(run=run)
         return out
+    _add_learning(command)
+    _add_files(command)
+    return parser
 
-    for name, run, about in (('show', show, 'what a file holds: classes, counts, digest'),
-                             ('digest', digest, 'the digest of its statistics alone')):
-        command(name, run, about).add_argument('file', help='file of statistics, or of a learner')
+
+def _add_learning(command) -> None:
+    """Commands that read features."""
+    about = f'{features.__doc__}\n{learning.__doc__}'
+    learned, labelled = (command(name, run, text, about) for name, run, text in (
+        ('learn', learn, 'make a learner of files of features'),
+        ('add', add, 'let a learner go on with more files')))
+    predicted = command('predict', predict, 'labels of samples, as CSV', learning.predict.__doc__)
+    for out, usual in ((learned, 'train'), (labelled, 'train'), (predicted, 'test')):
+        if out is not learned:
+            out.add_argument('state', help='file of a learner')
+        out.add_argument('files', metavar='FILE', nargs='+', help='npz, npy or Parquet files')
+        _add_columns(out)
+        out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
+                         help=f'of files with splits, the samples to take (default: {usual})')
+        out.add_argument('--block_size', type=_setting, default=features.BLOCK, metavar='N',
+                         help='samples in memory at once (default: %(default)s)')
+        out.add_argument('-o', '--out', required=True, help='file to write')
+    predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
+    flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
+    for name, parameter in inspect.signature(Scroll).parameters.items():
+        if name in PARAMS and name != 'adaptation':
+            default, kind = _USUAL.get(name, parameter.default), parameter.annotation
+            among = get_args(kind) if get_origin(kind) is Literal else ()
+            how = dict(action='store_true') if default is False else dict(type=_setting)
+            flag(f'--{_NAMES.get(name, name)}', dest=name, default=argparse.SUPPRESS, **how,
+                 help=f"{', '.join(map(str, among))} (default: {default})".lstrip())
+
+
+def _add_files(command) -> None:
+    """Commands on what was learned."""
+    out = command('show', show, 'what a file holds: classes, counts, digest')
+    out.add_argument('file', help='file of statistics, of a learner, or of features')
+    _add_columns(out)
+    command('digest', digest, 'the digest of its statistics alone').add_argument(
+        'file', help='file of statistics, or of a learner')
     out = command('merge', merge, 'add the samples of all files', statistics_files.__doc__)
-    out.add_argument('file', help='statistics file')
-    out.add_argument('others', nargs='+', metavar='file', help='statistics files')
-    out.add_argument('--repeated', action='store_true', help='let a part count as often as it comes')
+    out.add_argument('file', help='file of statistics, or of a learner, whose settings go on')
+    out.add_argument('others', nargs='+', metavar='file', help='files of the same kind')
+    out.add_argument('--repeated', action='store_true', help='let samples count as often as they come')
     out.add_argument('-o', '--out', required=True, help='file to write')
-    out = command('remove', remove, 'take samples out of statistics', statistics_files.__doc__)
-    out.add_argument('file', help='statistics file')
+    out = command('remove', remove, 'take samples out of a learner, or of statistics',
+                  f'{statistics_files.__doc__}\n{unlearn.__doc__}')
+    out.add_argument('file', help='file of statistics, or of a learner')
     what = out.add_mutually_exclusive_group(required=True)
-    what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of the samples to remove')
-    what.add_argument('--samples', metavar='FILE',
-                      help='npz file: labels (N,), and quantised or features (N, d)')
+    what.add_argument('--minus', nargs='+', metavar='FILE',
+                      help='statistics files of the samples to remove; of a learner, of whole classes')
+    what.add_argument('--samples', nargs='+', metavar='FILE', help=_SAMPLES)
+    _add_columns(out)
     out.add_argument('-o', '--out', required=True, help='file to write')
     out = command('unlearn', forget, 'make a saved learner forget', unlearn.__doc__)
     out.add_argument('state', nargs='?', help='file of Scroll.save, or of main.py --save_state')
     what = out.add_mutually_exclusive_group(required=True)
-    what.add_argument('--samples', metavar='FILE', help='npz file: labels (N,), quantised or features '
-                                                        '(N, d), and keys (N,) or images (N, H, W, C)')
+    what.add_argument('--samples', nargs='+', metavar='FILE', help=_SAMPLES)
     what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of whole classes')
+    _add_columns(out)
     out.add_argument('-o', '--out', help='file to write')
     out.add_argument('--feature_cache', metavar='FOLDER',
                      help='take the images of --samples out of the feature caches below')
     out.add_argument('--find', metavar='FOLDER',
                      help='change nothing: list the files below that hold --samples, or may')
-    return parser
+
+
+_SAMPLES = ('files of features X and labels y; or an npz file: labels (N,), quantised or features (N, d), '
+            'and keys (N,) or images (N, H, W, C)')
+
+
+def _add_columns(out) -> None:
+    out.add_argument('--columns', metavar='X=NAME,y=NAME', type=_columns,
+                     help='columns of features that are called otherwise; X=f*: all that match')
+
+
+def _columns(text: str) -> dict:
+    try:
+        return features.columns_of(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(error) from error
+
+
+def _setting(text: str):
+    """A number, or else text; `scroll.io.states.PARAMS` says what it may be."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _read(path):
@@ -73,7 +145,10 @@ def _read(path):
 
 def show(args) -> None:
     """Print what is known of a file."""
-    _read(args.file).show()
+    if zipfile.is_zipfile(args.file) and files.kind_of(args.file):
+        _read(args.file).show()
+    else:
+        features.show(features.open_files([args.file], args.columns))
 
 
 def digest(args) -> None:
@@ -81,24 +156,63 @@ def digest(args) -> None:
     print(_read(args.file).statistics.digest())
 
 
+def learn(args) -> None:
+    """A learner of files."""
+    given = {name: value for name, value in vars(args).items() if name in PARAMS}
+    check_params(given)
+    _go_on(Scroll(**_USUAL | given), args)
+
+
+def add(args) -> None:
+    """A learner, and what it learns from more files."""
+    _go_on(Scroll.load(args.state), args)
+
+
+def _go_on(learner: Scroll, args) -> None:
+    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
+    learner.save(args.out)
+    print('learned {} of {} samples'.format(*counts), file=sys.stderr)
+    print(learner.digest())
+
+
+def predict(args) -> None:
+    """Labels, and how many of them are right."""
+    right, total = learning.predict(Scroll.load(args.state), args.files, args.out, args.columns, args.split,
+                                    args.block_size, args.scores)
+    print(f'predicted {total} samples' if right is None else
+          f'accuracy {right / total:.4f} ({right} of {total} samples)')
+
+
 def merge(args) -> None:
-    """Statistics of several streams as one."""
-    file = StatisticsFile.read(args.file)
+    """Statistics, or learners, of several streams as one."""
+    file = _read(args.file)
     for path in args.others:
-        file.merge(StatisticsFile.read(path), args.repeated)
+        other = _read(path)
+        if type(other) is not type(file):
+            raise InputError(f'{path}: is a file of {_what(other)}, {args.file} of {_what(file)}: expected '
+                             'files of one kind')
+        if isinstance(file, State):
+            file = learning.merged(file, other, path, args.repeated)
+        else:
+            file.merge(other, args.repeated)
     _write(file, args.out)
 
 
+def _what(file) -> str:
+    return 'a learner' if isinstance(file, State) else 'statistics'
+
+
 def remove(args) -> None:
-    """Statistics without those of a part of their stream."""
-    file = StatisticsFile.read(args.file)
-    if args.samples:
-        parts = [statistics_files.part_of(args.samples, statistics_files.samples_of(args.samples), file.psi,
-                                          file.statistics.dim)]
+    """A learner, or statistics, without a part of the stream."""
+    file = _read(args.file)
+    if isinstance(file, State):
+        file = _without(file, args)
+    elif args.samples:
+        samples = statistics_files.samples_of(args.samples, args.columns)
+        file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics.dim))
     else:
-        parts = [StatisticsFile.read(path) for path in args.minus]
-    for part in parts:
-        file.remove(part)
+        for path in args.minus:
+            file.remove(StatisticsFile.read(path))
     _write(file, args.out)
 
 
@@ -108,19 +222,22 @@ def forget(args) -> int:
         if args.samples is None or args.state or args.out or args.feature_cache:
             raise InputError('--find FOLDER goes with --samples FILE and nothing else')
         from scroll.io.traces import find
-        return int(find(args.find, args.samples))
+        return int(find(args.find, args.samples, args.columns))
     if not (args.state and args.out):
         raise InputError('expected a state file and -o FILE (or --find FOLDER)')
     if args.feature_cache is not None and not (args.samples and Path(args.feature_cache).is_dir()):
         raise InputError(f'--feature_cache {args.feature_cache}: ' + (
             'there is no such folder' if args.samples else 'it goes with --samples, which have images'))
-    state = State.read(args.state)
+    _write(_without(State.read(args.state), args, args.feature_cache), args.out)
+    return 0
+
+
+def _without(state: State, args, cache=None) -> State:
     if args.samples:
-        state = unlearn.without_samples(state, args.samples, args.feature_cache)
+        state = unlearn.without_samples(state, args.samples, cache, args.columns)
     for path in args.minus or ():
         state = unlearn.without_classes(state, path)
-    _write(state, args.out)
-    return 0
+    return state
 
 
 def _write(what, path) -> None:
