@@ -125,7 +125,7 @@ def check_learned(learner: Scroll, args) -> None:
 
 def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be."""
-    digest = learner.embedder.digest
+    digest = _backbone(learner)
     if args.save_statistics and args.by_class:
         for label, part in by_class.parts.items():
             part.save(Path(args.save_statistics) / f'class-{label}.npz', digest)
@@ -147,17 +147,22 @@ def load(learner: Scroll, path, n_classes: int) -> None:
         statistics, digest, _ = Statistics.load_with_facts(path)
         state = State({}, digest, statistics,
                       ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
-    if state.psi != learner.embedder.digest:
+    if state.psi != _backbone(learner):
         raise InputError(f'{path}: made with another backbone ({state.psi[:16] or "features of its own"}) '
                          'than this run has '
-                         f'({learner.embedder.digest[:16]}): weights, input and --embedding_dtype must be '
-                         'equal, and in floating point kind of machine and version of torch, too')
+                         f'({_backbone(learner)[:16] or "features of its own"}): weights, input and '
+                         '--embedding_dtype must be equal, and in floating point kind of machine and '
+                         'version of torch, too')
     classes = state.statistics.classes
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
         shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)
         raise InputError(f'{path}: its classes are {shown or "none"}: this data set has 0..{n_classes - 1}')
     if state.buffer is not None and len(state.buffer):
         samples = state.buffer.content().samples
-        if samples.ndim != 4 or samples.dtype != np.uint8:
+        if learner.embedder is not None and (samples.ndim != 4 or samples.dtype != np.uint8):
             raise InputError(f'{path}: its buffer holds no images')
     learner.take(state)
+
+
+def _backbone(learner: Scroll) -> str:
+    return '' if learner.embedder is None else learner.embedder.digest

@@ -1,0 +1,117 @@
+"""Feature vectors from files as a stream: embeddings of anything, from anywhere; five tasks by default.
+
+    python main.py --model scroll --dataset seq-features --features train.parquet test.npz
+"""
+import inspect
+
+import numpy as np
+
+from backbone import get_backbone_class
+from core.arguments import share
+from datasets.utils import readers
+from datasets.utils.scheduled_dataset import ScheduledDataset
+from scroll.errors import InputError
+from scroll.grid import GRID, quantise, sample_keys
+from scroll.io.features import columns_of, open_files, read_blocks
+
+
+def unchanged(batch):
+    """What becomes of features on their way into a network: nothing."""
+    return batch
+
+
+unchanged.batched = True
+
+
+class SequentialFeatures(ScheduledDataset):
+    """X and y of npz, npy and Parquet files (`scroll.io.features`).
+
+    Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds exactly;
+    that is what every method gets. Classes are the labels in order. Where files say no split, a sample is to
+    test if the key of its id, or without ids of its features, is among the lowest `--test_share` of all keys
+    that there can be: whatever the order and the other samples.
+    """
+    NAME = 'seq-features'
+    N_CLASSES = 0                       # known once the files are read
+    SIZE = ()
+    DEFAULT_SPLITS = 5
+    DEFAULT_WEIGHTS = 'none'
+    READ_FLAGS = ('features', 'feature_columns', 'test_share')
+    REFUSED_FLAGS = dict.fromkeys(
+        ('weights', 'input_size', 'embed_dtype', 'embed_chunk', 'channels_last', 'feature_cache',
+         'adapt_padding', 'adapt_flip', 'adapt_jitter', 'cutmix_alpha', 'cutmix_prob'),
+        'its samples are no images')
+
+    @staticmethod
+    def get_parser(parser):
+        parser = ScheduledDataset.get_parser(parser)
+        flag = parser.add_argument_group('seq-features').add_argument
+        flag('--features', bears='content', nargs='+', metavar='FILE',
+             help='npz, npy (X, then y) or Parquet files: X, y, and where there are id and split')
+        flag('--feature_columns', metavar='X=NAME,y=NAME', help='columns that are called otherwise')
+        flag('--test_share', type=share, default=0.2, help='of samples, without a split in the files')
+        return parser
+
+    @staticmethod
+    def check_args(args):
+        if not args.features:
+            raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
+        if 'num_inputs' not in inspect.signature(get_backbone_class(args.backbone)).parameters:
+            raise InputError(f'--backbone {args.backbone}: it takes images, and seq-features has vectors: '
+                             'use linear or mlp')
+
+    def get_backbone(self) -> str:
+        return 'linear'
+
+    @classmethod
+    def read(cls, args):
+        try:
+            files = open_files(args.features, args.feature_columns and columns_of(args.feature_columns),
+                               ('X', 'y'))
+            parts = []
+            for _, block in read_blocks(files, 'all'):
+                units = quantise(block.X)
+                named = 'id' in files[0].has
+                test = block.split == 'test' if block.split is not None else \
+                    _drawn(_keys(block.id) if named else sample_keys(units), args.test_share)
+                parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
+            units, labels, test = (np.concatenate(part) for part in zip(*parts))
+        except InputError as error:
+            raise InputError(f'--features {error}') from error
+        classes, labels = np.unique(labels, return_inverse=True)
+        return readers.Images(units[~test], labels[~test], units[test], labels[test], list(map(str, classes)))
+
+    @classmethod
+    def check(cls, images) -> None:
+        readers.check_classes(cls.NAME, images)
+
+    @property
+    def num_inputs(self) -> int:
+        """d."""
+        return self.images.train.shape[1]
+
+    def _make_preprocessing(self) -> None:
+        return None
+
+    def get_transform(self):
+        return unchanged
+
+    def _test_transform(self):
+        return unchanged
+
+    def get_normalization_transform(self) -> None:
+        return None
+
+    def get_denormalization_transform(self) -> None:
+        return None
+
+
+def _keys(names: np.ndarray) -> np.ndarray:
+    """uint64 (n,): of the names as text."""
+    return np.array([sample_keys(np.frombuffer(f'{name} '.encode(), np.uint8)[None])[0]
+                     for name in names.tolist()], np.uint64)
+
+
+def _drawn(keys: np.ndarray, part: float) -> np.ndarray:
+    """bool (n,): the keys among the lowest `part` of all uint64."""
+    return keys / 2.0 ** 64 < part
