@@ -303,7 +303,7 @@ class ScrollModel(ContinualModel):
 
     def save_files(self) -> None:
         if self.world.rank == 0:
-            learned_files.save(self.learner, self.by_class, self.args)
+            learned_files.save(self.learner, self.by_class, self.args, self.dataset)
 
     def summary(self) -> list:
         online, final = self.accuracies

@@ -8,8 +8,11 @@
     python -m scroll remove all.npz --minus 2.npz -o rest.npz            # as if 2 had never been seen
     python -m scroll unlearn --find FOLDER --samples old.npz             # which files still hold them
     python -m scroll show all.npz                                        # classes, counts, digest
+    python -m scroll export state.npz -o FOLDER                          # weights, graphs, a model card
+    python -m scroll check FOLDER --state state.npz                      # whether they are what they say
 
-Exit code 2 after one line on what can be mended; 1 of `--find` where there are such files.
+Exit code 2 after one line on what can be mended; 1 of `--find` where there are such files, of `check` where
+something differs.
 """
 import argparse
 import inspect
@@ -18,8 +21,9 @@ import zipfile
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
+from scroll.certify.certificates import told
 from scroll.errors import InputError
-from scroll.io import features, files, learning, statistics_files, unlearn
+from scroll.io import export, features, files, learning, statistics_files, unlearn
 from scroll.io.states import KIND, PARAMS, State, check_params
 from scroll.io.statistics_files import StatisticsFile
 from scroll.learner import Scroll
@@ -80,6 +84,16 @@ def _add_learning(command) -> None:
 
 def _add_files(command) -> None:
     """Commands on what was learned."""
+    out = command('export', write_out, 'a learner as files for other programs', export.__doc__)
+    out.add_argument('state', help='file of a learner of features')
+    out.add_argument('-o', '--out', required=True, metavar='FOLDER', help='new folder')
+    out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=export.USUAL,
+                     help=f"(default: {', '.join(export.USUAL)})")
+    out.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and export it, too')
+    out = command('check', check, 'whether what was exported is what its certificate says', export.__doc__)
+    out.add_argument('folder', help='folder of an export')
+    out.add_argument('--state', metavar='FILE',
+                     help='file of statistics, or of a learner: whether f_T follows from it')
     out = command('show', show, 'what a file holds: classes, counts, digest')
     out.add_argument('file', help='file of statistics, of a learner, or of features')
     _add_columns(out)
@@ -181,6 +195,22 @@ def predict(args) -> None:
                                     args.block_size, args.scores)
     print(f'predicted {total} samples' if right is None else
           f'accuracy {right / total:.4f} ({right} of {total} samples)')
+
+
+def write_out(args) -> None:
+    """The files of an export."""
+    learner = Scroll.load(args.state)
+    if args.adapt:
+        learner.adapt()
+    learner.export(args.out, args.formats)
+    print(learner.predictor().digest())
+
+
+def check(args) -> int:
+    """Whether an export is what its certificate says; exit code 1 if not."""
+    lines, same = told(export.check(args.folder, args.state))
+    print('\n'.join(lines))
+    return int(not same)
 
 
 def merge(args) -> None:

@@ -7,15 +7,18 @@
 """
 import argparse
 import re
+import shlex
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from core.arguments import FREE, bears
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import sample_keys
 from scroll.io import files
+from scroll.io.export import FORMATS, USUAL, check_folder, check_formats
 from scroll.io.states import KIND, State
 from scroll.learner import Scroll
 from scroll.statistics import Statistics
@@ -46,6 +49,10 @@ def add_file_args(parser) -> None:
     flag('--keep_keys', bears='record', type=binary_to_boolean_type, default=Scroll().keep_keys,
          help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
               'knows what was learned')
+    flag('--export', bears='place', metavar='FOLDER',
+         help='write f_T and f* after the last task, for other programs, to a new folder (scroll.io.export)')
+    flag('--export_formats', bears='place', nargs='+', choices=FORMATS,
+         help=f'of --export: safetensors: weights; torch, onnx: graphs (default: {" ".join(USUAL)})')
     flag('--load_state', '--load_statistics', bears='content', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
@@ -64,6 +71,11 @@ def check_file_args(args) -> None:
     for flag in ('shard', 'save_statistics', 'save_state'):
         if args.inference_only and getattr(args, flag):
             raise InputError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
+    if args.export:
+        check_formats(args.export_formats or USUAL)
+        check_folder(args.export)
+    elif args.export_formats:
+        raise InputError('--export_formats has no effect in this run: it needs --export')
     for flag, path, folder in _written(args):
         if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
             kind = 'folder' if folder == path else 'file in a folder'
@@ -75,7 +87,8 @@ def _written(args) -> list:
     statistics, state = (path and Path(path) for path in (args.save_statistics, args.save_state))
     folder = statistics if args.by_class or not statistics else statistics.parent
     return ([('save_statistics', statistics, folder)] if statistics else []) + \
-        ([('save_state', state, state.parent)] if state else [])
+        ([('save_state', state, state.parent)] if state else []) + \
+        ([('export', Path(args.export), Path(args.export).parent)] if args.export else [])
 
 
 def check_writable(args) -> None:
@@ -123,8 +136,9 @@ def check_learned(learner: Scroll, args) -> None:
                          (f': --shard {args.shard} has none of the stream' if args.shard else ''))
 
 
-def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
+def save(learner: Scroll, by_class: ClassStatistics, args, dataset=None) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be."""
+    images = getattr(dataset, 'images', None)
     digest = _backbone(learner)
     if args.save_statistics and args.by_class:
         for label, part in by_class.parts.items():
@@ -133,6 +147,21 @@ def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
         learner.statistics_.save(args.save_statistics, digest)
     if args.save_state:
         learner.save(args.save_state)
+    if args.export:
+        known = {} if images is None else dict(
+            image_shape=images.train.shape[1:], names=[images.class_names[y] for y in learner.classes_])
+        learner.export(args.export, args.export_formats or USUAL, **known,
+                       command=None if args.inference_only else _command(args))
+
+
+def _command(args) -> str:
+    """What makes the statistics of this run again."""
+    words = ['python', 'main.py']
+    for flag in sorted(getattr(args, 'given', ()), key=['model', 'dataset'].__contains__, reverse=True):
+        if bears(args, flag) not in FREE:
+            value = getattr(args, flag)
+            words += [f'--{flag}', *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join([*words, '--save_state', 'again.npz'])
 
 
 def load(learner: Scroll, path, n_classes: int) -> None:

@@ -1,0 +1,252 @@
+"""A learner as files for other programs: tensors, graphs, and a card that says what they are.
+
+    f_T.safetensors, f_T.json      weights, exact; classes, input, formula          (format safetensors)
+    f_T.pt2                        a graph, for `torch.export.load`                 (torch)
+    f_T.onnx                       a graph, for ONNX Runtime and others             (onnx)
+    f_star.*                       the same of f*, where `adapt` has made one
+    backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
+    README.md, certificate.json    model card; digests of statistics, f_T, f* and of each file
+
+A graph goes from samples to logits and columns of labels: it puts features on the grid, or runs the backbone
+on images, and cuts the weights of f_T into limbs (`scroll.io.modules`), so that its logits are those of the
+library to the last bit. `check` looks whether files are what the certificate says, and whether f_T follows
+from statistics.
+"""
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+import scroll
+from scroll.arguments import need_torch, shown
+from scroll.certify.certificates import DIFFERS, SAME, Line
+from scroll.errors import InputError
+from scroll.io import files
+from scroll.io.model_card import card
+from scroll.io.states import KIND, PARAMS, State
+from scroll.io.statistics_files import StatisticsFile
+
+FORMATS = ('safetensors', 'torch', 'onnx')
+USUAL = ('safetensors', 'torch')
+CERTIFICATE, CARD = 'certificate.json', 'README.md'
+_FORMAT = 'scroll-model-1'
+_NEEDS = dict(safetensors=('safetensors',), torch=(), onnx=('onnx', 'onnxscript'))
+
+
+def check_formats(formats) -> None:
+    """InputError for a format that there is not, or whose packages are not installed."""
+    if isinstance(formats, str) or not formats or not set(formats) <= set(FORMATS):
+        raise InputError(f'formats {shown(formats)}: expected some of {", ".join(FORMATS)}')
+    need_torch('export')
+    for name in formats:
+        for package in _NEEDS[name]:
+            if importlib.util.find_spec(package) is None:
+                raise InputError(f'format {name} needs {package}, which is not installed: '
+                                 'pip install scroll-cl[export]')
+
+
+def check_folder(folder) -> None:
+    """InputError unless a folder can be written whole: it must not be there yet, or be empty."""
+    folder = Path(folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InputError(f'{folder} is there already: give a folder that is new')
+
+
+def export(learner, folder, formats=USUAL, image_shape=None, names=None, command: str = None) -> None:
+    """Write what a learner predicts with to a new folder, whole or not at all.
+
+    Args:
+        learner: a `Scroll` that has learned; f* is exported where `adapt` was called since.
+        formats: some of `FORMATS`.
+        image_shape: (H, W, C), or (H, W) of grey images, that graphs take; default: of the buffer's samples,
+            or the size that the backbone works at.
+        names: (K,), what the classes are called, for the card.
+        command: what makes the statistics again, as file again.npz, for the card.
+
+    Raises:
+        InputError: nothing was learned, the folder is there or cannot be written, or packages are missing.
+    """
+    check_formats(formats)
+    check_folder(folder)
+    if getattr(learner.embedder, 'dtype', '') == 'bfloat16' and set(formats) != {'safetensors'}:
+        raise InputError('graphs do not work in bfloat16 as the backbone does: give it another dtype, or '
+                         'export the format safetensors alone')
+    predictors, folder = {'f_T': learner.predictor()}, Path(folder)
+    if learner.adapted_ is not None:
+        predictors['f_star'] = learner.adapted_
+    facts = _certificate(learner, predictors, names, command)
+    side = folder.with_name(f'{folder.name}.{os.getpid()}-{os.urandom(4).hex()}.part')
+    try:
+        side.mkdir(parents=True)
+        for name, predictor in predictors.items():
+            _write(side, name, predictor, learner, formats, image_shape, facts)
+        (side / CARD).write_text(card(facts, sorted(path.name for path in side.iterdir())), encoding='utf-8')
+        facts['files'] = {path.name: _sha256(path) for path in sorted(side.iterdir())}
+        (side / CERTIFICATE).write_text(json.dumps(facts, indent=1) + '\n', encoding='utf-8')
+        os.replace(side, folder)
+    except OSError as error:
+        raise InputError(f'{folder} cannot be written ({error.strerror})') from error
+    finally:
+        shutil.rmtree(side, ignore_errors=True)
+
+
+def _certificate(learner, predictors: dict, names, command) -> dict:
+    """What the card and the certificate say, but for the digests of files."""
+    import torch
+
+    from scroll.embedding.machine import in_words
+    params, statistics = learner.get_params(), learner.statistics_
+    embedder = params.pop('embedder')
+    if params['adaptation'] is not None:
+        params['adaptation'] = asdict(params['adaptation'])
+    facts = dict(format=_FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest()))
+    if embedder is not None:
+        facts['anywhere'] = dict(backbone=embedder.psi_digest) | facts['anywhere']
+        facts['embedder'] = dict(digest=embedder.digest, arithmetic=embedder.dtype,
+                                 **asdict(embedder.preprocessing))
+    if 'f_star' in predictors:
+        facts['here'] = {'machine': in_words('cpu' if embedder is None else embedder.device),
+                         'f*': predictors['f_star'].digest()}
+    return facts | dict(
+        samples=statistics.total, dim=statistics.dim, classes=statistics.classes.tolist(),
+        counts=statistics.counts.tolist(), names=None if names is None else list(map(str, names)),
+        settings=params, ridge_lambda=learner.ridge_lambda_, command=command,
+        versions={'python': platform.python_version(), 'scroll': scroll.__version__, 'numpy': np.__version__,
+                  'torch': torch.__version__})
+
+
+def _write(folder: Path, name: str, predictor, learner, formats, shape, facts: dict) -> None:
+    """The files of one predictor."""
+    import torch
+
+    from scroll.io.modules import torch_module, whole_module
+    embedder = learner.embedder if name == 'f_T' else predictor.embedder
+    if embedder is not None:
+        buffer = learner.buffer_
+        held = buffer.content().samples.shape[1:] if buffer is not None and len(buffer) else None
+        shape = tuple(shape or held or (embedder.preprocessing.input_size,) * 2 + (3,))
+        example = torch.zeros((2, *shape), dtype=torch.uint8)
+    else:
+        example = torch.ones((2, facts['dim']), dtype=torch.float64)
+    about = dict(format='scroll-predictor-1', predictor=name, digest=predictor.digest(),
+                 classes=facts['classes'],
+                 input=dict(name='X', dtype=str(example.dtype)[6:], shape=['samples', *example.shape[1:]]),
+                 outputs=dict(logits='float64 (samples, classes)',
+                              label='int64 (samples,), place in classes'),
+                 formula=torch_module(predictor).FORMULA)
+    facts.setdefault('input', about['input'])
+    if 'safetensors' in formats:
+        _write_tensors(folder, name, torch_module(predictor), embedder, about)
+    module = whole_module(predictor, embedder, shape)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'No complete tensor')         # of weights with channels last
+        free = ({0: torch.export.Dim('samples')},)
+        program = torch.export.export(module, (example,), dynamic_shapes=free)
+        if 'torch' in formats:
+            torch.export.save(program, folder / f'{name}.pt2')
+        if 'onnx' in formats:
+            graph = torch.onnx.export(program, (example,), dynamic_shapes=free, input_names=['X'],
+                                      output_names=['logits', 'label'], dynamo=True, verbose=False)
+            graph.model.metadata_props['scroll'] = json.dumps(about)
+            graph.save(folder / f'{name}.onnx', external_data=False)
+
+
+def _write_tensors(folder: Path, name: str, head, embedder, about: dict) -> None:
+    """Weights, exact, and the backbone: as it was given for f_T, for f* with adapters and norms folded."""
+    from safetensors.torch import save
+    tensors = {f'head.{key}': tensor for key, tensor in head.state_dict().items()}
+    if embedder is not None and embedder.dtype == 'integer':
+        embedder.net.save(folder / 'backbone.integer.npz', dict(psi=embedder.psi_digest))
+    elif embedder is not None:
+        tensors |= {f'backbone.{key}': tensor for key, tensor in embedder.pristine.state_dict().items()
+                    if not key.startswith('classifier.')}
+    text = json.dumps(about, indent=1)
+    (folder / f'{name}.safetensors').write_bytes(
+        save({key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()},
+             metadata=dict(about=text)))
+    (folder / f'{name}.json').write_text(f'{text}\n', encoding='utf-8')
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check(folder, path=None) -> list:
+    """Whether the files of an export are those of its certificate: `scroll.certify.certificates.Line`s.
+
+    Args:
+        path: of a file of statistics or of a learner: whether it holds the statistics of the certificate, and
+            f_T follows from them with its settings, down to the tensors.
+
+    Raises:
+        InputError: there is no certificate, it is damaged, or `path` cannot be read.
+    """
+    folder = Path(folder)
+    facts, lines = _read(folder), []
+    for name, said in facts['files'].items():
+        found = _sha256(folder / name) if (folder / name).is_file() else 'not there'
+        lines.append(Line(name, said, found, SAME if found == said else DIFFERS))
+    if path is None:
+        return lines
+    learner, backbone = _remade(facts, path)
+    predictor, said = learner.predictor(), dict(facts['anywhere'])
+    found = dict(statistics=learner.digest(), f_T=predictor.digest())
+    if 'embedder' in facts or backbone:
+        said['embedder'], found['embedder'] = facts.get('embedder', {}).get('digest', 'features'), backbone
+    lines += [Line(name, said[name], value, SAME if value == said[name] else DIFFERS)
+              for name, value in found.items()]
+    tensors = folder / 'f_T.safetensors'
+    if tensors.is_file():
+        lines.append(_compared(tensors, predictor))
+    return lines
+
+
+def _read(folder: Path) -> dict:
+    try:
+        facts = json.loads((folder / CERTIFICATE).read_text(encoding='utf-8'))
+        texts = [*facts['files'].items(), *facts['anywhere'].items()]
+        sound = facts['format'] == _FORMAT and isinstance(facts['settings'], dict)
+        sound = sound and {'statistics', 'f_T'} <= set(facts['anywhere'])
+        sound = sound and all(isinstance(text, str) for pair in texts for text in pair)
+        inside = all(Path(name).name == name for name in facts['files'])
+    except OSError as error:
+        raise InputError(f'{folder / CERTIFICATE}: cannot be read ({error.strerror})') from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        sound = inside = False
+    if not (sound and inside):
+        raise InputError(f'{folder / CERTIFICATE}: no certificate of an export, or damaged')
+    return facts
+
+
+def _remade(facts: dict, path) -> tuple:
+    """(learner with the statistics of a file and the settings of a certificate, digest of the embedder)."""
+    from scroll.learner import Scroll
+    found = (State if files.kind_of(path) == KIND else StatisticsFile).read(path)
+    settings = {name: value for name, value in facts['settings'].items()
+                if name in PARAMS and name != 'adaptation'}
+    return Scroll(**settings).take(State(settings, found.psi, found.statistics)), found.psi
+
+
+def _compared(path: Path, predictor) -> Line:
+    """Whether a file has the tensors of a predictor."""
+    need_torch('comparing tensors')
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from scroll.io.modules import torch_module
+    own = {f'head.{key}': tensor for key, tensor in torch_module(predictor).state_dict().items()}
+    try:
+        kept = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]})') from error
+    same = all(key in kept and torch.equal(kept[key], tensor) for key, tensor in own.items())
+    digest = predictor.digest()
+    return Line(f'tensors of {path.name}', digest, digest if same else 'others', SAME if same else DIFFERS)
