@@ -23,7 +23,8 @@ class Table:
     """
 
     def __init__(self, path: str, columns: dict, stack: ExitStack):
-        self._file = stack.enter_context(parquet.ParquetFile(path))
+        # else all that is read of the file stays in memory until its end
+        self._file = stack.enter_context(parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20))
         schema = self._file.schema_arrow
         self.names, self.rows, self.dim = schema.names, self._file.metadata.num_rows, 0
         if len(set(self.names)) < len(self.names):
