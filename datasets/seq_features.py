@@ -38,7 +38,7 @@ class SequentialFeatures(ScheduledDataset):
     DEFAULT_WEIGHTS = 'none'
     READ_FLAGS = ('features', 'feature_columns', 'test_share')
     REFUSED_FLAGS = dict.fromkeys(
-        ('weights', 'input_size', 'embed_dtype', 'embed_chunk', 'channels_last', 'feature_cache',
+        ('input_size', 'embed_dtype', 'embed_chunk', 'channels_last', 'feature_cache',
          'adapt_padding', 'adapt_flip', 'adapt_jitter', 'cutmix_alpha', 'cutmix_prob'),
         'its samples are no images')
 
@@ -56,6 +56,9 @@ class SequentialFeatures(ScheduledDataset):
     def check_args(args):
         if not args.features:
             raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
+        if args.weights != 'none':
+            raise InputError(f'--weights {args.weights}: seq-features has no images that a backbone could '
+                             'embed: leave it out')
         if 'num_inputs' not in inspect.signature(get_backbone_class(args.backbone)).parameters:
             raise InputError(f'--backbone {args.backbone}: it takes images, and seq-features has vectors: '
                              'use linear or mlp')

@@ -261,7 +261,7 @@ def certify(options, flags) -> int:
         **lines_of(identity, rows, trials), options=own,
         flags=_without(flags, *_PLACE, *_SETTINGS, 'embed_dtype'),
         settings={k: value for k, name in _SETTINGS.items()
-                  if (value := getattr(args, name, None)) is not None},
+                  if (value := getattr(args, name, None)) is not None and name not in dataset.REFUSED_FLAGS},
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=trials.remarks(rows),
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
     path = write(store.folder, certificate | dict(inputs=identity), rows)

@@ -53,7 +53,8 @@ class ScrollTrials:
         self.device = model.device
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
-        self.samples = Samples(features, keys, model.to_file[dataset.train_labels], images)
+        kept = features if self.learner.embedder is None else images
+        self.samples = Samples(features, keys, model.to_file[dataset.train_labels], kept)
         self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels])
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
@@ -139,8 +140,10 @@ class ScrollTrials:
         """
         digests, claimed = self.claims(rows)
         integer = self.embedder.dtype == 'integer'
-        lines = {'integer network' if integer else 'network': self.embedder.digest}
-        if integer:
+        lines, backbone = {}, self.learner.embedder
+        if backbone is not None:
+            lines['integer network' if integer else 'network'] = self.embedder.digest
+        if integer and backbone is not None:
             lines['features of built-in images'] = self.embedder.net.golden
         lines['statistics'] = single(digests['statistics'])
         lines |= self._heads(rows) | self._buffers()

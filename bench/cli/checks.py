@@ -70,7 +70,7 @@ def check_flags(args, given: set) -> None:
 def check_method(model, dataset, args, given: set) -> None:
     """InputError if the method cannot run on this stream, or was given a flag that it has no use for."""
     for kind, owner in (('model', model), ('dataset', dataset)):
-        for flag, why in getattr(owner, 'REFUSED_FLAGS', {}).items():
+        for flag, why in owner.REFUSED_FLAGS.items():
             if flag in given:
                 raise InputError(f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}')
     check_processes(model, args, given)

@@ -27,7 +27,7 @@ class ScheduledDataset(ContinualDataset):
     """An in-memory image-classification data set as a class-incremental stream under any schedule.
 
     A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and
-    `read`, which sees the flags of READ_FLAGS. REFUSED_FLAGS: flag -> why it has no effect.
+    `read`, which sees the flags of READ_FLAGS.
 
     Attributes:
         schedule: `scroll.schedules.Schedule` over the training samples.
@@ -44,7 +44,6 @@ class ScheduledDataset(ContinualDataset):
     PADDING, FLIP = 4, True
     ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
     READ_FLAGS = ('base_path', 'data_dir')
-    REFUSED_FLAGS = {}
     FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may say them
 
     @staticmethod

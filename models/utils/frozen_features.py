@@ -48,7 +48,8 @@ class GivenFeatures:
 
     def __call__(self, samples, progress=None, keep: bool = True) -> tuple:
         """Quantised features int32 (N, d), of those or of unit vectors on the grid, and keys uint64 (N,)."""
-        units = as_images(torch.as_tensor(samples))
+        units = np.asarray(samples.cpu() if isinstance(samples, torch.Tensor) else samples)
+        units = _in_units(units) if units.dtype.kind == 'f' else units
         if progress:
             progress(len(units))
         return units, sample_keys(units)
@@ -103,7 +104,12 @@ def as_images(batch: torch.Tensor) -> np.ndarray:
     """uint8 (B, H, W, C), from that or Mammoth's float (B, C, H, W) in [0, 1]; or of unit features (B, d)
     on the grid int32, in its units."""
     if batch.is_floating_point() and batch.dim() == 2:
-        batch = (batch * GRID).round().to(torch.int32)
-    elif batch.is_floating_point():
+        return _in_units(batch.cpu().numpy())
+    if batch.is_floating_point():
         batch = (batch * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
     return np.ascontiguousarray(batch.cpu().numpy())
+
+
+def _in_units(features: np.ndarray) -> np.ndarray:
+    """int32: floats on the grid as multiples of its unit."""
+    return np.rint(features * GRID).astype(np.int32)
