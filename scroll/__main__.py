@@ -57,11 +57,10 @@ def _parser() -> argparse.ArgumentParser:
 def _add_learning(command) -> None:
     """Commands that read features."""
     about = f'{features.__doc__}\n{learning.__doc__}'
-    learned, labelled = (command(name, run, text, about) for name, run, text in (
-        ('learn', learn, 'make a learner of files of features'),
-        ('add', add, 'let a learner go on with more files')))
+    learned = command('learn', learn, 'make a learner of files of features', about)
+    longer = command('add', add, 'let a learner go on with more files', about)
     predicted = command('predict', predict, 'labels of samples, as CSV', learning.predict.__doc__)
-    for out, usual in ((learned, 'train'), (labelled, 'train'), (predicted, 'test')):
+    for out, usual in ((learned, 'train'), (longer, 'train'), (predicted, 'test')):
         if out is not learned:
             out.add_argument('state', help='file of a learner')
         out.add_argument('files', metavar='FILE', nargs='+', help='npz, npy or Parquet files')
@@ -126,8 +125,8 @@ def _add_files(command) -> None:
                      help='change nothing: list the files below that hold --samples, or may')
 
 
-_SAMPLES = ('files of features X and labels y; or an npz file: labels (N,), quantised or features (N, d), '
-            'and keys (N,) or images (N, H, W, C)')
+_SAMPLES = ('files of features X and labels y (of those with splits, what is to train); or an npz file: '
+            'labels (N,), quantised or features (N, d), and keys (N,) or images (N, H, W, C)')
 
 
 def _add_columns(out) -> None:

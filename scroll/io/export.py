@@ -115,7 +115,7 @@ def _certificate(learner, predictors: dict, names, command) -> dict:
         facts['here'] = {'machine': in_words('cpu' if embedder is None else embedder.device),
                          'f*': predictors['f_star'].digest()}
     return facts | dict(
-        samples=statistics.total, dim=statistics.dim, classes=statistics.classes.tolist(),
+        samples=statistics.total, dim=learner.n_features_in_, classes=statistics.classes.tolist(),
         counts=statistics.counts.tolist(), names=None if names is None else list(map(str, names)),
         settings=params, ridge_lambda=learner.ridge_lambda_, command=command,
         versions={'python': platform.python_version(), 'scroll': scroll.__version__, 'numpy': np.__version__,

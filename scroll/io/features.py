@@ -64,8 +64,8 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',)) -> list:
             each file must have.
 
     Raises:
-        InputError: there is no such file, it is none of these kinds or damaged, or has not what is needed; or
-            files that differ in their number of features, or in which columns they have.
+        InputError: there is no such file, it is none of these kinds or damaged, or has not what is needed or
+            named; or files that differ in their number of features, or of which some have y or split.
     """
     groups = []
     for path in map(str, paths):
@@ -75,13 +75,14 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',)) -> list:
             groups[-1][0].append(path)
         else:
             groups.append(([path], kind))
-    found = [FeatureFile(group, kind, columns or {}, need) for group, kind in groups]
+    found = [FeatureFile(group, kind, columns or {}, (*need, *(columns or {}))) for group, kind in groups]
     for file in found[1:]:
         if file.dim != found[0].dim:
             raise InputError(f'{file.path}: X has {file.dim} features: {found[0].path} has {found[0].dim}')
-        if file.has != found[0].has:
-            raise InputError(f'{file.path}: there are {", ".join(file.has)}, but in {found[0].path} '
-                             f'{", ".join(found[0].has)}')
+        for name in ('y', 'split'):
+            if (name in file.has) != (name in found[0].has):
+                one, other = (file, found[0])[::1 if name in file.has else -1]
+                raise InputError(f'{other.path}: there is no {name}, but in {one.path} there is')
     return found
 
 
@@ -98,7 +99,7 @@ class FeatureFile:
             self.has, self.rows, self.dim = tuple(source.has), source.rows, source.dim
             if not set(need) <= set(self.has):
                 wanted = ', '.join(' or '.join([columns[name]] if name in columns else NAMES[name])
-                                   for name in need)
+                                   for name in dict.fromkeys(need))
                 raise InputError(f'expected {wanted}: it has {", ".join(source.names) or "nothing"}')
             if not self.rows:
                 raise InputError('there are no samples')

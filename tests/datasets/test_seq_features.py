@@ -111,6 +111,14 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
     assert not named or set(drawn[:-1]) == {0, 3}
 
 
+@pytest.mark.parametrize('split', [False, True])
+def test_samples_to_test_from_files_of_their_own(run, tmp_path, split):
+    np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST], **dict(split=['train'] * 300) if split else {})
+    np.savez(tmp_path / 'test.npz', X=X[TEST], y=Y[TEST], id=np.arange(100))
+    row, model = run('scroll', '--features', tmp_path / 'train.npz', '--test_features', tmp_path / 'test.npz', '--buffer_size', '0')
+    assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest() and len(model.dataset.images.test) == 100
+
+
 @pytest.mark.parametrize('kind', ['npy', 'parquet'])
 def test_files_of_other_kinds(arguments, tmp_path, kind):
     if kind == 'npy':
@@ -129,9 +137,11 @@ def test_files_of_other_kinds(arguments, tmp_path, kind):
     ('', '--features is missing'), ('--features nothing.npz', 'nothing.npz'), ('--features {file} --feature_columns X', 'X=<name>'),
     ('--features {file} --test_share 2', '--test_share'), ('--features {file} --weights compact', '--weights'), ('--features {file} --backbone resnet18', 'linear or mlp'),
     ('--features {file} --n_splits 11', '1..10'), ('--features {file} --input_size 32', '--input_size'), ('--features {file} --embedding_dtype float32', 'embed_dtype'),
-    ('--features {folder}/apart.npz', 'class 1'), ('--features {folder}/plain.npz --test_share 0', 'no test'), ('--features {folder}/nan.npz', 'not finite')])
+    ('--features {file} --test_features {file} --test_share .1', '--test_share'), ('--features {file} --test_features nothing.npz', '--test_features nothing.npz'),
+    ('--features {file} --test_features {folder}/narrow.npz', '--test_features'), ('--features {folder}/apart.npz', 'class 1'), ('--features {folder}/plain.npz --test_share 0', 'no test'), ('--features {folder}/nan.npz', 'not finite')])
 def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
     np.savez(tmp_path / 'apart.npz', X=X[:2], y=[0, 1], split=['train', 'test'])
+    np.savez(tmp_path / 'narrow.npz', X=X[:, 1:], y=Y)
     np.savez(tmp_path / 'plain.npz', X=X, y=Y)
     np.savez(tmp_path / 'nan.npz', X=X * np.nan, y=Y)
     code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-features', '--base_path', tmp_path, *words.format(file=file, folder=tmp_path).split())

@@ -292,7 +292,7 @@ HOSTILE = {
     'a label is missing': (of_table(y=pyarrow.array([None, *Y[1:].tolist()])), 'missing'), 'labels are times': (of_table(y=Y.astype('datetime64[s]')), 'integers or strings'),
     'lists of text': (of_table(X=[['a', 'b']] * 300), 'numbers'), 'X in Parquet is text': (of_table(X=['a'] * 300), 'numbers'),
     'two columns of one name': (lambda: parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(Y)] * 2, ['y', 'y']), 'x.parquet') or ['x.parquet'], 'one name'),
-    'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: X has 9'), 'other columns': (with_other('npz', X=X, y=Y, split=SPLIT), 'z.npz'),
+    'named, and not there': (lambda: [*write('npz'), '--columns', 'split=part'], 'expected X or features, y or labels, part'), 'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: X has 9'), 'other columns': (with_other('npz', X=X, y=Y, split=SPLIT), 'z.npz'),
     'labels of both kinds': (with_other('npz', X=X, y=WORDS), 'z.npz'), 'no split of this name': (changed('split', lambda a: np.full(300, 'test')), 'no samples'),
     'too wide': (of_archive(X=('<f4', (2, 1 << 20), 8)), 'd from 1'), 'rows that are not there': (of_archive(X=('<f4', (1 << 40, 4), 8), y=('<i8', (1 << 40,), 8)), 'ends before'),
     'a label of a gigabyte': (of_archive(X=('<f4', (1, 1), 4), y=('<U268435456', (1,), 4)), 'bytes')}
