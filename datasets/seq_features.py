@@ -12,7 +12,8 @@ from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.errors import InputError
 from scroll.grid import GRID, quantise, sample_keys
-from scroll.io.features import columns_of, open_files, read_blocks
+from scroll.io.columns import columns_of
+from scroll.io.features import open_files, read_blocks
 
 
 def unchanged(batch):

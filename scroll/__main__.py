@@ -23,7 +23,7 @@ from typing import Literal, get_args, get_origin
 
 from scroll.certify.certificates import told
 from scroll.errors import InputError
-from scroll.io import export, features, files, learning, statistics_files, unlearn
+from scroll.io import checking, columns, export, features, files, learning, statistics_files, unlearn
 from scroll.io.states import KIND, PARAMS, State, check_params
 from scroll.io.statistics_files import StatisticsFile
 from scroll.learner import Scroll
@@ -71,6 +71,7 @@ def _add_learning(command) -> None:
                          help='samples in memory at once (default: %(default)s)')
         out.add_argument('-o', '--out', required=True, help='file to write')
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
+    predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and ask it')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
     for name, parameter in inspect.signature(Scroll).parameters.items():
         if name in PARAMS and name != 'adaptation':
@@ -89,7 +90,7 @@ def _add_files(command) -> None:
     out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=export.USUAL,
                      help=f"(default: {', '.join(export.USUAL)})")
     out.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and export it, too')
-    out = command('check', check, 'whether what was exported is what its certificate says', export.__doc__)
+    out = command('check', check, 'whether what was exported is what its certificate says', checking.__doc__)
     out.add_argument('folder', help='folder of an export')
     out.add_argument('--state', metavar='FILE',
                      help='file of statistics, or of a learner: whether f_T follows from it')
@@ -136,7 +137,7 @@ def _add_columns(out) -> None:
 
 def _columns(text: str) -> dict:
     try:
-        return features.columns_of(text)
+        return columns.columns_of(text)
     except InputError as error:
         raise argparse.ArgumentTypeError(error) from error
 
@@ -190,24 +191,28 @@ def _go_on(learner: Scroll, args) -> None:
 
 def predict(args) -> None:
     """Labels, and how many of them are right."""
-    right, total = learning.predict(Scroll.load(args.state), args.files, args.out, args.columns, args.split,
-                                    args.block_size, args.scores)
+    learner = _adapted(args)
+    right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
+                                    args.scores)
     print(f'predicted {total} samples' if right is None else
           f'accuracy {right / total:.4f} ({right} of {total} samples)')
 
 
 def write_out(args) -> None:
     """The files of an export."""
-    learner = Scroll.load(args.state)
-    if args.adapt:
-        learner.adapt()
+    learner = _adapted(args)
     learner.export(args.out, args.formats)
     print(learner.predictor().digest())
 
 
+def _adapted(args) -> Scroll:
+    learner = Scroll.load(args.state)
+    return learner.adapt() if args.adapt else learner
+
+
 def check(args) -> int:
     """Whether an export is what its certificate says; exit code 1 if not."""
-    lines, same = told(export.check(args.folder, args.state))
+    lines, same = told(checking.check(args.folder, args.state))
     print('\n'.join(lines))
     return int(not same)
 

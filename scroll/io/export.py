@@ -9,8 +9,7 @@
 
 A graph goes from samples to logits and columns of labels: it puts features on the grid, or runs the backbone
 on images, and cuts the weights of f_T into limbs (`scroll.io.modules`), so that its logits are those of the
-library to the last bit. `check` looks whether files are what the certificate says, and whether f_T follows
-from statistics.
+library to the last bit. `scroll.io.checking` looks whether they are what the certificate says.
 """
 import hashlib
 import importlib.util
@@ -26,17 +25,13 @@ import numpy as np
 
 import scroll
 from scroll.arguments import need_torch, shown
-from scroll.certify.certificates import DIFFERS, SAME, Line
 from scroll.errors import InputError
-from scroll.io import files
 from scroll.io.model_card import card
-from scroll.io.states import KIND, PARAMS, State
-from scroll.io.statistics_files import StatisticsFile
 
 FORMATS = ('safetensors', 'torch', 'onnx')
 USUAL = ('safetensors', 'torch')
 CERTIFICATE, CARD = 'certificate.json', 'README.md'
-_FORMAT = 'scroll-model-1'
+FORMAT = 'scroll-model-1'
 _NEEDS = dict(safetensors=('safetensors',), torch=(), onnx=('onnx', 'onnxscript'))
 
 
@@ -88,8 +83,9 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
         for name, predictor in predictors.items():
             _write(side, name, predictor, learner, formats, image_shape, facts)
         (side / CARD).write_text(card(facts, sorted(path.name for path in side.iterdir())), encoding='utf-8')
-        facts['files'] = {path.name: _sha256(path) for path in sorted(side.iterdir())}
-        (side / CERTIFICATE).write_text(json.dumps(facts, indent=1) + '\n', encoding='utf-8')
+        facts['files'] = {path.name: sha256(path) for path in sorted(side.iterdir())}
+        text = json.dumps(facts, indent=1, default=lambda value: value.item())      # numpy's numbers
+        (side / CERTIFICATE).write_text(f'{text}\n', encoding='utf-8')
         os.replace(side, folder)
     except OSError as error:
         raise InputError(f'{folder} cannot be written ({error.strerror})') from error
@@ -106,7 +102,7 @@ def _certificate(learner, predictors: dict, names, command) -> dict:
     embedder = params.pop('embedder')
     if params['adaptation'] is not None:
         params['adaptation'] = asdict(params['adaptation'])
-    facts = dict(format=_FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest()))
+    facts = dict(format=FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest()))
     if embedder is not None:
         facts['anywhere'] = dict(backbone=embedder.psi_digest) | facts['anywhere']
         facts['embedder'] = dict(digest=embedder.digest, arithmetic=embedder.dtype,
@@ -144,10 +140,24 @@ def _write(folder: Path, name: str, predictor, learner, formats, shape, facts: d
     facts.setdefault('input', about['input'])
     if 'safetensors' in formats:
         _write_tensors(folder, name, torch_module(predictor), embedder, about)
-    module = whole_module(predictor, embedder, shape)
+    if set(formats) == {'safetensors'}:
+        return
+    try:
+        _write_graphs(folder, name, whole_module(predictor, embedder, shape), example, formats, about)
+    except (InputError, OSError):
+        raise
+    except Exception as error:              # whatever a backbone does that no graph can
+        text = ' '.join(str(error).split())[:200]
+        raise InputError(f'{name} cannot be exported as a graph ({type(error).__name__}: {text}): export the '
+                         'format safetensors alone') from error
+
+
+def _write_graphs(folder: Path, name: str, module, example, formats, about: dict) -> None:
+    """Those of the formats that are graphs."""
+    import torch
+    free = ({0: torch.export.Dim('samples')},)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'No complete tensor')         # of weights with channels last
-        free = ({0: torch.export.Dim('samples')},)
         program = torch.export.export(module, (example,), dynamic_shapes=free)
         if 'torch' in formats:
             torch.export.save(program, folder / f'{name}.pt2')
@@ -174,79 +184,6 @@ def _write_tensors(folder: Path, name: str, head, embedder, about: dict) -> None
     (folder / f'{name}.json').write_text(f'{text}\n', encoding='utf-8')
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Hex, of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def check(folder, path=None) -> list:
-    """Whether the files of an export are those of its certificate: `scroll.certify.certificates.Line`s.
-
-    Args:
-        path: of a file of statistics or of a learner: whether it holds the statistics of the certificate, and
-            f_T follows from them with its settings, down to the tensors.
-
-    Raises:
-        InputError: there is no certificate, it is damaged, or `path` cannot be read.
-    """
-    folder = Path(folder)
-    facts, lines = _read(folder), []
-    for name, said in facts['files'].items():
-        found = _sha256(folder / name) if (folder / name).is_file() else 'not there'
-        lines.append(Line(name, said, found, SAME if found == said else DIFFERS))
-    if path is None:
-        return lines
-    learner, backbone = _remade(facts, path)
-    predictor, said = learner.predictor(), dict(facts['anywhere'])
-    found = dict(statistics=learner.digest(), f_T=predictor.digest())
-    if 'embedder' in facts or backbone:
-        said['embedder'], found['embedder'] = facts.get('embedder', {}).get('digest', 'features'), backbone
-    lines += [Line(name, said[name], value, SAME if value == said[name] else DIFFERS)
-              for name, value in found.items()]
-    tensors = folder / 'f_T.safetensors'
-    if tensors.is_file():
-        lines.append(_compared(tensors, predictor))
-    return lines
-
-
-def _read(folder: Path) -> dict:
-    try:
-        facts = json.loads((folder / CERTIFICATE).read_text(encoding='utf-8'))
-        texts = [*facts['files'].items(), *facts['anywhere'].items()]
-        sound = facts['format'] == _FORMAT and isinstance(facts['settings'], dict)
-        sound = sound and {'statistics', 'f_T'} <= set(facts['anywhere'])
-        sound = sound and all(isinstance(text, str) for pair in texts for text in pair)
-        inside = all(Path(name).name == name for name in facts['files'])
-    except OSError as error:
-        raise InputError(f'{folder / CERTIFICATE}: cannot be read ({error.strerror})') from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        sound = inside = False
-    if not (sound and inside):
-        raise InputError(f'{folder / CERTIFICATE}: no certificate of an export, or damaged')
-    return facts
-
-
-def _remade(facts: dict, path) -> tuple:
-    """(learner with the statistics of a file and the settings of a certificate, digest of the embedder)."""
-    from scroll.learner import Scroll
-    found = (State if files.kind_of(path) == KIND else StatisticsFile).read(path)
-    settings = {name: value for name, value in facts['settings'].items()
-                if name in PARAMS and name != 'adaptation'}
-    return Scroll(**settings).take(State(settings, found.psi, found.statistics)), found.psi
-
-
-def _compared(path: Path, predictor) -> Line:
-    """Whether a file has the tensors of a predictor."""
-    need_torch('comparing tensors')
-    import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    from scroll.io.modules import torch_module
-    own = {f'head.{key}': tensor for key, tensor in torch_module(predictor).state_dict().items()}
-    try:
-        kept = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]})') from error
-    same = all(key in kept and torch.equal(kept[key], tensor) for key, tensor in own.items())
-    digest = predictor.digest()
-    return Line(f'tensors of {path.name}', digest, digest if same else 'others', SAME if same else DIFFERS)

@@ -10,26 +10,21 @@ as a pattern like `X=f*`, all columns of numbers that match, in the file's order
 y=label`. What kind a file is, its first bytes say, not its name. Nothing in a file is run, and no more of it
 is in memory than a block (of Parquet, a row group; an npz array in Fortran's order is read whole).
 """
-import os
-import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
-from scroll.io.files import check_text
+from scroll.io.arrays import Arrays, is_column
+from scroll.io.columns import NAMES
 from scroll.statistics import by_label, check_labels
 
 BLOCK = 1 << 13                     # samples
 SPLITS = ('train', 'test')
 ALL = 'all'
-NAMES = dict(X=('X', 'features'), y=('y', 'labels'), id=('id',), split=('split',))     # the latter: our own
-_MOST = 1 << 16                     # features of a sample, and bytes of a label
-_HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class Block(NamedTuple):
@@ -42,18 +37,6 @@ class Block(NamedTuple):
     def part(self, at) -> 'Block':
         """The samples at these positions, or of this mask."""
         return Block(*(None if column is None else column[at] for column in self))
-
-
-def columns_of(text: str) -> dict:
-    """'X=embedding,y=label' as a dict; InputError if it is something else."""
-    pairs = [item.partition('=') for item in text.split(',')]
-    for name, equals, column in pairs:
-        if name not in NAMES or not equals or not column:
-            raise InputError(f'columns {text!r}: expected X=<name>, joined by commas, also of '
-                             f'{", ".join(list(NAMES)[1:])}')
-    if len({name for name, _, _ in pairs}) < len(pairs):
-        raise InputError(f'columns {text!r}: a column is named twice')
-    return {name: column for name, _, column in pairs}
 
 
 def open_files(paths, columns: dict = None, need: tuple = ('X',)) -> list:
@@ -71,7 +54,7 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',)) -> list:
     for path in map(str, paths):
         kind = _kind(path)
         alone = groups and kind == groups[-1][1] == 'npy' and len(groups[-1][0]) == 1
-        if alone and _is_column(path):
+        if alone and is_column(path):
             groups[-1][0].append(path)
         else:
             groups.append(([path], kind))
@@ -118,7 +101,7 @@ class FeatureFile:
 
     def _opened(self, stack: ExitStack):
         if self._kind != 'parquet':
-            return _Arrays(self._paths, self._columns, stack)
+            return Arrays(self._paths, self._columns, stack)
         from scroll.io.parquet import Table
         return Table(*self._paths, self._columns, stack)
 
@@ -220,96 +203,3 @@ def _checked(block: Block, start: int) -> Block:
         raise InputError(f'split of sample {start + int(wrong[0])} is {shown(str(split[wrong[0]]))}: '
                          'expected train or test')
     return Block(X, y, block.id, split)
-
-
-def check_shape(name: str, shape: tuple, kind: str, rows: int) -> None:
-    """InputError unless X is (N, d), d at least 1, of numbers, and another column (N,) of what X has N of."""
-    if name == 'X' and (len(shape) != 2 or not 0 < shape[1] < _MOST or kind not in 'fiu'):
-        raise InputError(f'X has shape {shape} and holds {_WORDS.get(kind, "something else")}: expected '
-                         f'numbers (N, d), d from 1 to {_MOST - 1}')
-    if name != 'X' and shape != (rows,):
-        raise InputError(f'{name} has shape {shape}: expected ({rows},), one a sample of X')
-
-
-_WORDS = dict(f='numbers', i='numbers', u='numbers', U='text', S='bytes', b='yes or no', O='Python objects',
-              c='complex numbers')
-
-
-class _Arrays:
-    """Arrays of an npz file, or npy files of X and y."""
-
-    def __init__(self, paths: list, columns: dict, stack: ExitStack):
-        if _kind(paths[0]) == 'npy':
-            members = {name: stack.enter_context(open(path, 'rb'))             # noqa: SIM115  the stack closes
-                       for name, path in zip('Xy', paths)}
-            self.names = list(members)
-        else:
-            archive = stack.enter_context(zipfile.ZipFile(paths[0]))
-            self.names = sorted(name.removesuffix('.npy') for name in archive.namelist())
-            wanted = {name: [columns[name]] if name in columns else own for name, own in NAMES.items()}
-            members = {name: stack.enter_context(archive.open(f'{found}.npy')) for name, own in wanted.items()
-                       for found in [next((n for n in own if n in self.names), None)] if found is not None}
-        self._rows = {name: _Rows(name, member) for name, member in members.items()}
-        self.has = list(self._rows)
-        self.rows, self.dim = self._rows['X'].shape if 'X' in self._rows else (0, 0)
-        for name, array in self._rows.items():
-            if 'X' in self._rows:
-                check_shape(name, array.shape, array.dtype.kind, self.rows)
-
-    def blocks(self, size: int):
-        for start in range(0, self.rows, size):
-            count = min(size, self.rows - start)
-            yield {name: array.read(count) for name, array in self._rows.items()}
-
-
-class _Rows:
-    """An npy array, from the file that it is in: `read` gives its next rows.
-
-    Attributes:
-        shape, dtype: as its header says.
-    """
-
-    def __init__(self, name: str, file):
-        head = _HEADS.get(np.lib.format.read_magic(file))
-        if head is None:
-            raise InputError(f'{name} is written in a form that is not for numbers or text')
-        self.name, self._file, self._left = name, file, None
-        self.shape, transposed, self.dtype = head(file)
-        if self.dtype.hasobject:
-            raise InputError(f'{name} holds Python objects, as a pickle, which is not opened: expected '
-                             f'{"numbers" if name == "X" else "integers or text of a fixed width"}')
-        if self.dtype.itemsize > _MOST:
-            raise InputError(f'{name} has values of {self.dtype.itemsize} bytes: expected at most {_MOST}')
-        if name == 'X':
-            check_shape(name, self.shape, self.dtype.kind, 0)
-        if transposed and len(self.shape) == 2:
-            size = prod(self.shape) * self.dtype.itemsize
-            if size > os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // 2:
-                raise InputError(f'{name} lies in Fortran order, and its {size / 2 ** 30:,.1f} GiB are too '
-                                 'many to read at once: write it in C order')
-            self._left = self._next(self.shape[::-1]).T
-
-    def read(self, count: int) -> np.ndarray:
-        """The next `count` rows; InputError if they are not there."""
-        if self._left is None:
-            return self._next((count, *self.shape[1:]))
-        rows, self._left = self._left[:count], self._left[count:]
-        return rows
-
-    def _next(self, shape: tuple) -> np.ndarray:
-        size = prod(shape) * self.dtype.itemsize
-        content = self._file.read(size)
-        if len(content) < size:
-            raise InputError(f'{self.name} ends before its {self.shape[0]} rows do')
-        array = np.frombuffer(content, self.dtype).reshape(shape)
-        check_text(self.name, array)
-        return array
-
-
-def _is_column(path: str) -> bool:
-    """Whether an npy file is 1-D; what is wrong with it shows when it is read."""
-    try:
-        with open(path, 'rb') as file:
-            return len(_HEADS[np.lib.format.read_magic(file)](file)[0]) == 1
-    except Exception:               # damaged headers raise almost anything
-        return False

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from scroll.errors import InputError
-from scroll.io.features import NAMES, check_shape
+from scroll.io.columns import NAMES, check_shape
 
 try:
     import pyarrow
@@ -62,6 +62,7 @@ class Table:
                              'of numbers')
 
     def blocks(self, size: int):
+        """Yield dicts of columns, of up to `size` rows."""
         wanted = [column for names in self._read.values() for column in names]
         for batch in self._file.iter_batches(size, columns=wanted):
             columns = {name: [batch.column(n) for n in names] for name, names in self._read.items()}

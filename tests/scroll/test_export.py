@@ -167,7 +167,7 @@ def test_a_check_finds_what_is_not_the_same(exported, tmp_path, capsys):
 
 @pytest.mark.parametrize('change', [
     lambda facts: [], lambda facts: {**facts, 'format': 'scroll-model-9'}, lambda facts: {**facts, 'files': {'../state.npz': '0'}},
-    lambda facts: {**facts, 'anywhere': {}}, lambda facts: {**facts, 'files': {'README.md': 3}}, lambda facts: {**facts, 'settings': []}, None])
+    lambda facts: {**facts, 'anywhere': {}}, lambda facts: {**facts, 'files': {'README.md': 3}}, lambda facts: {**facts, 'settings': []}, lambda facts: {**facts, 'embedder': 3}, None])
 def test_a_damaged_certificate_is_one_line(exported, tmp_path, capsys, change):
     text = (exported[0] / 'certificate.json').read_text()
     (tmp_path / 'certificate.json').write_text('{' if change is None else json.dumps(change(json.loads(text))))
@@ -194,7 +194,11 @@ def test_the_command_line_exports_what_the_library_does(exported, tmp_path, caps
         assert (out / name).read_bytes() == (folder / name).read_bytes()
     assert main(['export', state, '-o', str(tmp_path / 'online'), '--formats', 'safetensors']) == 0
     assert sorted(path.name for path in (tmp_path / 'online').iterdir()) == ['README.md', 'certificate.json', 'f_T.json', 'f_T.safetensors']
+    np.savez(tmp_path / 'test.npz', X=X[TEST], y=WORDS[Y[TEST]])
     capsys.readouterr()
+    for flags, labels in (([], learner.predictor().predict(quantise(X[TEST]))), (['--adapt'], learner.predict(X[TEST]))):
+        assert main(['predict', state, str(tmp_path / 'test.npz'), '-o', str(tmp_path / 'labels.csv'), *flags]) == 0
+        assert f'({(labels == WORDS[Y[TEST]]).sum()} of 897' in capsys.readouterr().out
     for words, word in (([state, '-o', str(out)], 'is there already'), ([state, '-o', str(tmp_path / 'x'), '--formats', 'coreml'], 'coreml'),
                         ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz')):
         assert main(['export', *words]) == 2
@@ -295,6 +299,20 @@ def test_a_backbone_in_bfloat16_is_exported_as_weights_alone(tmp_path):
         learner.export(tmp_path / 'out')
     learner.export(tmp_path / 'out', ('safetensors',))
     assert (tmp_path / 'out' / 'f_T.safetensors').is_file()
+
+
+class Branching(torch.nn.Module):
+    def features(self, x):
+        return x.mean(dim=(2, 3)) if x.sum() > 0 else x.amax(dim=(2, 3))
+
+
+def test_a_backbone_that_no_graph_can_hold_is_one_line(tmp_path):
+    learner = Scroll(Embedder(Branching(), PREPROCESSING, chunk=8), buffer_size=0, seed=np.int64(3)).fit(IMAGES, LABELS)
+    with refused('cannot be exported as a graph'):
+        learner.export(tmp_path / 'out')
+    assert not list(tmp_path.iterdir())
+    learner.export(tmp_path / 'out', ('safetensors',))
+    assert json.loads((tmp_path / 'out' / 'certificate.json').read_text())['settings']['seed'] == 3
 
 
 def test_what_is_exported_is_of_statistics_alone(tmp_path):
