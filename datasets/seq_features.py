@@ -1,6 +1,6 @@
 """Feature vectors from files as a stream: embeddings of anything, from anywhere; five tasks by default.
 
-    python main.py --model scroll --dataset seq-features --features train.parquet test.npz
+    python main.py --model scroll --dataset seq-features --features train.parquet --test_features test.npz
 """
 import inspect
 

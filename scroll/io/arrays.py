@@ -20,8 +20,8 @@ class Arrays:
         names: of its arrays. has: those of X, y, id and split that it has. rows: N. dim: d.
     """
 
-    def __init__(self, paths: list, columns: dict, stack: ExitStack):
-        if not zipfile.is_zipfile(paths[0]):
+    def __init__(self, paths: list, kind: str, columns: dict, stack: ExitStack):
+        if kind == 'npy':
             members = {name: stack.enter_context(open(path, 'rb'))             # noqa: SIM115  the stack closes
                        for name, path in zip('Xy', paths)}
             self.names = list(members)

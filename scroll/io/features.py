@@ -101,7 +101,7 @@ class FeatureFile:
 
     def _opened(self, stack: ExitStack):
         if self._kind != 'parquet':
-            return Arrays(self._paths, self._columns, stack)
+            return Arrays(self._paths, self._kind, self._columns, stack)
         from scroll.io.parquet import Table
         return Table(*self._paths, self._columns, stack)
 
