@@ -2,8 +2,8 @@
 
 The contract is Mammoth's: `net(x)` gives logits, `net(x, returnt='features')` the pooled features,
 `net.classifier` is a replaceable linear head. A backbone file registers a class or function with
-`@register_backbone('name')`; the parameters of its signature (beyond `num_classes`) become command-line
-flags.
+`@register_backbone('name')`; the parameters of its signature (beyond `num_classes`, and `num_inputs` of a
+network over feature vectors) become command-line flags.
 """
 import inspect
 from typing import Literal
@@ -130,6 +130,11 @@ def get_backbone(args) -> nn.Module:
     parameters = inspect.signature(build).parameters
     if 'num_classes' in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         given['num_classes'] = args.num_classes
+    if 'num_inputs' in parameters:
+        if not hasattr(args, 'num_inputs'):
+            raise InputError(f'--backbone {args.backbone}: it takes feature vectors, as seq-features has '
+                             'them, and no images')
+        given['num_inputs'] = args.num_inputs
     try:
         if any(type(value) is int and value > _USUAL for value in given.values()):
             with torch.device('meta'):

@@ -24,10 +24,9 @@ SHIPPED = {         # package -> its files that declare names and come with this
     'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
                'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
     'datasets': {'mnist_360', 'perm_mnist', 'rot_mnist', 'seq_cifar10', 'seq_cifar100', 'seq_digits',
-                 'seq_folder',
-                 'seq_miniimg', 'seq_mnist', 'seq_tinyimg'},
-    'backbone': {'MNISTMLP', 'MNISTMLP_PNN', 'ResNet18_PNN', 'ResNetBottleneck', 'resnet12', 'resnet18',
-                 'resnet50_byol',
+                 'seq_features', 'seq_folder', 'seq_miniimg', 'seq_mnist', 'seq_tinyimg'},
+    'backbone': {'MNISTMLP', 'MNISTMLP_PNN', 'ResNet18_PNN', 'ResNetBottleneck', 'feature_layers', 'resnet12',
+                 'resnet18', 'resnet50_byol',
                  'resnet_cifar', 'torchvision_resnets', 'vit'},
 }
 
@@ -229,9 +228,9 @@ def _offers(path: Path, decorator: str):
 def keyword_flags(build) -> dict:
     """name -> inspect.Parameter for the parameters of a class or function that become command-line flags.
 
-    `self`, `args`, `num_classes`, `*args` and `**kwargs` are not flags.
+    `self`, `args`, `num_classes`, `num_inputs`, `*args` and `**kwargs` are not flags.
     """
     parameters = inspect.signature(build).parameters
     return {name: p for name, p in parameters.items()
-            if name not in ('self', 'args', 'num_classes')
+            if name not in ('self', 'args', 'num_classes', 'num_inputs')
             and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

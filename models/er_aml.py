@@ -100,7 +100,7 @@ class ErAml(ReplayModel):
         positives, negatives, valid = partners(labels, pool, labels if self.task_free else self.task_classes,
                                                self.random)
         chosen = torch.cat([positives, negatives])                                                  # (2 B,)
-        in_batch = (chosen < count)[:, None, None, None]
+        in_batch = (chosen < count).view(-1, *[1] * (not_aug_inputs.dim() - 1))
         images = torch.where(in_batch, not_aug_inputs[chosen.clamp(max=count - 1)],
                              self.buffer.examples[(chosen - count).clamp(min=0)])
         anchors = normalise(self.net(inputs, returnt='features'))

@@ -181,7 +181,8 @@ class ScrollModel(ContinualModel):
         adaptation = Adaptation(
             **_given(args, _ADAPTATION), learn_scale=_LEARN[args.learn_scale], minibatch=args.minibatch_size,
             augmentation=Augmentation(padding, flip, args.adapt_jitter))
-        self.learner = Scroll(self.embedder, **_given(args, _ONLINE), buffer_size=args.buffer_size,
+        images = None if hasattr(dataset, 'num_inputs') else self.embedder  # features are learned as they are
+        self.learner = Scroll(images, **_given(args, _ONLINE), buffer_size=args.buffer_size,
                               adaptation=adaptation, seed=args.seed, keep_keys=args.keep_keys,
                               lift_seed=args.seed if args.lift_seed is None else args.lift_seed)
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
@@ -277,7 +278,8 @@ class ScrollModel(ContinualModel):
         online = {**learner.get_params(), 'buffer_size': 0, 'keep_keys': False}
         if new:
             self._unfinished = self._unfinished or Scroll(**online)
-            self._unfinished.partial_fit(*(np.concatenate(part) for part in zip(*new)))
+            images, labels = (np.concatenate(part) for part in zip(*new))
+            self._unfinished.learn(images, *self.embedder(images), labels)
             self._glanced = len(self._segment)
         if self._unfinished is not None:
             known = [part for part in (learner, self._unfinished) if hasattr(part, 'statistics_')]
@@ -308,7 +310,7 @@ class ScrollModel(ContinualModel):
         if adapted is None:
             logits = self.learner.predictor().decision_function(self.features_of(x))
         else:
-            logits = adapted.decision_function(x.cpu())
+            logits = adapted.decision_function(self.features_of(x) if adapted.embedder is None else x.cpu())
         out[:, self.to_stream[self.learner.classes_]] = torch.from_numpy(logits)
         return out.to(x.device)
 
@@ -329,7 +331,7 @@ class ScrollModel(ContinualModel):
 
     def save_files(self) -> None:
         if self.world.rank == 0:
-            learned_files.save(self.learner, self.by_class, self.args)
+            learned_files.save(self.learner, self.by_class, self.args, self.dataset)
             if self.scores is not None:
                 self.scores.save(self.args.save_scores)
 

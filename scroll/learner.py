@@ -485,6 +485,20 @@ class Scroll:
         self._check_begun()
         self._state().write(path)
 
+    def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
+        """Write f_T, and f* where there is one, to a new folder, with a model card and a certificate.
+
+        Args:
+            formats: of 'safetensors', 'torch' and 'onnx'. about: image_shape, names of classes, and the
+                command that makes the statistics again (`scroll.io.export.export`).
+
+        Raises:
+            InputError: nothing was learned, the folder is there or cannot be written, or packages are
+                missing.
+        """
+        from scroll.io.export import export
+        export(self, folder, formats, **about)
+
     @classmethod
     def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
         """The learner that `save` wrote, to go on as if it had never stopped (f*: `adapt` again).

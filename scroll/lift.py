@@ -31,7 +31,7 @@ from scroll.grid import GRID, GRID_BITS
 LIFTS = ('relu', 'square', 'fourier')
 MOST_WIDTH = 1 << 15
 _MOST_DIM = {'relu': 1 << 12, 'square': 1 << 12, 'fourier': 1 << 14}    # products are exact: float32's, 64's
-_SQUARE_BITS = 21                   # of the square of a product, below those that are kept
+SQUARE_BITS = 21                   # of the square of a product, below those that are kept
 _TABLE_BITS = 12                    # cosines are tabled at 2^12
 _NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among so many, less half
 _BLOCK = 1 << 24                    # numbers of h made at once
@@ -145,7 +145,7 @@ class Lift:
 
     def _square(self, features: np.ndarray) -> np.ndarray:
         products = self._products(features).astype(np.int64)
-        return np.minimum(products * products >> _SQUARE_BITS, GRID)
+        return np.minimum(products * products >> SQUARE_BITS, GRID)
 
     def _products(self, features: np.ndarray) -> np.ndarray:
         """u R in units of 2^-18, int32 (N, M)."""
@@ -159,7 +159,7 @@ class Lift:
         angles = (features.astype(np.float64) @ self.matrix.astype(np.float64)).astype(np.int64)
         angles *= self.turns
         angles += self.offsets
-        return _cosine_table()[angles >> GRID_BITS + self.TURN_BITS - _TABLE_BITS & (1 << _TABLE_BITS) - 1]
+        return cosine_table()[angles >> GRID_BITS + self.TURN_BITS - _TABLE_BITS & (1 << _TABLE_BITS) - 1]
 
     def facts(self) -> dict:
         """What makes it, for files: `Lift(**facts)`."""
@@ -172,7 +172,7 @@ class Lift:
         sha.update(self.matrix.astype('i1').tobytes())
         if self.kind == 'fourier':
             sha.update(str(self.turns).encode() + self.offsets.astype('<i8').tobytes())
-            sha.update(_cosine_table().astype('<i4').tobytes())
+            sha.update(cosine_table().astype('<i4').tobytes())
         return sha.hexdigest()
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ class Lift:
             f', bandwidth {self.bandwidth:g}' if self.kind == 'fourier' else '')
 
 
-def _cosine_table() -> np.ndarray:
+def cosine_table() -> np.ndarray:
     """2^14 cos(2 pi i / 2^12), rounded, int32: no entry is so near to a tie that libraries could differ."""
     return np.rint(np.ldexp(np.cos(np.arange(1 << _TABLE_BITS) * (2 * pi / (1 << _TABLE_BITS))),
                             GRID_BITS - 4)).astype(np.int32)

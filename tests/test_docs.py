@@ -2,7 +2,7 @@
 
 A fenced block has a language. `python` blocks of a page run one after the other. Of `bash` blocks each command is looked at:
 flags that its `--help` or the parser of main.py knows, files that are there. A comment on the line before a block says more:
-`<!-- run -->`, `<!-- run: slow -->`: the commands are run; `<!-- output -->`: what the block above prints;
+`<!-- run -->`, `<!-- run: slow -->`: the commands are run, where the `python` blocks above have left their files; `<!-- output -->`: what the block above prints;
 `<!-- not run: why -->`: not even looked at.
 """
 import contextlib
@@ -104,6 +104,9 @@ def checkout(tmp_path):
 @pytest.mark.parametrize('block', [pytest.param(block, id=str(block), marks=[pytest.mark.slow] if 'slow' in block.mark else [])
                                    for block in SHELL if block.mark.startswith('run')])
 def test_commands_print_what_the_page_says(block, checkout):
+    above = [other.code for other in BLOCKS if other.page == block.page and other.line < block.line and other.language == 'python']
+    if above:
+        subprocess.run([sys.executable, '-c', '\n'.join(above)], cwd=checkout, check=True, stdout=subprocess.PIPE, timeout=600)
     environment = dict(os.environ, PATH=f"{checkout / 'bin'}:{os.environ['PATH']}", OMP_NUM_THREADS='1')
     done = subprocess.run(['bash', '-euc', block.code], cwd=checkout, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

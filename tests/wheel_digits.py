@@ -60,7 +60,13 @@ def main() -> None:
     forgotten = command('unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz').strip()
     assert forgotten == Scroll().fit(X[100:], y[100:]).digest() == one.remove(X[:100], y[:100]).digest()
 
-    for action, error in ((two.adapt, InputError), (lambda: scroll.Embedder, ImportError)):
+    np.savez('digits.npz', X=np.concatenate([X, X_test]), y=np.concatenate([y, y_test]),
+             split=['train'] * len(X) + ['test'] * len(X_test))
+    assert command('learn', 'digits.npz', '-o', 'line.npz', '--ridge_lambda', 'auto').strip() == Scroll().fit(X, y).digest()
+    assert f'accuracy {accuracy:.4f}' in command('predict', 'line.npz', 'digits.npz', '-o', 'labels.csv')
+
+    for action, error in ((two.adapt, InputError), (lambda: two.export('out'), InputError),
+                          (lambda: scroll.Embedder, ImportError)):
         message = says(action, error)
         assert 'pip install scroll-cl[images]' in message and len(message.splitlines()) == 1, message
     print('merged, removed and unlearned by command line; without torch')

@@ -363,7 +363,7 @@ def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
         examples, labels = (t.cpu()
                             for t in (model.buffer.examples[:len(model.buffer)],
                                       model.buffer.labels[:len(model.buffer)]))
-        if examples.dtype != torch.uint8 and hasattr(train, 'not_aug_transform'):
+        if examples.dtype != torch.uint8 and examples.dim() == 4 and hasattr(train, 'not_aug_transform'):
             examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
         examples = examples.squeeze(-1) if data.ndim == 3 else examples
         if isinstance(data, np.ndarray):

@@ -248,7 +248,7 @@ def certify(options, flags) -> int:
     finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
               'weight_difference': verdict.weight_difference if finite else None}
-    own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args)
+    own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
     certificate = dict(
         format=FORMAT, id=_digest([identity, [row['schedule_digest'] for row in rows]]),
         model=identity['model'], dataset=dataset.NAME,
@@ -270,7 +270,7 @@ def _words(values: dict) -> list:
     return [word for name, value in values.items() if value is not None for word in (f'--{name}', str(value))]
 
 
-def settings_of(args) -> dict:
+def settings_of(args, dataset) -> dict:
     """flag -> value, of what a method's lines depend on besides the data: its own flags, the backbone and the
     seed. Written out, since defaults may change."""
     own = ArgumentParser(add_help=False)
@@ -278,7 +278,8 @@ def settings_of(args) -> dict:
     names = dict(weights='weights', seed='seed')
     names |= {flag.dest: _name(flag) for flag in own._actions if bears(args, flag.dest) == 'result'}
     values = {name: getattr(args, flag) for flag, name in names.items()}
-    return {name: value for name, value in values.items() if isinstance(value, (str, int, float))}
+    return {name: value for name, value in values.items()
+            if isinstance(value, (str, int, float)) and name not in dataset.REFUSED_FLAGS}
 
 
 def _name(flag: argparse.Action) -> str:

@@ -59,7 +59,8 @@ class ScrollTrials:
         self.device = model.device
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
-        self.samples = Samples(features, keys, model.to_file[dataset.train_labels], images)
+        kept = features if self.learner.embedder is None else images
+        self.samples = Samples(features, keys, model.to_file[dataset.train_labels], kept)
         lift = lift_of(self.learner.get_params(), features.shape[1])
         by_class = self.learner.head != AUTOMATIC and HEADS[self.learner.head].by_class
         self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
@@ -168,8 +169,10 @@ class ScrollTrials:
         """
         digests, claimed = self.claims(rows)
         integer = self.embedder.dtype == 'integer'
-        lines = {'integer network' if integer else 'network': self.embedder.digest}
-        if integer:
+        lines, backbone = {}, self.learner.embedder
+        if backbone is not None:
+            lines['integer network' if integer else 'network'] = self.embedder.digest
+        if integer and backbone is not None:
             lines['features of built-in images'] = self.embedder.net.golden
         lines['statistics'] = single(digests['statistics'])
         lines |= self._heads(rows) | self._buffers()

@@ -69,12 +69,14 @@ def check_flags(args, given: set) -> None:
 
 def check_method(model, dataset, args, given: set) -> None:
     """InputError if the method cannot run on this stream, or was given a flag that it has no use for."""
-    for flag, why in model.REFUSED_FLAGS.items():
-        if flag in given:
-            raise InputError(f'--{flag} has no effect on --model {args.model}: {why}')
+    for kind, owner in (('model', model), ('dataset', dataset)):
+        for flag, why in owner.REFUSED_FLAGS.items():
+            if flag in given:
+                raise InputError(f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}')
     check_processes(model, args, given)
-    if hasattr(model, 'check_args'):
-        model.check_args(args)
+    for owner in (model, dataset):
+        if hasattr(owner, 'check_args'):
+            owner.check_args(args)
     if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
         raise InputError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, '
                          'or --eval_epochs')

@@ -242,8 +242,8 @@ def _check_buffer(model, dataset, content: dict) -> None:
     if _takes_raw(model, dataset):
         shape = tuple(examples.shape[1:]) if isinstance(examples, torch.Tensor) else ()
         size = tuple(dataset.SIZE)
-        real = len(shape) == 3 and examples.is_floating_point()
-        fits = shape[1:] == size and torch.isfinite(examples).all() if real else \
+        real = len(shape) in (1, 3) and examples.is_floating_point()
+        fits = shape[-len(size):] == size and torch.isfinite(examples).all() if real else \
             shape[:2] == size and examples.dtype == torch.uint8
         if not fits:
             odd += [f'examples, which should be images of {" x ".join(map(str, size))} pixels']

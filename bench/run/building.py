@@ -37,6 +37,8 @@ def initialize(args=None):
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
     dataset = world.first_then_others(lambda: get_dataset(args))
     args.class_order, args.num_classes = getattr(dataset, 'class_order', None), _outputs(args, dataset)
+    if hasattr(dataset, 'num_inputs'):
+        args.num_inputs = dataset.num_inputs
     net = get_backbone(args)
     if args.weights != 'none':
         weights.load(args.weights).load_into(net)

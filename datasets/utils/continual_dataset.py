@@ -29,7 +29,8 @@ class ContinualDataset:
         N_CLASSES_PER_TASK: int, or list where tasks differ. N_CLASSES: of all tasks together; follows from
         these where it is left out. MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional. CONFUSED_WITH: optional,
         class of the files -> the class that asymmetric label noise takes it for. DEFAULT_WEIGHTS: of
-        `--weights`; None: the weights that come with this project.
+        `--weights`; None: the weights that come with this project. REFUSED_FLAGS: flag -> why; a run that
+        gives one of them on the command line ends before any work.
 
     Attributes:
         args; c_task (current_task): -1 before the first; train_loader; test_loaders: one for each task so
@@ -46,6 +47,7 @@ class ContinualDataset:
     SIZE: tuple
     AVAIL_SCHEDS = ['multisteplr', 'cosine']
     DEFAULT_WEIGHTS = 'none'            # what is trained on images prepared elsewhere starts from scratch
+    REFUSED_FLAGS = {}
     class_names = _coming = _preview = None
 
     def __init_subclass__(cls, **options):

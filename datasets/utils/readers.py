@@ -98,9 +98,16 @@ def check(name: str, images) -> None:
         if len(labels) and not 0 <= labels.min() <= labels.max() < count:
             raise InputError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected '
                              f'0..{count - 1}, for its {count} classes')
-    empty = np.flatnonzero(np.bincount(images[1].astype(np.int64), minlength=count) == 0)
+    check_classes(name, images)
+
+
+def check_classes(name: str, images: Images) -> None:
+    """InputError if there is a class without training samples."""
+    count = len(images.class_names)
+    empty = np.flatnonzero(np.bincount(images.train_labels.astype(np.int64), minlength=count) == 0)
     if len(empty):
-        raise InputError(f'{name}: there are no training images of class {empty[0]} ({images[4][empty[0]]})')
+        raise InputError(f'{name}: there are no training samples of class {empty[0]} '
+                         f'({images.class_names[empty[0]]})')
 
 
 def _shown(value) -> str:

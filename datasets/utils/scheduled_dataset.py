@@ -10,10 +10,9 @@ from backbone import weights
 from core.arguments import whole
 from core.environment import warn_once
 from datasets.transforms.denormalization import DeNormalize
-from datasets.utils import label_changes
+from datasets.utils import label_changes, readers
 from datasets.utils.continual_dataset import ContinualDataset
 from datasets.utils.loader import ImageLoader, InMemoryDataset
-from datasets.utils.readers import check
 from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
 from scroll.randomness import stream_seed
@@ -28,7 +27,7 @@ class ScheduledDataset(ContinualDataset):
     """An in-memory image-classification data set as a class-incremental stream under any schedule.
 
     A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and
-    `read`.
+    `read`, which sees the flags of READ_FLAGS.
 
     Attributes:
         schedule: `scroll.schedules.Schedule` over the training samples.
@@ -44,6 +43,7 @@ class ScheduledDataset(ContinualDataset):
     DEFAULT_WEIGHTS = None
     PADDING, FLIP = 4, True
     ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
+    READ_FLAGS = ('base_path', 'data_dir')
     FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may say them
 
     @staticmethod
@@ -65,10 +65,17 @@ class ScheduledDataset(ContinualDataset):
         """The data as `datasets.utils.readers.Images`."""
         raise NotImplementedError(f'{cls.__name__} has no read')
 
+    @classmethod
+    def check(cls, images) -> None:
+        """InputError unless these, from `read`, can be learned from."""
+        readers.check(cls.NAME, images)
+
     def _settle_tasks(self):
         args = self.args
         self._check_splits(self.N_CLASSES)
-        self.images = _read_once(type(self), args.base_path, getattr(args, 'data_dir', None))
+        flags = {name: getattr(args, name, None) for name in self.READ_FLAGS}
+        self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
+                                                for name, value in flags.items()})
         self.N_CLASSES = len(self.images.class_names)
         self._check_splits(self.N_CLASSES)
         held = label_changes.held_out(args, self.images.train_labels)
@@ -252,10 +259,10 @@ def _of_pictures(transform):
 
 
 @lru_cache(maxsize=2)
-def _read_once(dataset_class, base_path, data_dir):
+def _read_once(dataset_class, **flags):
     """The arrays of a data set, shared by all instances in a process; they are never written to."""
-    images = dataset_class.read(SimpleNamespace(base_path=base_path, data_dir=data_dir))
-    check(dataset_class.NAME, images)
+    images = dataset_class.read(SimpleNamespace(**flags))
+    dataset_class.check(images)
     for array in images[:4]:
         array.setflags(write=False)
     return images

@@ -9,7 +9,7 @@ from core.arguments import binary_to_boolean_type, whole
 from scroll.embedding.embedder import DTYPES, Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
-from scroll.grid import quantise
+from scroll.grid import GRID, quantise, sample_keys
 
 AUTO = 'auto'
 
@@ -39,8 +39,27 @@ def settle_dtype(args) -> None:
         args.embed_dtype = 'integer' if fits else 'float32'
 
 
-def make_embedder(net, args, dataset, device) -> Embedder:
-    """The backbone as the flags say, with the data set's preprocessing."""
+class GivenFeatures:
+    """Stands where an `Embedder` does for a data set of feature vectors, which are on the grid already."""
+    digest, dtype, cache = '', 'integer', None
+
+    def __init__(self, dim: int):
+        self.dim = dim
+
+    def __call__(self, samples, progress=None, keep: bool = True) -> tuple:
+        """Quantised features int32 (N, d), of those or of unit vectors on the grid, and keys uint64 (N,)."""
+        units = np.asarray(samples.cpu() if isinstance(samples, torch.Tensor) else samples)
+        units = _in_units(units) if units.dtype.kind == 'f' else units
+        if progress:
+            progress(len(units))
+        return units, sample_keys(units)
+
+
+def make_embedder(net, args, dataset, device):
+    """The backbone as the flags say, with the data set's preprocessing, as an `Embedder`; `GivenFeatures`
+    where samples are features."""
+    if hasattr(dataset, 'num_inputs'):
+        return GivenFeatures(dataset.num_inputs)
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
     integers = weights.integers_of(args.weights, net,
                                    preprocessing) if args.embed_dtype == 'integer' else None
@@ -71,8 +90,9 @@ class TestFeatures:
         self.embedder, self._known = embedder, {}
 
     def __call__(self, x: torch.Tensor) -> np.ndarray:
-        """Quantised features int32 (B, d) of uint8 images (B, H, W, C), or of network inputs (B, 3, S, S)."""
-        if x.is_floating_point():
+        """Quantised features int32 (B, d) of uint8 images (B, H, W, C), of network inputs (B, 3, S, S), or of
+        features on the grid (B, d)."""
+        if x.is_floating_point() and x.dim() > 2:
             return quantise(self.embedder.features(x))
         key = x.data_ptr(), len(x)
         if key not in self._known:
@@ -81,7 +101,15 @@ class TestFeatures:
 
 
 def as_images(batch: torch.Tensor) -> np.ndarray:
-    """uint8 (B, H, W, C), from that or from Mammoth's float (B, C, H, W) in [0, 1]."""
+    """uint8 (B, H, W, C), from that or Mammoth's float (B, C, H, W) in [0, 1]; or of unit features (B, d)
+    on the grid int32, in its units."""
+    if batch.is_floating_point() and batch.dim() == 2:
+        return _in_units(batch.cpu().numpy())
     if batch.is_floating_point():
         batch = (batch * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
     return np.ascontiguousarray(batch.cpu().numpy())
+
+
+def _in_units(features: np.ndarray) -> np.ndarray:
+    """int32: floats on the grid as multiples of its unit."""
+    return np.rint(features * GRID).astype(np.int32)

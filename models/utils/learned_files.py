@@ -7,15 +7,18 @@
 """
 import argparse
 import re
+import shlex
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from core.arguments import FREE, bears
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import sample_keys
 from scroll.io import files
+from scroll.io.export import FORMATS, USUAL, check_folder, check_formats
 from scroll.io.states import KIND, State
 from scroll.learner import Scroll
 from scroll.statistics import Statistics
@@ -49,6 +52,10 @@ def add_file_args(parser) -> None:
     flag('--keep_keys', bears='record', type=binary_to_boolean_type, default=Scroll().keep_keys,
          help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
               'knows what was learned')
+    flag('--export', bears='place', metavar='FOLDER',
+         help='write f_T and f* after the last task, for other programs, to a new folder (scroll.io.export)')
+    flag('--export_formats', bears='place', nargs='+', choices=FORMATS,
+         help=f'of --export: safetensors: weights; torch, onnx: graphs (default: {" ".join(USUAL)})')
     flag('--load_state', '--load_statistics', bears='content', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
@@ -67,6 +74,11 @@ def check_file_args(args) -> None:
     for flag in ('shard', 'save_statistics', 'save_state'):
         if args.inference_only and getattr(args, flag):
             raise InputError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
+    if args.export:
+        check_formats(args.export_formats or USUAL)
+        check_folder(args.export)
+    elif args.export_formats:
+        raise InputError('--export_formats has no effect in this run: it needs --export')
     for flag, path, folder in _written(args):
         if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
             kind = 'folder' if folder == path else 'file in a folder'
@@ -75,8 +87,8 @@ def check_file_args(args) -> None:
 
 def _written(args) -> list:
     """(flag, its path, the folder that takes files) of each flag that writes."""
-    paths = {flag: Path(getattr(args, flag)) for flag in ('save_statistics', 'save_state', 'save_scores')
-             if getattr(args, flag)}
+    flags = 'save_statistics', 'save_state', 'save_scores', 'export'
+    paths = {flag: Path(getattr(args, flag)) for flag in flags if getattr(args, flag)}
     return [(flag, path, path if flag == 'save_statistics' and args.by_class else path.parent)
             for flag, path in paths.items()]
 
@@ -126,9 +138,10 @@ def check_learned(learner: Scroll, args) -> None:
                          (f': --shard {args.shard} has none of the stream' if args.shard else ''))
 
 
-def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
+def save(learner: Scroll, by_class: ClassStatistics, args, dataset=None) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be."""
-    digest = learner.embedder.digest
+    images = getattr(dataset, 'images', None)
+    digest = _backbone(learner)
     if args.save_statistics and args.by_class:
         for label, part in by_class.parts.items():
             part.save(Path(args.save_statistics) / f'class-{label}.npz', digest)
@@ -136,6 +149,21 @@ def save(learner: Scroll, by_class: ClassStatistics, args) -> None:
         learner.statistics_.save(args.save_statistics, digest)
     if args.save_state:
         learner.save(args.save_state)
+    if args.export:
+        known = {} if images is None else dict(
+            image_shape=images.train.shape[1:], names=[images.class_names[y] for y in learner.classes_])
+        learner.export(args.export, args.export_formats or USUAL, **known,
+                       command=None if args.inference_only else _command(args))
+
+
+def _command(args) -> str:
+    """What makes the statistics of this run again."""
+    words = ['python', 'main.py']
+    for flag in sorted(getattr(args, 'given', ()), key=['model', 'dataset'].__contains__, reverse=True):
+        if bears(args, flag) not in FREE:
+            value = getattr(args, flag)
+            words += [f'--{flag}', *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join([*words, '--save_state', 'again.npz'])
 
 
 def load(learner: Scroll, path, n_classes: int) -> None:
@@ -150,17 +178,22 @@ def load(learner: Scroll, path, n_classes: int) -> None:
         statistics, digest, _ = Statistics.load_with_facts(path)
         state = State({}, digest, statistics,
                       ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
-    if state.psi != learner.embedder.digest:
+    if state.psi != _backbone(learner):
         raise InputError(f'{path}: made with another backbone ({state.psi[:16] or "features of its own"}) '
                          'than this run has '
-                         f'({learner.embedder.digest[:16]}): weights, input and --embedding_dtype must be '
-                         'equal, and in floating point kind of machine and version of torch, too')
+                         f'({_backbone(learner)[:16] or "features of its own"}): weights, input and '
+                         '--embedding_dtype must be equal, and in floating point kind of machine and '
+                         'version of torch, too')
     classes = state.statistics.classes
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
         shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)
         raise InputError(f'{path}: its classes are {shown or "none"}: this data set has 0..{n_classes - 1}')
     if state.buffer is not None and len(state.buffer):
         samples = state.buffer.content().samples
-        if samples.ndim != 4 or samples.dtype != np.uint8:
+        if learner.embedder is not None and (samples.ndim != 4 or samples.dtype != np.uint8):
             raise InputError(f'{path}: its buffer holds no images')
     learner.take(state)
+
+
+def _backbone(learner: Scroll) -> str:
+    return '' if learner.embedder is None else learner.embedder.digest

@@ -51,10 +51,11 @@ def shared(embedder: Embedder, world: World):
 
 
 def adapt(learner: Scroll, world: World, progress) -> None:
-    """`learner.adapt` in the first process; the others get its f*."""
-    if world.rank == 0:
+    """`learner.adapt` in the first process; the others get its f*. Of features, whose classifier alone is
+    adapted, in every process."""
+    if world.rank == 0 or learner.embedder is None:
         learner.adapt(progress)
-    if world.size == 1:
+    if world.size == 1 or learner.embedder is None:
         return
     f_star = _unpack(world.from_first(_pack(learner.adapted_) if world.rank == 0 else b''), learner)
     f_star.embedder = SharedEmbedder(f_star.embedder, world)

@@ -43,15 +43,25 @@ def logits(units: torch.Tensor, weight, bias, lift: Lift = None, forms: torch.Te
     return out
 
 
-def lifted(units: torch.Tensor, lift: Lift) -> torch.Tensor:
-    """h (B, D) of unit features (B, d): what `Lift` makes of their integers, but for its rounding."""
-    products = units @ torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
+def offsets(lift: Lift) -> np.ndarray:
+    """b of a `fourier` lift, float64 (M,), in turns."""
+    return lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS)
+
+
+def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None) -> torch.Tensor:
+    """h (B, D) of unit features (B, d): what `Lift` makes of their integers, but for its rounding.
+
+    matrix, angles: the lift's R and `offsets`, if the caller has them as tensors.
+    """
+    if matrix is None:
+        matrix = torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
+    products = units @ matrix
     if lift.kind == 'relu':
         random = torch.relu(products) * 2.0 ** -lift.shift
     elif lift.kind == 'square':
         random = (products * products / 8).clamp(max=1)
     else:
-        offsets = torch.as_tensor(lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS), dtype=units.dtype,
-                                  device=units.device)
-        random = torch.cos(2 * pi * (products * (lift.turns * 2.0 ** -lift.TURN_BITS) + offsets)) / 16
+        if angles is None:
+            angles = torch.as_tensor(offsets(lift), dtype=units.dtype, device=units.device)
+        random = torch.cos(2 * pi * (products * (lift.turns * 2.0 ** -lift.TURN_BITS) + angles)) / 16
     return torch.cat([units, random], dim=1)

@@ -84,21 +84,24 @@ class LinearPredictor:
         return *(np.concatenate(part) for part in list(zip(*parts))[:2]), parts[0][2]
 
     def _exact(self, h: np.ndarray) -> tuple:
-        features, rest, limbs = h.astype(np.float64), self.units, []
-        width = 53 - GRID_BITS - self.units.shape[1].bit_length()
-        while len(limbs) * width < WEIGHT_BITS - width + 1:
-            above = rest + (1 << width - 1) >> width
-            limbs.append(rest - (above << width))
-            rest = above
+        features, (limbs, width) = h.astype(np.float64), self.limbs()
         high = low = 0.0
-        for place, limb in enumerate([*limbs, rest]):
+        for place, limb in enumerate(limbs):
             if place:
                 carry = np.floor(np.ldexp(high, -width))
                 low = low + np.ldexp(high - np.ldexp(carry, width), (place - 1) * width)
                 high = carry
-            limb = limb.astype(np.float64)
             high = high + (features @ limb[:, :-1].T + limb[:, -1] * GRID)
-        return high, low, len(limbs) * width
+        return high, low, (len(limbs) - 1) * width
+
+    def limbs(self) -> tuple:
+        """([float64 (K, d + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i width)."""
+        rest, limbs, width = self.units, [], 53 - GRID_BITS - self.units.shape[1].bit_length()
+        while len(limbs) * width < WEIGHT_BITS - width + 1:
+            above = rest + (1 << width - 1) >> width
+            limbs.append((rest - (above << width)).astype(np.float64))
+            rest = above
+        return [*limbs, rest.astype(np.float64)], width
 
     def digest(self) -> str:
         """SHA-256 of classes, weights and lift."""

@@ -28,7 +28,7 @@ from scroll.lift import Lift
 from scroll.statistics import Statistics
 
 POOLING = 1 << 10                  # pooling is a multiple of 2^-10
-_PIECE = 18                         # bits of products that are multiplied once more
+PIECE = 18                         # bits of products that are multiplied once more
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class QuadraticPredictor:
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, rounded."""
         high, low = self._logits(features)
-        return np.ldexp(np.ldexp(high.astype(np.float64), 2 * _PIECE) + low, self.exponent - 2 * GRID_BITS)
+        return np.ldexp(np.ldexp(high.astype(np.float64), 2 * PIECE) + low, self.exponent - 2 * GRID_BITS)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
@@ -75,13 +75,13 @@ class QuadraticPredictor:
                 difference = (h - mean).astype(np.float64)
                 products, total = (difference @ form.astype(np.float64)).astype(np.int64), []
                 for _ in range(3):
-                    piece = products & (1 << _PIECE) - 1 if len(total) < 2 else products
-                    products = products >> _PIECE
+                    piece = products & (1 << PIECE) - 1 if len(total) < 2 else products
+                    products = products >> PIECE
                     squares = np.einsum('nd,nd->n', piece.astype(np.float64), difference)
                     total.append(-squares.astype(np.int64))
-                below = total[0] + ((total[1] & (1 << _PIECE) - 1) << _PIECE)
-                high[rows, k] = total[2] + (total[1] >> _PIECE) + (below >> 2 * _PIECE)
-                low[rows, k] = below & (1 << 2 * _PIECE) - 1
+                below = total[0] + ((total[1] & (1 << PIECE) - 1) << PIECE)
+                high[rows, k] = total[2] + (total[1] >> PIECE) + (below >> 2 * PIECE)
+                low[rows, k] = below & (1 << 2 * PIECE) - 1
         return high, low
 
     def digest(self) -> str:

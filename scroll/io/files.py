@@ -117,16 +117,21 @@ def _content(path, names=None, most: int = 0) -> dict:
         with np.load(path, allow_pickle=False) as file:
             content = {name: np.asarray(file[name]) for name in file.files if names is None or name in names}
         for name, array in content.items():
-            number = np.dtype('u4').newbyteorder(array.dtype.byteorder)
-            points = np.frombuffer(array.tobytes() if array.dtype.kind == 'U' else b'', number)
-            if points.max(initial=0) > sys.maxunicode:
-                raise ValueError(f'{name} holds characters that are none')
+            check_text(name, array)
         return content
     except InputError:
         raise
     except Exception as error:          # damaged archives raise almost anything
         raise InputError(f'{path}: not an npz file, or damaged '
                          f'({" ".join(str(error).split())[:300]})') from error
+
+
+def check_text(name: str, array: np.ndarray) -> None:
+    """ValueError if an array of text holds numbers that stand for no character: numpy would fail later."""
+    number = np.dtype('u4').newbyteorder(array.dtype.byteorder)
+    points = np.frombuffer(array.tobytes() if array.dtype.kind == 'U' else b'', number)
+    if points.max(initial=0) > sys.maxunicode:
+        raise ValueError(f'{name} holds characters that are none')
 
 
 def _stored(arrays: dict) -> dict:

@@ -9,6 +9,7 @@ also be two shares that hold equal samples; whoever knows that they are says `--
 in some of their samples have other digests, and nothing shows that they do: cut shares that cannot
 overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
 """
+import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from scroll.embedding.images import check_images
 from scroll.errors import InputError
 from scroll.grid import check_quantised, quantise, sample_keys
 from scroll.io import files
+from scroll.io.features import open_files, read_blocks
 from scroll.statistics import Statistics, check_labels
 
 
@@ -101,17 +103,23 @@ class StatisticsFile:
         return self
 
 
-def samples_of(path) -> dict:
-    """From an npz file: features, labels, and keys and images where the file has them, else None.
+def samples_of(paths: list, columns: dict = None) -> dict:
+    """Samples to remove: features, labels, and keys and images where the file has them, else None.
 
-    The file holds `labels` (N,), and `quantised` (N, d), integers on the grid as an `Embedder` gives them, or
-    `features` (N, d), as they are given to `Scroll.partial_fit`. `keys`, uint64 (N,), or `images`, uint8 (N,
-    H, W, C), are what a buffer knows its samples by.
+    Args:
+        paths: of files of features and labels (`scroll.io.features`); of those with a split, what is to train
+            counts. Or of one npz file with `labels` (N,), and `quantised` (N, d),
+            integers on the grid as an `Embedder` gives them, or `features` (N, d), as they are given to
+            `Scroll.partial_fit`; `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are then what a buffer
+            knows its samples by.
+        columns: other names of columns, by X and y.
     """
-    arrays = files.arrays_of(path)
+    arrays = files.arrays_of(*paths) if len(paths) == 1 and zipfile.is_zipfile(*paths) else {}
+    if not arrays or columns or 'X' in arrays:
+        return _features_of(paths, columns)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
-        raise InputError(f'{path}: expected arrays labels (N,), and quantised or features (N, d); it has '
-                         f'{", ".join(sorted(arrays)) or "none"}')
+        raise InputError(f'{paths[0]}: expected arrays labels (N,), and quantised or features (N, d); it has '
+                         f'{", ".join(sorted(arrays))}')
     try:
         features = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features'])
         check_quantised(features)
@@ -125,8 +133,17 @@ def samples_of(path) -> dict:
             raise InputError(f'its keys or images do not go with its {len(features)} features: expected one '
                              'a sample')
     except InputError as error:
-        raise InputError(f'{path}: {error}') from error
+        raise InputError(f'{paths[0]}: {error}') from error
     return dict(features=features, labels=labels, keys=keys, images=images)
+
+
+def _features_of(paths: list, columns: dict) -> dict:
+    blocks = read_blocks(open_files(paths, columns, ('X', 'y')))
+    parts = [(quantise(block.X), block.y) for _, block in blocks]
+    if not parts:
+        raise InputError(f'{paths[0]}: there are no samples to train, so none to remove')
+    features, labels = (np.concatenate(part) for part in zip(*parts))
+    return dict(features=features, labels=labels, keys=None, images=None)
 
 
 def part_of(path, samples: dict, backbone: str, dim: int) -> StatisticsFile:

@@ -31,7 +31,7 @@ _SHOWN = 5
 
 
 class Wanted:
-    """Samples to look for, from the file that `python -m scroll unlearn --samples` takes.
+    """Samples to look for, from the files that `python -m scroll unlearn --samples` takes.
 
     Attributes:
         features: int32 (N, d). labels: (N,).
@@ -41,11 +41,11 @@ class Wanted:
         digest: of the statistics of all of them.
     """
 
-    def __init__(self, path):
-        samples = samples_of(path)
+    def __init__(self, paths: list, columns: dict = None):
+        samples = samples_of(paths, columns)
         self.features, self.labels = samples['features'], samples['labels']
         self.by_pixels = samples['keys'] is not None
-        self.digest = part_of(path, samples, '', self.features.shape[1]).statistics.digest()
+        self.digest = part_of(paths[0], samples, '', self.features.shape[1]).statistics.digest()
         own = sample_keys(self.features.astype(np.int32))
         self.keys = np.stack([samples['keys'] if self.by_pixels else own, own], axis=1)
         self.cached = None if samples['images'] is None else cache_keys(self.keys[:, 0], samples['images'])
@@ -182,15 +182,15 @@ def _listed(which: np.ndarray) -> str:
     return f"at {', '.join(map(str, at[:_SHOWN].tolist()))}{more}"
 
 
-def find(folder, path) -> bool:
-    """Print each file below a folder that holds, or may hold, samples of that at `path`; whether any does.
+def find(folder, paths: list, columns: dict = None) -> bool:
+    """Print each file below a folder that holds, or may hold, samples of `paths`; whether any does.
 
     Raises:
-        InputError: there is no such folder, or `path` is not a file of samples.
+        InputError: there is no such folder, or `paths` are not files of samples.
     """
     if not Path(folder).is_dir():
         raise InputError(f'--find {folder}: there is no such folder')
-    wanted, looked, others, counts = Wanted(path), 0, 0, [0, 0]
+    wanted, looked, others, counts = Wanted(paths, columns), 0, 0, [0, 0]
     for file in sorted(path for path in Path(folder).rglob('*') if path.is_file()):
         trace = look(file, wanted)
         looked, others = looked + (trace is not None), others + (trace is None)

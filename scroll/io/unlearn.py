@@ -1,9 +1,8 @@
 """Make a saved learner forget: statistics as if it had never seen the samples, and a buffer without them.
 
-    python -m scroll unlearn state.npz --samples old.npz -o new.npz          # labels, features, and keys or
-    images python -m scroll unlearn state.npz --minus class-3.npz -o new.npz        # statistics of whole
-    classes python -m scroll unlearn --find FOLDER --samples old.npz                 # which files still hold
-    them
+    python -m scroll unlearn state.npz --samples old.npz -o new.npz         # features, labels; keys or images
+    python -m scroll unlearn state.npz --minus class-3.npz -o new.npz       # statistics of whole classes
+    python -m scroll unlearn --find FOLDER --samples old.npz                # which files still hold them
 
 Statistics and f_T get the digests of a learner that never saw the samples. What a class has added to the Gram
 matrix is not kept by itself (it would take K matrices: 53 MB for d = 256 and 100 classes), so a class is
@@ -35,9 +34,9 @@ from scroll.io.states import State
 from scroll.io.statistics_files import StatisticsFile, samples_of
 
 
-def without_samples(state: State, path, cache=None) -> State:
-    """The state without the samples of an npz file (`samples_of`); feature caches below `cache` lose them."""
-    samples = samples_of(path)
+def without_samples(state: State, paths: list, cache=None, columns: dict = None) -> State:
+    """The state without the samples of files (`samples_of`); feature caches below `cache` lose them."""
+    samples, path = samples_of(paths, columns), paths[0]
     features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
     if keys is None and not state.psi:
         keys = sample_keys(np.ascontiguousarray(features, np.int32))

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from bench.certify import command as certify
 from bench.certify import settings
@@ -133,6 +134,19 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
 
 
 @pytest.mark.slow
+def test_features_from_files_have_a_certificate_too(call, tmp_path):
+    """Of which every line holds on every machine."""
+    X, y = load_digits(return_X_y=True)
+    np.savez(tmp_path / 'digits.npz', X=X[:300], y=y[:300])
+    words = ['--dataset', 'seq-features', '--features', str(tmp_path / 'digits.npz'), '--schedules', '2', '--specs', 'iid;split:5,batch=30',
+             '--buffers', '2', '--buffer_size', '20', '--keep', str(tmp_path / 'kept.json'), '--base_path', str(tmp_path)]
+    assert certify.certify(*certify.parse_options([*words, '--non_verbose', '1'])) == 0
+    said = json.loads((tmp_path / 'kept.json').read_text())
+    assert said['verdict']['sentence'].startswith('bit-identical') and set(said['here']) == {'machine'} and 'network' not in str(said['anywhere'])
+    code, lines, _ = call('--check', tmp_path / 'kept.json')
+    assert code == 0 and set(lines.values()) <= {'the same', 'skipped'} and 'statistics' in lines
+
+
 def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     path, content = made(*INTEGER)
     capsys.readouterr()

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import models.scroll
+from bench.cli.parsing import parse_args
 from bench.resume.model_state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
@@ -283,6 +284,26 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
     assert bare['online_digest'] == row['online_digest'] and bare['adapted_digest'] is None
 
 
+def test_a_run_is_exported_and_the_command_of_its_card_gives_the_same(alone, tmp_path, monkeypatch):
+    """The graph's labels are the run's, on the whole test set."""
+    monkeypatch.chdir(tmp_path)
+    row, model = alone('--export', 'deep/out', '--permute_classes', '1', '--schedule', 'iid')
+    images, labels = model.dataset.images.test, model.dataset.images.test_labels
+    for name, accuracy in (('f_T', 'online_accuracy'), ('f_star', 'adapted_accuracy')):
+        with torch.inference_mode():
+            label = torch.export.load(f'deep/out/{name}.pt2').module()(torch.from_numpy(images.copy()))[1].numpy()
+        assert row[accuracy] == pytest.approx(100 * (model.learner.classes_[label] == labels).mean(), abs=1e-3)
+    card = Path('deep/out/README.md').read_text(encoding='utf-8')
+    assert row['online_digest'] in card and row['adapted_digest'] in card and '| 3 | 3 | 8 |' in card
+    line = next(line for line in card.splitlines() if line.startswith('python main.py'))
+    words = [*line.split()[2:], '--base_path', 'base', '--disable_log', '1', '--non_verbose', '1']
+    args = parse_args(words)
+    train(*initialize(args)[:2], args)
+    assert scroll_command(['check', 'deep/out', '--state', 'again.npz']) == 0
+    alone('--load_state', 'again.npz', '--inference_only', '1', '--export', 'loaded', '--adaptation', 'none')
+    assert Path('loaded/f_T.safetensors').read_bytes() == Path('deep/out/f_T.safetensors').read_bytes()
+
+
 def test_the_part_of_a_stream_that_was_seen_is_written(alone, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     row, _ = alone('--stop_after', '2', '--save_statistics', 's.npz', '--adaptation', 'none')
@@ -305,7 +326,9 @@ def test_a_share_without_samples_is_one_line(alone):
      ['--save_state', 'nothing is learned']),
     (['--save_statistics', '{tmp}'], ['--save_statistics', 'file']),
     (['--save_state', '{tmp}/file/x'], ['--save_state', 'file in a folder']),
-    (['--save_statistics', '{tmp}/file', '--by_class', '1'], ['--save_statistics', 'folder'])], ids=str)
+    (['--save_statistics', '{tmp}/file', '--by_class', '1'], ['--save_statistics', 'folder']),
+    (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already']),
+    (['--export', '{tmp}/file/x'], ['--export', 'folder']), (['--export_formats', 'onnx'], ['--export'])], ids=str)
 def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
     (tmp_path / 'file').write_text('')
     with refused(*words):
@@ -315,7 +338,7 @@ def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
 @pytest.mark.parametrize('flags',
                          [['--save_statistics', 'deep/down/x.npz'],
                           ['--save_statistics', 'deep/down', '--by_class', '1'],
-                                   ['--save_state', 'deep/down/x.npz']], ids=str)
+                          ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
 def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys,
                                                                   flags):
     monkeypatch.chdir(tmp_path)

@@ -361,10 +361,13 @@ def imports(module: str) -> set:
     return out
 
 
+OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.io.parquet': {'pyarrow'}, 'scroll.io.export': {'safetensors'}, 'scroll.io.checking': {'safetensors'}}
+
+
 @pytest.mark.parametrize('module', MODULES)
 def test_the_library_imports_torch_numpy_and_scipy_only(module):
-    more = {'sklearn'} if module == 'scroll.estimators' else set()
-    assert {name.split('.')[0] for name in imports(module)} <= {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll', *more}
+    extra = OPTIONAL.get(module, set())
+    assert {name.split('.')[0] for name in imports(module)} <= {*sys.stdlib_module_names, 'torch', 'numpy', 'scipy', 'scroll', *extra}
 
 
 def test_no_module_imports_one_that_imports_it():

@@ -1,0 +1,47 @@
+"""Networks over feature vectors, where there are no images: a linear layer, or a hidden layer before it."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from backbone import MammothBackbone, ReturnTypes, register_backbone, xavier
+
+
+@register_backbone('linear')
+class Linear(MammothBackbone):
+    """(B, num_inputs) -> linear head.
+
+    Args:
+        num_classes: outputs. num_inputs: d, which the data set says.
+    """
+
+    def __init__(self, num_classes: int, num_inputs: int):
+        super().__init__()
+        self.feature_dim = num_inputs
+        self.classifier = nn.Linear(self.feature_dim, num_classes)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
+        """As every backbone; there are no maps, so `full` gives (logits, features)."""
+        return super().forward(x, 'both' if returnt in ('full', 'all') else returnt)
+
+
+@register_backbone('mlp')
+class Mlp(Linear):
+    """(B, num_inputs) -> hidden layer with ReLU -> linear head.
+
+    Args:
+        num_classes: outputs. num_inputs: d, which the data set says. hidden_size: units of the hidden layer,
+            hence features.
+    """
+
+    def __init__(self, num_classes: int, num_inputs: int, hidden_size: int = 512):
+        super().__init__(num_classes, hidden_size)
+        if hidden_size < 1:
+            raise ValueError(f'hidden_size={hidden_size}: must be positive')
+        self.hidden = nn.Linear(num_inputs, hidden_size)
+        self.apply(xavier)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.hidden(x))

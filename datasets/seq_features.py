@@ -1,0 +1,140 @@
+"""Feature vectors from files as a stream: embeddings of anything, from anywhere; five tasks by default.
+
+    python main.py --model scroll --dataset seq-features --features train.parquet --test_features test.npz
+"""
+import inspect
+
+import numpy as np
+
+from backbone import get_backbone_class
+from core.arguments import share
+from datasets.utils import readers
+from datasets.utils.scheduled_dataset import ScheduledDataset
+from scroll.errors import InputError
+from scroll.grid import GRID, quantise, sample_keys
+from scroll.io.columns import columns_of
+from scroll.io.features import open_files, read_blocks
+
+
+def unchanged(batch):
+    """What becomes of features on their way into a network: nothing."""
+    return batch
+
+
+unchanged.batched = True
+_TEST_SHARE = 0.2
+
+
+class SequentialFeatures(ScheduledDataset):
+    """X and y of npz, npy and Parquet files (`scroll.io.features`).
+
+    Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds exactly;
+    that is what every method gets. Classes are the labels in order. Where neither a split nor
+    `--test_features` says what is to test, a sample is if the key of its id, or without ids of its features,
+    is among the lowest `--test_share` of all keys that there can be: whatever the order and the others.
+    """
+    NAME = 'seq-features'
+    N_CLASSES = 0                       # known once the files are read
+    SIZE = ()
+    DEFAULT_SPLITS = 5
+    DEFAULT_WEIGHTS = 'none'
+    READ_FLAGS = ('features', 'test_features', 'feature_columns', 'test_share')
+    REFUSED_FLAGS = dict.fromkeys(
+        ('input_size', 'embed_dtype', 'embed_chunk', 'channels_last', 'feature_cache',
+         'adapt_padding', 'adapt_flip', 'adapt_jitter', 'cutmix_alpha', 'cutmix_prob'),
+        'its samples are no images')
+
+    @staticmethod
+    def get_parser(parser):
+        parser = ScheduledDataset.get_parser(parser)
+        flag = parser.add_argument_group('seq-features').add_argument
+        flag('--features', bears='content', nargs='+', metavar='FILE',
+             help='npz, npy (X, then y) or Parquet files: X, y, and where there are id and split')
+        flag('--test_features', bears='content', nargs='+', metavar='FILE',
+             help='such files whose samples are all to test; those of --features are then to train, but for '
+                  'what their split says is to test')
+        flag('--feature_columns', metavar='X=NAME,y=NAME', help='columns that are called otherwise')
+        flag('--test_share', type=share,
+             help=f'of samples, where nothing says which are to test (default: {_TEST_SHARE})')
+        return parser
+
+    @staticmethod
+    def check_args(args):
+        if not args.features:
+            raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
+        if args.test_features and args.test_share is not None:
+            raise InputError('--test_share has no effect beside --test_features: leave it out')
+        if args.weights != 'none':
+            raise InputError(f'--weights {args.weights}: seq-features has no images that a backbone could '
+                             'embed: leave it out')
+        if 'num_inputs' not in inspect.signature(get_backbone_class(args.backbone)).parameters:
+            raise InputError(f'--backbone {args.backbone}: it takes images, and seq-features has vectors: '
+                             'use linear or mlp')
+
+    def get_backbone(self) -> str:
+        return 'linear'
+
+    @classmethod
+    def read(cls, args):
+        columns = args.feature_columns and columns_of(args.feature_columns)
+        drawn = _TEST_SHARE if args.test_share is None else args.test_share
+        parts = _parts('features', args.features, columns, 0 if args.test_features else drawn)
+        if args.test_features:
+            parts += _parts('test_features', args.test_features, columns, None)
+        if len({(part.shape[1], labels.dtype.kind == 'i') for part, labels, _ in parts}) > 1:
+            raise InputError('--test_features: expected as many features, and labels of the same kind, as in '
+                             '--features')
+        units, labels, test = (np.concatenate(part) for part in zip(*parts))
+        classes, labels = np.unique(labels, return_inverse=True)
+        return readers.Images(units[~test], labels[~test], units[test], labels[test], list(map(str, classes)))
+
+    @classmethod
+    def check(cls, images) -> None:
+        readers.check_classes(cls.NAME, images)
+
+    @property
+    def num_inputs(self) -> int:
+        """d."""
+        return self.images.train.shape[1]
+
+    def _make_preprocessing(self) -> None:
+        return None
+
+    def get_transform(self):
+        return unchanged
+
+    def _test_transform(self):
+        return unchanged
+
+    def get_normalization_transform(self) -> None:
+        return None
+
+    def get_denormalization_transform(self) -> None:
+        return None
+
+
+def _parts(flag: str, paths, columns: dict, drawn: float) -> list:
+    """[(features float32 (n, d), on the grid; labels (n,); bool (n,), whether a sample is to test), ...].
+
+    Args:
+        flag: that names the files, for errors. drawn: share of samples that are to test where files have no
+            split; None: all, whatever their split.
+    """
+    parts = []
+    try:
+        for file, block in read_blocks(open_files(paths, columns, ('X', 'y')), 'all'):
+            units, test = quantise(block.X), np.ones(len(block.X), bool)
+            if drawn is not None and block.split is not None:
+                test = block.split == 'test'
+            elif drawn is not None:
+                test = (_keys(block.id) if 'id' in file.has else sample_keys(units)) / 2.0 ** 64 < drawn
+            parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
+    except InputError as error:
+        raise InputError(f'--{flag} {error}') from error
+    return parts
+
+
+def _keys(names: np.ndarray) -> np.ndarray:
+    """uint64 (n,): of the names as text."""
+    return np.array([sample_keys(np.frombuffer(f'{name} '.encode(), np.uint8)[None])[0]
+                     for name in names.tolist()], np.uint64)

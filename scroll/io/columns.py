@@ -1,0 +1,28 @@
+"""Columns of a file of features: what they are called, and what they must look like."""
+from scroll.errors import InputError
+
+NAMES = dict(X=('X', 'features'), y=('y', 'labels'), id=('id',), split=('split',))     # the latter: our own
+MOST = 1 << 16                      # features of a sample, and bytes of a label
+_WORDS = dict(f='numbers', i='numbers', u='numbers', U='text', S='bytes', b='yes or no', O='Python objects',
+              c='complex numbers')
+
+
+def columns_of(text: str) -> dict:
+    """'X=embedding,y=label' as a dict; InputError if it is something else."""
+    pairs = [item.partition('=') for item in text.split(',')]
+    for name, equals, column in pairs:
+        if name not in NAMES or not equals or not column:
+            raise InputError(f'columns {text!r}: expected X=<name>, joined by commas, also of '
+                             f'{", ".join(list(NAMES)[1:])}')
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise InputError(f'columns {text!r}: a column is named twice')
+    return {name: column for name, _, column in pairs}
+
+
+def check_shape(name: str, shape: tuple, kind: str, rows: int) -> None:
+    """InputError unless X is (N, d), d at least 1, of numbers, and another column (N,) of what X has N of."""
+    if name == 'X' and (len(shape) != 2 or not 0 < shape[1] < MOST or kind not in 'fiu'):
+        raise InputError(f'X has shape {shape} and holds {_WORDS.get(kind, "something else")}: expected '
+                         f'numbers (N, d), d from 1 to {MOST - 1}')
+    if name != 'X' and shape != (rows,):
+        raise InputError(f'{name} has shape {shape}: expected ({rows},), one a sample of X')

@@ -1,0 +1,189 @@
+"""A learner as files for other programs: tensors, graphs, and a card that says what they are.
+
+    f_T.safetensors, f_T.json      weights, exact; classes, input, formula          (format safetensors)
+    f_T.pt2                        a graph, for `torch.export.load`                 (torch)
+    f_T.onnx                       a graph, for ONNX Runtime and others             (onnx)
+    f_star.*                       the same of f*, where `adapt` has made one
+    backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
+    README.md, certificate.json    model card; digests of statistics, f_T, f* and of each file
+
+A graph goes from samples to logits and columns of labels: it puts features on the grid, or runs the backbone
+on images, and cuts the weights of f_T into limbs (`scroll.io.modules`), so that its logits are those of the
+library to the last bit. `scroll.io.checking` looks whether they are what the certificate says.
+"""
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+import scroll
+from scroll.arguments import need_torch, shown
+from scroll.errors import InputError
+from scroll.io.model_card import card
+
+FORMATS = ('safetensors', 'torch', 'onnx')
+USUAL = ('safetensors', 'torch')
+CERTIFICATE, CARD = 'certificate.json', 'README.md'
+FORMAT = 'scroll-model-1'
+_NEEDS = dict(safetensors=('safetensors',), torch=(), onnx=('onnx', 'onnxscript'))
+
+
+def check_formats(formats) -> None:
+    """InputError for a format that there is not, or whose packages are not installed."""
+    if isinstance(formats, str) or not formats or not set(formats) <= set(FORMATS):
+        raise InputError(f'formats {shown(formats)}: expected some of {", ".join(FORMATS)}')
+    need_torch('export')
+    for name in formats:
+        for package in _NEEDS[name]:
+            if importlib.util.find_spec(package) is None:
+                raise InputError(f'format {name} needs {package}, which is not installed: '
+                                 'pip install scroll-cl[export]')
+
+
+def check_folder(folder) -> None:
+    """InputError unless a folder can be written whole: it must not be there yet, or be empty."""
+    folder = Path(folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InputError(f'{folder} is there already: give a folder that is new')
+
+
+def export(learner, folder, formats=USUAL, image_shape=None, names=None, command: str = None) -> None:
+    """Write what a learner predicts with to a new folder, whole or not at all.
+
+    Args:
+        learner: a `Scroll` that has learned; f* is exported where `adapt` was called since.
+        formats: some of `FORMATS`.
+        image_shape: (H, W, C), or (H, W) of grey images, that graphs take; default: of the buffer's samples,
+            or the size that the backbone works at.
+        names: (K,), what the classes are called, for the card.
+        command: what makes the statistics again, as file again.npz, for the card.
+
+    Raises:
+        InputError: nothing was learned, the folder is there or cannot be written, or packages are missing.
+    """
+    check_formats(formats)
+    check_folder(folder)
+    if getattr(learner.embedder, 'dtype', '') == 'bfloat16' and set(formats) != {'safetensors'}:
+        raise InputError('graphs do not work in bfloat16 as the backbone does: give it another dtype, or '
+                         'export the format safetensors alone')
+    predictors, folder = {'f_T': learner.predictor()}, Path(folder)
+    if learner.adapted_ is not None:
+        predictors['f_star'] = learner.adapted_
+    facts = _certificate(learner, predictors, names, command)
+    side = folder.with_name(f'{folder.name}.{os.getpid()}-{os.urandom(4).hex()}.part')
+    try:
+        side.mkdir(parents=True)
+        for name, predictor in predictors.items():
+            _write(side, name, predictor, learner, formats, image_shape, facts)
+        (side / CARD).write_text(card(facts, sorted(path.name for path in side.iterdir())), encoding='utf-8')
+        facts['files'] = {path.name: sha256(path) for path in sorted(side.iterdir())}
+        text = json.dumps(facts, indent=1, default=lambda value: value.item())      # numpy's numbers
+        (side / CERTIFICATE).write_text(f'{text}\n', encoding='utf-8')
+        os.replace(side, folder)
+    except OSError as error:
+        raise InputError(f'{folder} cannot be written ({error.strerror})') from error
+    finally:
+        shutil.rmtree(side, ignore_errors=True)
+
+
+def _certificate(learner, predictors: dict, names, command) -> dict:
+    """What the card and the certificate say, but for the digests of files."""
+    import torch
+
+    from scroll.embedding.machine import in_words
+    params, statistics = learner.get_params(), learner.statistics_
+    embedder = params.pop('embedder')
+    if params['adaptation'] is not None:
+        params['adaptation'] = asdict(params['adaptation'])
+    facts = dict(format=FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest()))
+    if embedder is not None:
+        facts['anywhere'] = dict(backbone=embedder.psi_digest) | facts['anywhere']
+        facts['embedder'] = dict(digest=embedder.digest, arithmetic=embedder.dtype,
+                                 **asdict(embedder.preprocessing))
+    if 'f_star' in predictors:
+        facts['here'] = {'machine': in_words('cpu' if embedder is None else embedder.device),
+                         'f*': predictors['f_star'].digest()}
+    return facts | dict(
+        samples=statistics.total, dim=learner.n_features_in_, classes=statistics.classes.tolist(),
+        counts=statistics.counts.tolist(), names=None if names is None else list(map(str, names)),
+        settings=params, ridge_lambda=learner.ridge_lambda_, command=command,
+        versions={'python': platform.python_version(), 'scroll': scroll.__version__, 'numpy': np.__version__,
+                  'torch': torch.__version__})
+
+
+def _write(folder: Path, name: str, predictor, learner, formats, shape, facts: dict) -> None:
+    """The files of one predictor."""
+    import torch
+
+    from scroll.io.modules import torch_module, whole_module
+    embedder = learner.embedder if name == 'f_T' else predictor.embedder
+    if embedder is not None:
+        buffer = learner.buffer_
+        held = buffer.content().samples.shape[1:] if buffer is not None and len(buffer) else None
+        shape = tuple(shape or held or (embedder.preprocessing.input_size,) * 2 + (3,))
+        example = torch.zeros((2, *shape), dtype=torch.uint8)
+    else:
+        example = torch.ones((2, facts['dim']), dtype=torch.float64)
+    about = dict(format='scroll-predictor-1', predictor=name, digest=predictor.digest(),
+                 classes=facts['classes'],
+                 input=dict(name='X', dtype=str(example.dtype)[6:], shape=['samples', *example.shape[1:]]),
+                 outputs=dict(logits='float64 (samples, classes)',
+                              label='int64 (samples,), place in classes'),
+                 formula=torch_module(predictor).FORMULA)
+    facts.setdefault('input', about['input'])
+    if 'safetensors' in formats:
+        _write_tensors(folder, name, torch_module(predictor), embedder, about)
+    if set(formats) == {'safetensors'}:
+        return
+    try:
+        _write_graphs(folder, name, whole_module(predictor, embedder, shape), example, formats, about)
+    except (InputError, OSError):
+        raise
+    except Exception as error:              # whatever a backbone does that no graph can
+        text = ' '.join(str(error).split())[:200]
+        raise InputError(f'{name} cannot be exported as a graph ({type(error).__name__}: {text}): export the '
+                         'format safetensors alone') from error
+
+
+def _write_graphs(folder: Path, name: str, module, example, formats, about: dict) -> None:
+    """Those of the formats that are graphs."""
+    import torch
+    free = ({0: torch.export.Dim('samples')},)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'No complete tensor')         # of weights with channels last
+        program = torch.export.export(module, (example,), dynamic_shapes=free)
+        if 'torch' in formats:
+            torch.export.save(program, folder / f'{name}.pt2')
+        if 'onnx' in formats:
+            graph = torch.onnx.export(program, (example,), dynamic_shapes=free, input_names=['X'],
+                                      output_names=['logits', 'label'], dynamo=True, verbose=False)
+            graph.model.metadata_props['scroll'] = json.dumps(about)
+            graph.save(folder / f'{name}.onnx', external_data=False)
+
+
+def _write_tensors(folder: Path, name: str, head, embedder, about: dict) -> None:
+    """Weights, exact, and the backbone: as it was given for f_T, for f* with adapters and norms folded."""
+    from safetensors.torch import save
+    tensors = {f'head.{key}': tensor for key, tensor in head.state_dict().items()}
+    if embedder is not None and embedder.dtype == 'integer':
+        embedder.net.save(folder / 'backbone.integer.npz', dict(psi=embedder.psi_digest))
+    elif embedder is not None:
+        tensors |= {f'backbone.{key}': tensor for key, tensor in embedder.pristine.state_dict().items()
+                    if not key.startswith('classifier.')}
+    text = json.dumps(about, indent=1)
+    (folder / f'{name}.safetensors').write_bytes(
+        save({key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()},
+             metadata=dict(about=text)))
+    (folder / f'{name}.json').write_text(f'{text}\n', encoding='utf-8')
+
+
+def sha256(path: Path) -> str:
+    """Hex, of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

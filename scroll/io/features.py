@@ -1,0 +1,205 @@
+"""Features as people have them: npz, npy and Parquet files of any size, read one block after the other.
+
+    X      numbers (N, d): embeddings of anything; each becomes a unit vector on the grid (`scroll.grid`)
+    y      labels (N,), all integers or all text
+    id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
+
+An npz file has arrays of these names, and needs X alone. `X.npy y.npy`, one after the other, are a pair: what
+is 1-D belongs to what is 2-D before it. In a Parquet file (which needs pyarrow) X is a column of lists, or,
+as a pattern like `X=f*`, all columns of numbers that match, in the file's order. Other names: `X=embedding,
+y=label`. What kind a file is, its first bytes say, not its name. Nothing in a file is run, and no more of it
+is in memory than a block (of Parquet, a row group; an npz array in Fortran's order is read whole).
+"""
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from scroll.arguments import one_of, shown, whole
+from scroll.errors import InputError
+from scroll.io.arrays import Arrays, is_column
+from scroll.io.columns import NAMES
+from scroll.statistics import by_label, check_labels
+
+BLOCK = 1 << 13                     # samples
+SPLITS = ('train', 'test')
+ALL = 'all'
+
+
+class Block(NamedTuple):
+    """Some samples: X (n, d), finite; y, id, split (n,), or None where the file has none."""
+    X: np.ndarray
+    y: np.ndarray = None
+    id: np.ndarray = None
+    split: np.ndarray = None
+
+    def part(self, at) -> 'Block':
+        """The samples at these positions, or of this mask."""
+        return Block(*(None if column is None else column[at] for column in self))
+
+
+def open_files(paths, columns: dict = None, need: tuple = ('X',)) -> list:
+    """A `FeatureFile` for each file, or pair of npy files.
+
+    Args:
+        paths: of files. columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: of these, what
+            each file must have.
+
+    Raises:
+        InputError: there is no such file, it is none of these kinds or damaged, or has not what is needed or
+            named; or files that differ in their number of features, or of which some have y or split.
+    """
+    groups = []
+    for path in map(str, paths):
+        kind = _kind(path)
+        alone = groups and kind == groups[-1][1] == 'npy' and len(groups[-1][0]) == 1
+        if alone and is_column(path):
+            groups[-1][0].append(path)
+        else:
+            groups.append(([path], kind))
+    found = [FeatureFile(group, kind, columns or {}, (*need, *(columns or {}))) for group, kind in groups]
+    for file in found[1:]:
+        if file.dim != found[0].dim:
+            raise InputError(f'{file.path}: X has {file.dim} features: {found[0].path} has {found[0].dim}')
+        for name in ('y', 'split'):
+            if (name in file.has) != (name in found[0].has):
+                one, other = (file, found[0])[::1 if name in file.has else -1]
+                raise InputError(f'{other.path}: there is no {name}, but in {one.path} there is')
+    return found
+
+
+class FeatureFile:
+    """A file, or a pair of npy files, whose form has been looked at and whose samples have not.
+
+    Attributes:
+        path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
+    """
+
+    def __init__(self, paths: list, kind: str, columns: dict, need: tuple):
+        self.path, self._paths, self._kind, self._columns = ' '.join(paths), paths, kind, columns
+        with self._source() as source:
+            self.has, self.rows, self.dim = tuple(source.has), source.rows, source.dim
+            if not set(need) <= set(self.has):
+                wanted = ', '.join(' or '.join([columns[name]] if name in columns else NAMES[name])
+                                   for name in dict.fromkeys(need))
+                raise InputError(f'expected {wanted}: it has {", ".join(source.names) or "nothing"}')
+            if not self.rows:
+                raise InputError('there are no samples')
+
+    @contextmanager
+    def _source(self):
+        """What reads it; whatever goes wrong there is an InputError that names the file."""
+        try:
+            with ExitStack() as stack:
+                yield self._opened(stack)
+        except InputError as error:
+            raise InputError(f'{self.path}: {error}') from error
+        except Exception as error:          # damaged archives raise almost anything
+            raise InputError(f'{self.path}: cannot be read as {self._kind}, or damaged '
+                             f'({" ".join(str(error).split())[:300]})') from error
+
+    def _opened(self, stack: ExitStack):
+        if self._kind != 'parquet':
+            return Arrays(self._paths, self._kind, self._columns, stack)
+        from scroll.io.parquet import Table
+        return Table(*self._paths, self._columns, stack)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
+        """Yield all samples, in the file's order, `size` at once.
+
+        Raises:
+            InputError: values that are not finite, labels that are none, another split than train and test
+                (which sample it is), or the file is damaged.
+        """
+        with self._source() as source:
+            start = 0
+            for columns in source.blocks(size):
+                try:
+                    block = _checked(Block(**columns), start)
+                except InputError as error:
+                    last = start + len(columns['X']) - 1
+                    raise InputError(f'samples {start} to {last}: {error}') from error
+                start += len(block.X)
+                yield block
+
+
+def read_blocks(files: list, split: str = None, size: int = BLOCK, usual: str = 'train') -> Iterator[tuple]:
+    """Yield (file, `Block`) for the samples of a split, of files that have the same columns.
+
+    Samples without an id are called by their number, counted from 0 through all files.
+
+    Args:
+        split: 'train', 'test' or 'all'; None: `usual` where the files have splits, else all.
+
+    Raises:
+        InputError: a split of files that have none, or what `FeatureFile.blocks` refuses.
+    """
+    known = 'split' in files[0].has
+    split = split or (usual if known else ALL)
+    one_of('split', split, (*SPLITS, ALL))
+    whole('block size', size, 1)
+    if split != ALL and not known:
+        raise InputError(f'{files[0].path}: there is no split, so there is no part {split}')
+    start = 0
+    for file in files:
+        for block in file.blocks(size):
+            if block.id is None:
+                block = block._replace(id=np.arange(start, start + len(block.X)))
+            start += len(block.X)
+            if split != ALL:
+                block = block.part(block.split == split)
+            if len(block.X):
+                yield file, block
+
+
+def show(files: list) -> None:
+    """Print what there is in files of features, after reading them through."""
+    counts, splits = {}, {}
+    for _, block in read_blocks(files, ALL):
+        for column, known in ((block.y, counts), (block.split, splits)):
+            for value, at in by_label(column) if column is not None else ():
+                known[value] = known.get(value, 0) + len(at)
+    facts = dict(samples=sum(file.rows for file in files), dim=files[0].dim, columns=', '.join(files[0].has))
+    if splits:
+        facts['split'] = ', '.join(f'{count} {split}' for split, count in sorted(splits.items()))
+    for name, value in (facts | dict(classes=len(counts)) if counts else facts).items():
+        print(f'{name:<8} {value}')
+    if counts:
+        print(f"\n{'samples':>8}  class")
+    for label, count in sorted(counts.items()):
+        print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
+
+
+def _kind(path: str) -> str:
+    try:
+        with open(path, 'rb') as file:
+            head = file.read(6)
+    except OSError as error:
+        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
+    for kind, magic in (('npz', b'PK\x03\x04'), ('npy', b'\x93NUMPY'), ('parquet', b'PAR1')):
+        if head.startswith(magic):
+            return kind
+    raise InputError(f'{path}: expected features in a file of kind npz, npy or Parquet')
+
+
+def _checked(block: Block, start: int) -> Block:
+    """The block, its labels as `check_labels` gives them."""
+    X = block.X
+    if X.dtype.kind == 'f' and not np.isfinite(X).all():
+        row = start + int(np.flatnonzero(~np.isfinite(X).all(axis=1))[0])
+        raise InputError(f'X of sample {row} is not finite')
+    y = None if block.y is None else check_labels(block.y, len(X))
+    for name in ('id', 'split'):
+        column = getattr(block, name)
+        if column is not None:
+            try:
+                check_labels(column, len(X))
+            except InputError as error:
+                raise InputError(f'{name} is to be integers or text, one a sample') from error
+    split = None if block.split is None else np.asarray(block.split).astype(str)
+    wrong = np.flatnonzero(~np.isin(split, SPLITS)) if split is not None else ()
+    if len(wrong):
+        raise InputError(f'split of sample {start + int(wrong[0])} is {shown(str(split[wrong[0]]))}: '
+                         'expected train or test')
+    return Block(X, y, block.id, split)

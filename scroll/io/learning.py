@@ -1,0 +1,113 @@
+"""Learners of files of features, from file to file: what `python -m scroll learn, add, predict, merge` do.
+
+Files are read in blocks (`scroll.io.features`). Statistics, and so f_T, are the same bits whatever the order
+of samples and files, their kind and the size of the blocks. So is a buffer with `strategy='hash'`; other
+strategies choose among the samples of a block.
+"""
+import csv
+import io
+from dataclasses import replace
+
+import numpy as np
+
+from scroll.arguments import shown
+from scroll.errors import InputError
+from scroll.io.features import BLOCK, open_files, read_blocks
+from scroll.io.files import atomic_write
+from scroll.io.states import State
+from scroll.learner import Scroll
+
+
+def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK) -> tuple:
+    """Let a learner of features learn from files: of those with splits what is to train, unless `split` says
+    otherwise.
+
+    Returns:
+        (samples learned, samples in the files).
+
+    Raises:
+        InputError: a file cannot be read or learned from; the learner may then have learned a part.
+    """
+    files, learned = open_files(paths, columns, ('X', 'y')), 0
+    for file, block in read_blocks(files, split, size):
+        try:
+            learner.partial_fit(block.X, block.y)
+        except InputError as error:
+            raise InputError(f'{file.path}: {error}') from error
+        learned += len(block.X)
+    if not learned:
+        raise InputError(f'{files[0].path}: there are no samples of the split that is to be learned')
+    return learned, sum(file.rows for file in files)
+
+
+def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None, size: int = BLOCK,
+            scores: bool = False) -> tuple:
+    """Write labels of samples to `out`, as CSV, whole or not at all: of files with splits those to test.
+
+    Columns: `id`, of the file, or how many samples come before it; `label`, what is predicted; `y`, where the
+    file has it; with `scores` the logit of each class, so that reading it gives the same float64.
+
+    Returns:
+        (samples predicted right, or None where there is no y; samples).
+    """
+    files, right, total = open_files(paths, columns), 0, 0
+    known = 'y' in files[0].has
+    names = ['id', 'label', *['y'] * known, *[f'score {label}' for label in learner.classes_] * scores]
+    try:
+        with atomic_write(out) as target:
+            target.write(_csv([names]))
+            for file, block in read_blocks(files, split, size, usual='test'):
+                try:
+                    labels = learner.predict(block.X).tolist()
+                    logits = learner.decision_function(block.X).T.tolist() if scores else []
+                except InputError as error:
+                    raise InputError(f'{file.path}: {error}') from error
+                true = [block.y.tolist()] if known else []
+                for column in true:
+                    if isinstance(labels[0], str) != isinstance(column[0], str):
+                        raise InputError(f'{file.path}: y holds labels like {shown(column[0])}: those of the '
+                                         f'learner are like {shown(labels[0])}')
+                    right += sum(a == b for a, b in zip(labels, column))
+                target.write(_csv(zip(block.id.tolist(), labels, *true, *logits)))
+                total += len(labels)
+            if not total:
+                raise InputError(f'{files[0].path}: there are no samples of the split that is to be '
+                                 'predicted')
+    except OSError as error:
+        raise InputError(f'{out} cannot be written ({error.strerror})') from error
+    return right if known else None, total
+
+
+def _csv(rows) -> bytes:
+    """Lines of CSV; Python's floats are written so that they are read as the same."""
+    text = io.StringIO(newline='')
+    csv.writer(text, lineterminator='\n').writerows(rows)
+    return text.getvalue().encode('utf-8', 'backslashreplace')
+
+
+def merged(state: State, other: State, path, repeated: bool = False) -> State:
+    """What two learners know, with the settings of the first.
+
+    Args:
+        path: of the other, for errors. repeated: let samples count twice.
+
+    Raises:
+        InputError: their features are of different backbones, one keeps keys and the other does not, or, as
+            far as can be seen, they have learned the same samples.
+    """
+    if state.psi != other.psi:
+        raise InputError(f'{path}: learned with another backbone: their features do not mean the same')
+    again = state.statistics == other.statistics
+    if state.keys is not None and other.keys is not None:
+        own = other.keys.state_dict()
+        labels = np.repeat(own['labels'], own['sizes'])
+        again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
+    if again and not repeated:
+        raise InputError(f'{path}: samples of it are learned already: merged, they would count twice (where '
+                         'they are to: --repeated)')
+    one, two = (Scroll(**part.params).take(part) for part in (state, other))
+    try:
+        one.merge(two)
+    except InputError as error:
+        raise InputError(f'{path}: {error}') from error
+    return replace(state, statistics=one.statistics_, buffer=one.buffer_, keys=one.keys_)

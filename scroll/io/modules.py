@@ -1,0 +1,216 @@
+"""Predictors as torch modules that can be exported: from features or images to logits and labels."""
+from copy import deepcopy
+
+import numpy as np
+import torch
+from torch import nn
+
+from scroll.adaptation import readout
+from scroll.adaptation.training import AdaptedPredictor
+from scroll.embedding.transforms import resize_matrix
+from scroll.errors import InputError
+from scroll.grid import GRID, GRID_BITS
+from scroll.heads.predictors import LinearPredictor
+from scroll.heads.quadratic import PIECE, QuadraticPredictor
+from scroll.lift import SQUARE_BITS, cosine_table
+
+
+def torch_module(predictor) -> nn.Module:
+    """A predictor's own module: features (N, d) -> (logits float64 (N, K), column of the label int64 (N,)).
+
+    Of f_T the features are whole numbers in float64, on the grid; of f*, floats of any length. Its buffers,
+    but for those that are not persistent, are what files keep of it; FORMULA says what they are for.
+    """
+    for kind, module in ((LinearPredictor, ExactLinear), (QuadraticPredictor, ExactQuadratic),
+                         (AdaptedPredictor, ScaledLinear)):
+        if isinstance(predictor, kind):
+            return module(predictor)
+    raise InputError(f'a predictor of type {type(predictor).__name__} cannot be exported')
+
+
+def whole_module(predictor, embedder=None, image_shape=None) -> nn.Module:
+    """All between samples and labels: float64 (N, d), or uint8 images (N, H, W, C), -> as `torch_module`.
+
+    Args:
+        predictor: f_T or f*. embedder: the backbone of f_T; f* has its own. image_shape: (H, W, C) or (H, W).
+    """
+    adapted = isinstance(predictor, AdaptedPredictor)
+    own = predictor.embedder if adapted else embedder
+    front = [] if own is None else [ImageFeatures(own, image_shape)]
+    grid = [] if adapted and own is not None else [OnGrid()]
+    return nn.Sequential(*front, *grid, torch_module(predictor)).eval()
+
+
+class ImageFeatures(nn.Module):
+    """uint8 images (N, H, W, C) of one size -> features (N, d), as the backbone gives them, float32."""
+
+    def __init__(self, embedder, shape):
+        super().__init__()
+        height, width = shape[:2]
+        self.net, self.grey = deepcopy(embedder.net).cpu(), len(shape) == 2
+        self.prepare = self.net.prepare if embedder.dtype == 'integer' else embedder.preprocessing
+        size = embedder.preprocessing.input_size
+        for name, side in (('rows', height), ('columns', width)):
+            self.register_buffer(name, torch.from_numpy(resize_matrix(side, size)), persistent=False)
+        self.same = height == width == size
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        images = (images.unsqueeze(-1) if self.grey else images).double()
+        if not self.same:                               # as `scroll.embedding.transforms.resize`, exactly
+            maps = self.rows @ (images.permute(0, 3, 1, 2) @ self.columns.T)
+            images = maps.permute(0, 2, 3, 1)
+        return self.net.features(self.prepare(images))
+
+
+class OnGrid(nn.Module):
+    """Vectors (N, d) -> unit vectors in whole multiples of 2^-18, as `scroll.grid.quantise`, in float64.
+
+    Its quotients are not looked at again where they are so near to the middle between two whole numbers that
+    float64 cannot tell on which side they are: of 512 features fewer than one number in 10^7.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.double()
+        largest = x.abs().amax(dim=1, keepdim=True)
+        x = x / torch.where(largest > 0, largest, 1.0)
+        norm = (x * x).sum(dim=1, keepdim=True).sqrt()
+        return torch.round(x / torch.where(norm > 0, norm, 1.0) * GRID)
+
+
+class Lifted(nn.Module):
+    """Whole numbers u (N, d) on the grid -> h (N, D), as `scroll.lift.Lift`, in float64, which is exact.
+
+    Buffers: matrix float64 (d, M), R; `fourier` has offsets, in turns, and a table of cosines, too.
+    """
+
+    def __init__(self, lift):
+        super().__init__()
+        self.kind, self.shift, self.turns = lift.kind, 2.0 ** lift.shift, float(lift.turns)
+        self.register_buffer('matrix', torch.from_numpy(lift.matrix).double())
+        if lift.kind == 'fourier':
+            self.turn = 2.0 ** (GRID_BITS + lift.TURN_BITS)
+            self.register_buffer('offsets', torch.from_numpy(lift.offsets / self.turn))
+            self.register_buffer('table', torch.from_numpy(cosine_table()).double())
+
+    def forward(self, u: torch.Tensor) -> torch.Tensor:
+        products = u @ self.matrix
+        if self.kind == 'relu':
+            h = torch.floor(products / self.shift).clamp(0, GRID)
+        elif self.kind == 'square':
+            h = torch.floor(products * products / 2.0 ** SQUARE_BITS).clamp(max=GRID)
+        else:
+            angles = (products * self.turns + self.offsets * self.turn) / self.turn
+            at = torch.floor((angles - torch.floor(angles)) * len(self.table))
+            h = self.table[at.long()]
+        return torch.cat([u, h], dim=1)
+
+    @staticmethod
+    def of(predictor) -> nn.Module:
+        """The one of a predictor; nothing happens where it has none."""
+        return nn.Identity() if predictor.lift is None else Lifted(predictor.lift)
+
+
+_OF_LIFT = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
+                square='h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
+                fourier='h = [u, table[angles]], angles = u matrix + offsets in turns')
+
+
+def _of_lift(predictor) -> str:
+    """What h is, in units of 2^-18, for `FORMULA`."""
+    return 'h = u' if predictor.lift is None else f'{_OF_LIFT[predictor.lift.kind]}, in units of 2^-18'
+
+
+class ExactLinear(nn.Module):
+    """f_T: the logits of `LinearPredictor`, correctly rounded, and the column of the largest exact one.
+
+    Buffers: weight float64 (K, d), bias float64 (K,), exact; `limbs`, what they are cut into, so that no sum
+    of products reaches 2^53 and every one is exact.
+    """
+    FORMULA = 'logits = u weight^T + bias, u = round(2^18 x / |x|) / 2^18'
+
+    def __init__(self, predictor: LinearPredictor):
+        super().__init__()
+        self.lifted = Lifted.of(predictor)
+        if predictor.lift is not None:
+            self.FORMULA = self.FORMULA.replace('= u weight', '= h weight') + f'; {_of_lift(predictor)}'
+        limbs, self.width = predictor.limbs()
+        self.unit = 2.0 ** (predictor.exponent - GRID_BITS)
+        self.register_buffer('weight', torch.from_numpy(predictor.weight))
+        self.register_buffer('bias', torch.from_numpy(predictor.bias))
+        self.register_buffer('limbs', torch.from_numpy(np.stack(limbs)), persistent=False)
+
+    def forward(self, features: torch.Tensor) -> tuple:
+        base, features = 2.0 ** self.width, self.lifted(features)
+        high = features @ self.limbs[0, :, :-1].T + self.limbs[0, :, -1] * GRID
+        low = torch.zeros_like(high)
+        for place in range(1, len(self.limbs)):
+            carry = torch.floor(high / base)
+            low = low + (high - carry * base) * base ** (place - 1)
+            high = carry + (features @ self.limbs[place, :, :-1].T + self.limbs[place, :, -1] * GRID)
+        logits = (high * base ** (len(self.limbs) - 1) + low) * self.unit
+        largest = high == high.amax(dim=1, keepdim=True)
+        return logits, torch.where(largest, low, -1.0).argmax(dim=1)
+
+
+class ExactQuadratic(nn.Module):
+    """f_T of `qda`: the logits of `QuadraticPredictor`, and the column of the largest exact one.
+
+    Buffers: means (K, D) and forms (K, D, D), whole numbers in float64. Products of products are summed in
+    pieces of 18 bits, so that every sum is exact.
+    """
+    FORMULA = 'logits_c = -(h - means_c)^T forms_c (h - means_c) 2^e'
+
+    def __init__(self, predictor: QuadraticPredictor):
+        super().__init__()
+        self.lifted, self.unit = Lifted.of(predictor), 2.0 ** (predictor.exponent - 2 * GRID_BITS)
+        self.FORMULA += f', e = {predictor.exponent - 2 * GRID_BITS}; {_of_lift(predictor)}'
+        for name in ('means', 'forms'):
+            self.register_buffer(name, torch.from_numpy(getattr(predictor, name)).double())
+
+    def forward(self, features: torch.Tensor) -> tuple:
+        base, rest = 2.0 ** PIECE, None
+        difference = self.lifted(features) - self.means[:, None]                # (K, N, D)
+        rest, sums = difference @ self.forms, []
+        for place in range(3):
+            above = torch.floor(rest / base)
+            piece = rest if place == 2 else rest - above * base
+            sums.append(-(piece * difference).sum(dim=2).T)
+            rest = above
+        carry = torch.floor(sums[1] / base)
+        below = sums[0] + (sums[1] - carry * base) * base
+        more = torch.floor(below / base ** 2)
+        high, low = sums[2] + carry + more, below - more * base ** 2
+        largest = high == high.amax(dim=1, keepdim=True)
+        return (high * base ** 2 + low) * self.unit, torch.where(largest, low, -1.0).argmax(dim=1)
+
+
+class ScaledLinear(nn.Module):
+    """f*: scale (W u + b) of features brought to unit length, in float64."""
+    FORMULA = 'logits = scale (u weight^T + bias), u = x / |x|'
+
+    def __init__(self, predictor: AdaptedPredictor):
+        super().__init__()
+        for name in ('weight', 'bias'):
+            self.register_buffer(name, torch.from_numpy(getattr(predictor, name)).double())
+        self.register_buffer('scale', torch.tensor(predictor.scale, dtype=torch.float64))
+        self.lift = predictor.lift
+        if self.lift is not None:
+            self.FORMULA = self.FORMULA.replace('u weight', 'h weight') + '; h = [u, random features of u]'
+            self.register_buffer('matrix', torch.from_numpy(self.lift.matrix).double())
+        if self.lift is not None and self.lift.kind == 'fourier':
+            self.register_buffer('offsets', torch.from_numpy(readout.offsets(self.lift)))
+        if predictor.forms is not None:
+            self.FORMULA = self.FORMULA.replace('+ bias', '+ bias - h^T forms h')
+            self.register_buffer('forms', torch.from_numpy(predictor.forms))
+
+    def forward(self, features: torch.Tensor) -> tuple:
+        features = features.double()
+        norm = (features * features).sum(dim=1, keepdim=True).sqrt()
+        h = features / norm.clamp(min=1e-12)
+        if self.lift is not None:
+            h = readout.lifted(h, self.lift, self.matrix, getattr(self, 'offsets', None))
+        logits = h @ self.weight.T + self.bias
+        if hasattr(self, 'forms'):
+            logits = logits - ((h @ self.forms) * h).sum(dim=2).T
+        logits = self.scale * logits
+        return logits, logits.argmax(dim=1)

@@ -1,0 +1,154 @@
+"""Feature vectors from files as a stream: every method, every schedule, SCROLL without a backbone; what cannot be."""
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+from sklearn.datasets import load_digits
+
+import models
+from bench.cli.parsing import parse_args
+from bench.run.building import initialize
+from bench.run.training import train
+from core.rows import FILE
+from datasets import get_dataset
+from scroll import Scroll
+from scroll.__main__ import main
+from scroll.grid import GRID, quantise
+from tests.conftest import files_below
+from tests.models.conftest import known_flags
+
+X, Y = (array[:400] for array in load_digits(return_X_y=True))
+TEST = np.arange(400) % 4 == 3
+WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
+QUICK = {'scroll': ['--iterations', '3'], 'gdumb': ['--fitting_epochs', '2'], 'bic': ['--bic_epochs', '2'],
+         'ens': ['--n_classifiers', '8', '--top_k', '2']}
+METHODS, FROZEN = models.get_model_names(), ('scroll', 'ens')
+
+
+@pytest.fixture(scope='module')
+def file(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp('features') / 'digits.npz'
+    np.savez(path, X=X, y=Y, split=np.where(TEST, 'test', 'train'))
+    return str(path)
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    def parse(model, *words):
+        fixed = dict(model=model, dataset='seq-features', base_path=tmp_path, non_verbose=1, disable_log=1)
+        return parse_args([*(str(word) for name, value in fixed.items() for word in (f'--{name}', value)), *map(str, words)])
+    return parse
+
+
+@pytest.fixture
+def run(arguments):
+    """run(method, *flags): (row, model)."""
+    def go(*words):
+        model, dataset, args = initialize(arguments(*words))
+        return train(model, dataset, args), model
+    return go
+
+
+@pytest.mark.parametrize('method, backbone', [(method, backbone) for method in METHODS for backbone in ('linear', 'mlp')
+                                              if backbone == 'linear' or method not in FROZEN])
+def test_every_method_learns_from_features(run, file, method, backbone):
+    words = ['--features', file, '--schedule', 'split:3', '--batch_size', '20', '--permute_classes', '1', '--backbone', backbone, *QUICK.get(method, ())]
+    words += ['--buffer_size', '40'] if '--buffer_size' in known_flags(method) else []
+    words += ['--n_epochs', '1'] if method not in ('scroll', 'ens', 'er-ace', 'er-aml', 'er', 'mir') else []
+    row, _ = run(method, *words)
+    assert len(row['accuracy_per_task'].split(',')) == 3 and np.isfinite(row['final_accuracy'])
+
+
+def test_a_hidden_layer_learns_more_than_chance(run, file):
+    row, model = run('joint', '--features', file, '--backbone', 'mlp', '--hidden_size', '64', '--lr', '0.5', '--n_epochs', '20')
+    assert row['final_accuracy'] > 80 and model.net.feature_dim == 64
+
+
+@pytest.mark.parametrize('schedule', ['split:5', 'split:10,order=random', 'iid', 'gaussian:sigma=1,batch=8', 'blurry:major=80,minor=20'])
+def test_scroll_gives_one_digest_the_one_of_the_command_line(run, file, schedule, tmp_path, capsys):
+    state = tmp_path / 'run.npz'
+    row, model = run('scroll', '--features', file, '--schedule', schedule, '--buffer_size', '30', '--buffer_strategy', 'hash',
+                     '--iterations', '3', '--eval_every', '100', '--save_state', state, '--keep_keys', '1')
+    expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
+    assert row['statistics_digest'] == expected.digest() and row['online_digest'] == expected.predictor().digest()
+    assert row['buffer_digest'] == expected.buffer_.content().digest()
+    assert row['online_accuracy'] == pytest.approx(100 * expected.score(X[TEST], Y[TEST]), abs=1e-3)
+    assert row['adapted_accuracy'] == pytest.approx(100 * (model.learner.adapted_.logits(X[TEST]).argmax(1) == Y[TEST]).mean(), abs=1e-3)
+    capsys.readouterr()
+    assert main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == 0 and capsys.readouterr().out.strip() == expected.digest()
+    assert main(['predict', str(state), file, '-o', str(tmp_path / 'labels.csv')]) == 0
+    again, _ = run('scroll', '--features', file, '--inference_only', '1', '--load_state', state, '--adaptation', 'none')
+    assert again['final_accuracy'] == pytest.approx(row['online_accuracy'])
+
+
+def test_shares_of_the_stream_are_merged(run, file, tmp_path, capsys):
+    for part in '12':
+        run('scroll', '--features', file, '--shard', f'{part}/2', '--save_statistics', tmp_path / part, '--buffer_size', '0', '--schedule', 'iid')
+    capsys.readouterr()
+    assert main(['merge', str(tmp_path / '1'), str(tmp_path / '2'), '-o', str(tmp_path / 'all')]) == 0
+    assert capsys.readouterr().out.strip() == Scroll().fit(X[~TEST], Y[~TEST]).digest()
+
+
+def read(arguments, *words):
+    return get_dataset(arguments('scroll', *words)).images
+
+
+@pytest.mark.parametrize('named', [False, True])
+def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named):
+    """Neither on order nor on the others; with ids, all samples of an id go together."""
+    ids = np.array([f'patient {i // 3}' for i in range(400)])
+    order = np.random.default_rng(0).permutation(400)
+    for name, at in dict(a=np.arange(400), b=order, half=order[:200]).items():
+        np.savez(tmp_path / f'{name}.npz', X=X[at], y=WORDS[Y[at]], **(dict(id=ids[at]) if named else {}))
+    whole, other, half = (read(arguments, '--features', tmp_path / f'{name}.npz', '--test_share', '.3') for name in ('a', 'b', 'half'))
+
+    def rows(array):
+        return {row.tobytes() for row in array}
+    assert rows(whole.test) == rows(other.test) and rows(half.test) == rows(whole.test) & (rows(half.test) | rows(half.train))
+    assert 80 < len(whole.test) < 160 and whole.class_names == sorted(WORDS)
+    units = (quantise(X) / GRID).astype(np.float32)
+    drawn = [sum(row.tobytes() in rows(whole.test) for row in units[ids == name]) for name in np.unique(ids)]
+    assert not named or set(drawn[:-1]) == {0, 3}
+
+
+@pytest.mark.parametrize('split', [False, True])
+def test_samples_to_test_from_files_of_their_own(run, tmp_path, split):
+    np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST], **dict(split=['train'] * 300) if split else {})
+    np.savez(tmp_path / 'test.npz', X=X[TEST], y=Y[TEST], id=np.arange(100))
+    row, model = run('scroll', '--features', tmp_path / 'train.npz', '--test_features', tmp_path / 'test.npz', '--buffer_size', '0')
+    assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest() and len(model.dataset.images.test) == 100
+
+
+@pytest.mark.parametrize('kind', ['npy', 'parquet'])
+def test_files_of_other_kinds(arguments, tmp_path, kind):
+    if kind == 'npy':
+        np.save(tmp_path / 'x.npy', X)
+        np.save(tmp_path / 'y.npy', Y)
+        words = [tmp_path / 'x.npy', tmp_path / 'y.npy']
+    else:
+        parquet.write_table(pyarrow.table(dict(emb=list(X), label=Y)), tmp_path / 'x')
+        words = [tmp_path / 'x', '--feature_columns', 'X=emb,y=label']
+    np.savez(tmp_path / 'x.npz', X=X, y=Y)
+    one, two = read(arguments, '--features', *words), read(arguments, '--features', tmp_path / 'x.npz')
+    assert all(np.array_equal(a, b) for a, b in zip(one, two)) and one.train.dtype == np.float32
+
+
+@pytest.mark.parametrize('words, word', [
+    ('', '--features is missing'), ('--features nothing.npz', 'nothing.npz'), ('--features {file} --feature_columns X', 'X=<name>'),
+    ('--features {file} --test_share 2', '--test_share'), ('--features {file} --weights compact', '--weights'), ('--features {file} --backbone resnet18', 'linear or mlp'),
+    ('--features {file} --n_splits 11', '1..10'), ('--features {file} --input_size 32', '--input_size'), ('--features {file} --embedding_dtype float32', 'embed_dtype'),
+    ('--features {file} --test_features {file} --test_share .1', '--test_share'), ('--features {file} --test_features nothing.npz', '--test_features nothing.npz'),
+    ('--features {file} --test_features {folder}/narrow.npz', '--test_features'), ('--features {folder}/apart.npz', 'class 1'), ('--features {folder}/plain.npz --test_share 0', 'no test'), ('--features {folder}/nan.npz', 'not finite')])
+def test_what_cannot_be_is_one_line(command_line, tmp_path, file, words, word):
+    np.savez(tmp_path / 'apart.npz', X=X[:2], y=[0, 1], split=['train', 'test'])
+    np.savez(tmp_path / 'narrow.npz', X=X[:, 1:], y=Y)
+    np.savez(tmp_path / 'plain.npz', X=X, y=Y)
+    np.savez(tmp_path / 'nan.npz', X=X * np.nan, y=Y)
+    code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-features', '--base_path', tmp_path, *words.format(file=file, folder=tmp_path).split())
+    assert (code, len(err.splitlines())) == (2, 1) and word in err, err
+    assert not [path for path in files_below(tmp_path) if path.name == FILE]
+
+
+def test_networks_over_features_are_refused_by_images(command_line, tmp_path):
+    code, _, err = command_line('--model', 'sgd', '--lr', '.1', '--dataset', 'seq-digits', '--backbone', 'linear', '--base_path', tmp_path)
+    assert (code, len(err.splitlines())) == (2, 1) and 'seq-features' in err

@@ -1,0 +1,360 @@
+"""Files of features from the command line: one digest whatever the kind, order and blocks; labels; what cannot be read."""
+import csv
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from sklearn.datasets import load_digits
+
+from scroll import Scroll, Statistics
+from scroll.__main__ import main
+from scroll.io.features import open_files, read_blocks
+from scroll.io.states import State
+from tests.scroll.conftest import quick, refused
+
+DIGITS = load_digits(return_X_y=True)
+X, Y = DIGITS[0][:300].astype(np.float32), DIGITS[1][:300]
+WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])[Y]
+SPLIT = np.where(np.arange(300) % 3 == 2, 'test', 'train')
+TRAIN, TEST = SPLIT == 'train', SPLIT == 'test'
+
+
+def table(path, x=X, **columns) -> None:
+    """A Parquet file of small row groups; x as a column of lists, unless it is a dict of columns."""
+    columns |= x if isinstance(x, dict) else dict(X=list(x))
+    parquet.write_table(pyarrow.table(columns), path, row_group_size=70)
+
+
+def write(kind: str, x=X, y=Y, **more) -> list:
+    """Files of such a kind in the working folder, and the flags that they need."""
+    if kind == 'npy':
+        np.save('x.npy', x)
+        np.save('y.npy', y)
+        return ['x.npy', 'y.npy']
+    if kind == 'wide':
+        table('x.parquet', {f'f{i}': x[:, i] for i in range(x.shape[1])}, y=y, **more)
+        return ['x.parquet', '--columns', 'X=f*']
+    if kind == 'named':
+        table('x.parquet', dict(emb=pyarrow.FixedSizeListArray.from_arrays(x.ravel(), x.shape[1])), label=pyarrow.array(y).dictionary_encode(), **more)
+        return ['x.parquet', '--columns', 'X=emb,y=label']
+    if kind == 'parquet':
+        table('x.parquet', x, y=y, **more)
+        return ['x.parquet']
+    save = np.savez_compressed if kind == 'compressed' else np.savez
+    save('x.npz', X=np.asfortranarray(x) if kind == 'fortran' else x.astype(np.float64) if kind == 'float64' else x,
+         y=y.astype('>i2') if kind == 'big-endian' else y, **more)
+    return ['x.npz']
+
+
+KINDS = ('npz', 'compressed', 'fortran', 'float64', 'npy', 'parquet', 'wide', 'named')
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def command(capsys):
+    """command('learn', ...) -> (exit code, stdout, stderr)."""
+    def run(*words):
+        capsys.readouterr()
+        return main([str(word) for word in words]), *capsys.readouterr()
+    return run
+
+
+def rows_of(path) -> list:
+    with open(path, newline='', encoding='utf-8') as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize('kind, labels', [*((kind, labels) for kind in KINDS for labels in ('integers', 'text')), ('big-endian', 'integers')])
+def test_one_digest_whatever_the_kind_and_the_blocks(here, command, kind, labels):
+    y = Y if labels == 'integers' else WORDS
+    expected = Scroll(buffer_size=0).fit(X, y)
+    for size in (7, 64, 8192):
+        code, out, err = command('learn', *write(kind, y=y), '-o', 's.npz', '--block_size', size)
+        assert (code, out, err) == (0, f'{expected.digest()}\n', 'learned 300 of 300 samples\n')
+    loaded = Scroll.load('s.npz')
+    assert loaded.predictor().digest() == expected.predictor().digest() and loaded.get_params()['buffer_size'] == 0
+
+
+@quick
+@given(st.permutations(range(60)), st.lists(st.sampled_from(['npz', 'npy', 'parquet']), min_size=3, max_size=3), st.integers(1, 61))
+def test_one_learner_whatever_the_order_of_samples_and_files(tmp_path_factory, order, kinds, size):
+    """Also to the buffer, where it keeps the samples of lowest key."""
+    folder, words = tmp_path_factory.mktemp('files'), []
+    for number, (kind, at) in enumerate(zip(kinds, np.array_split(np.array(order), 3))):
+        path = str(folder / f'{number}.{kind}')
+        if kind == 'npy':
+            np.save(path, X[at])
+            np.save(f'{path}.y.npy', Y[at])
+            words += [path, f'{path}.y.npy']
+        else:
+            np.savez(path, X=X[at], y=Y[at]) if kind == 'npz' else table(path, X[at], y=Y[at])
+            words += [path]
+    expected = Scroll(buffer_size=9, strategy='hash', keep_keys=True).fit(X[:60], Y[:60])
+    flags = '--buffer_size', '9', '--strategy', 'hash', '--keep_keys', '--block_size', str(size)
+    assert main(['learn', *words, '-o', str(folder / 's'), *flags]) == 0
+    state = State.read(folder / 's')
+    assert state.statistics == expected.statistics_ and state.buffer.content().digest() == expected.buffer_.content().digest()
+    assert state.keys.state_dict()['keys'].tolist() == expected.keys_.state_dict()['keys'].tolist()
+
+
+def test_what_is_to_test_is_not_learned(here, command):
+    words = write('npz', split=SPLIT)
+    expected = Scroll(buffer_size=0).fit(X[TRAIN], Y[TRAIN])
+    assert command('learn', *words, '-o', 's.npz')[1:] == (f'{expected.digest()}\n', 'learned 200 of 300 samples\n')
+    code, out, _ = command('predict', 's.npz', *words, '-o', 'labels.csv')
+    right = round(expected.score(X[TEST], Y[TEST]) * 100)
+    assert (code, out) == (0, f'accuracy {right / 100:.4f} ({right} of 100 samples)\n')
+    assert [int(row['id']) for row in rows_of('labels.csv')] == np.flatnonzero(TEST).tolist()
+    assert command('learn', *words, '--split', 'all', '-o', 's.npz')[1] == f'{Scroll(buffer_size=0).fit(X, Y).digest()}\n'
+    assert command('remove', 's.npz', '--samples', *words, '-o', 's.npz')[1] == f'{Scroll().fit(X[TEST], Y[TEST]).digest()}\n'
+
+
+@pytest.mark.parametrize('kind', ['npz', 'npy', 'parquet'])
+def test_labels_and_scores_are_those_of_the_library(here, command, kind):
+    learner = Scroll(buffer_size=0, classifier='lda').fit(X[TRAIN], WORDS[TRAIN])
+    learner.save('s.npz')
+    ids = {} if kind == 'npy' else dict(id=np.array([f'image "{i}", é' for i in range(300)]))
+    code, out, _ = command('predict', 's.npz', *write(kind, y=WORDS, **ids), '-o', 'labels.csv', '--scores', '--block_size', 77)
+    rows = rows_of('labels.csv')
+    assert code == 0 and [row['label'] for row in rows] == learner.predict(X).tolist()
+    assert [row['y'] for row in rows] == WORDS.tolist() and f'({sum(row["label"] == row["y"] for row in rows)} of 300' in out
+    scores = np.array([[float(row[f'score {label}']) for label in learner.classes_] for row in rows])
+    assert np.array_equal(scores, learner.decision_function(X))
+    assert [row['id'] for row in rows] == (ids['id'].tolist() if ids else list(map(str, range(300))))
+    np.save('alone.npy', X)
+    assert command('predict', 's.npz', 'alone.npy', '-o', 'labels.csv')[:2] == (0, 'predicted 300 samples\n')
+    assert list(rows_of('labels.csv')[0]) == ['id', 'label']
+
+
+def test_a_learner_goes_on_forgets_and_is_merged(here, command):
+    """With its settings, its buffer and its keys, as in memory."""
+    settings = dict(classifier='lda', shrinkage=0.1, buffer_size=20, strategy='hash', seed=3, keep_keys=True)
+    flags = ['--head', 'lda', '--shrinkage', '.1', '--buffer_size', '20', '--strategy', 'hash', '--seed', '3', '--keep_keys']
+    for name, at in dict(a=slice(0, 100), b=slice(100, 200), c=slice(200, 300)).items():
+        np.savez(f'{name}.npz', X=X[at], y=Y[at])
+    table('b.parquet', X[100:200], y=Y[100:200])
+    whole, part = Scroll(**settings).fit(X, Y), Scroll(**settings).fit(X[:200], Y[:200])
+    rest = Scroll(**settings).fit(X[:100], Y[:100]).partial_fit(X[200:], Y[200:])
+    assert command('learn', 'a.npz', '-o', 's.npz', *flags)[0] == 0
+    assert command('add', 's.npz', 'b.parquet', '-o', 's.npz')[1] == f'{part.digest()}\n'
+    assert Scroll.load('s.npz').get_params() == part.get_params()
+    command('learn', 'c.npz', '-o', 'c.state', *flags)
+    assert command('merge', 's.npz', 'c.state', '-o', 'all.npz')[1] == f'{whole.digest()}\n'
+    assert State.read('all.npz').buffer.content().digest() == whole.buffer_.content().digest()
+    for words in (['remove', 'all.npz', '--samples', 'b.parquet'], ['unlearn', 'all.npz', '--samples', 'b.npz']):
+        assert command(*words, '-o', 'rest.npz')[1] == f'{rest.digest()}\n'
+    code, out, _ = command('unlearn', '--find', '.', '--samples', 'b.parquet')
+    assert code == 1 and 'holds all.npz' in out and 'rest.npz' not in out
+    for other in ('s.npz', 'all.npz'):                                  # some of them, and all
+        code, _, err = command('merge', 'all.npz', other, '-o', 'twice.npz')
+        assert code == 2 and 'twice' in err and other in err and not Path('twice.npz').exists()
+    assert command('merge', 'all.npz', 's.npz', '--repeated', '-o', 'twice.npz')[0] == 0
+
+
+def test_learners_and_statistics_are_not_merged_with_each_other(here, command):
+    Scroll().fit(X, Y).save('s.npz')
+    Statistics(64).save('t.npz')
+    for words in (['s.npz', 't.npz'], ['t.npz', 's.npz']):
+        code, _, err = command('merge', *words, '-o', 'out.npz')
+        assert code == 2 and words[1] in err and 'one kind' in err and not Path('out.npz').exists()
+    State(dict(), '0' * 64, Statistics(64)).write('image.npz')
+    assert 'another backbone' in command('merge', 's.npz', 'image.npz', '-o', 'out.npz')[2]
+    assert 'another backbone' in command('add', 'image.npz', *write('npz'), '-o', 'out.npz')[2]
+
+
+@pytest.mark.parametrize('kind', ['npz', 'parquet'])
+def test_what_is_in_a_file_is_shown(here, command, kind):
+    words = write(kind, split=SPLIT)
+    lines = command('show', *words)[1].splitlines()
+    assert [' '.join(line.split()) for line in lines[:5]] == ['samples 300', 'dim 64', 'columns X, y, split', 'split 100 test, 200 train', 'classes 10']
+    assert [int(line.split()[0]) for line in lines[7:]] == np.bincount(Y).tolist()
+
+
+def changed(name: str, change):
+    """Of npz files: an array is another one, or not there."""
+    def write_it():
+        arrays = dict(X=X, y=Y, id=np.arange(300), split=SPLIT)
+        arrays[name] = change(arrays[name].copy())
+        np.savez('x.npz', **{key: value for key, value in arrays.items() if value is not None})
+        return ['x.npz']
+    return write_it
+
+
+def of_table(**columns):
+    def write_it():
+        columns.setdefault('X', list(X))
+        columns.setdefault('y', Y)
+        parquet.write_table(pyarrow.table({name: value for name, value in columns.items() if value is not None}), 'x.parquet')
+        return ['x.parquet']
+    return write_it
+
+
+def raw(content, name='x.npz'):
+    def write_it():
+        Path(name).write_bytes(content() if callable(content) else content)
+        return [name]
+    return write_it
+
+
+def torn(kind: str, keep: float):
+    def write_it():
+        words = write(kind)
+        content = Path(words[0]).read_bytes()
+        Path(words[0]).write_bytes(content[:int(keep * len(content))])
+        return words
+    return write_it
+
+
+def flipped():
+    content = bytearray(Path(write('npz')[0]).read_bytes())
+    content[20_000] ^= 1
+    Path('x.npz').write_bytes(content)
+    return ['x.npz']
+
+
+def of_archive(**members):
+    """An npz file whose members have these headers and no content."""
+    def write_it():
+        with zipfile.ZipFile('x.npz', 'w', zipfile.ZIP_DEFLATED) as archive:
+            for name, (kind, shape, count) in members.items():
+                header = io.BytesIO()
+                np.lib.format.write_array_header_2_0(header, dict(descr=kind, fortran_order=False, shape=shape))
+                archive.writestr(f'{name}.npy', header.getvalue() + bytes(count))
+        return ['x.npz']
+    return write_it
+
+
+def poked(row, value):
+    def change(array):
+        array[row] = value
+        return array
+    return change
+
+
+def pair(x, y):
+    def write_it():
+        np.save('x.npy', x)
+        np.save('y.npy', y)
+        return ['x.npy', 'y.npy']
+    return write_it
+
+
+def with_other(kind: str, **arrays):
+    """Sound files first, then others that do not go with them."""
+    def write_it():
+        np.savez('z.npz', **arrays)
+        return [*write(kind), 'z.npz']
+    return write_it
+
+
+class Evil:
+    def __reduce__(self):
+        return Path.touch, (Path('ran'),)
+
+
+HOSTILE = {
+    'not there': (lambda: ['nothing.npz'], 'nothing.npz'), 'a folder': (lambda: ['.'], 'directory'), 'empty': (raw(b''), 'kind npz, npy or Parquet'),
+    'text': (raw(b'a,b\n1,2\n', 'x.csv'), 'x.csv'), 'a head alone': (raw(b'PK\x03\x04'), 'damaged'), 'Parquet alone': (raw(b'PAR1'), 'damaged'),
+    'npy alone': (raw(b'\x93NUMPY\x01\x00'), 'damaged'), 'torn npz': (torn('npz', .6), 'damaged'), 'torn npy': (torn('npy', .6), 'ends before'),
+    'torn Parquet': (torn('parquet', .6), 'damaged'), 'a bit is another': (flipped, 'damaged'),
+    'no X': (changed('X', lambda a: None), 'expected X or features, y or labels: it has id, split, y'),
+    'no y': (changed('y', lambda a: None), 'y or labels'), 'no y in Parquet': (of_table(y=None), 'y or labels'),
+    'no X in Parquet': (of_table(X=None), 'X or features'), 'X alone': (lambda: write('npy')[:1], 'y or labels'),
+    'y alone': (lambda: write('npy')[1:], 'x'), 'NaN': (changed('X', poked(7, np.nan)), 'X of sample 7 is not finite'),
+    'infinite': (changed('X', poked(299, np.inf)), 'sample 299'), 'NaN in Parquet': (of_table(X=list(poked(7, np.nan)(X.copy()))), 'sample 7'),
+    'X is text': (changed('X', lambda a: a.astype(str)), 'holds text'), 'X is complex': (changed('X', lambda a: a * 1j), 'complex'),
+    'X of booleans': (changed('X', lambda a: a > 3), 'yes or no'), 'X is a row': (changed('X', lambda a: a[0]), '(64,)'),
+    'X has three sides': (changed('X', lambda a: a.reshape(300, 8, 8)), '(300, 8, 8)'), 'X of no width': (changed('X', lambda a: a[:, :0]), '(300, 0)'),
+    'no samples': (changed('X', lambda a: a[:0]), 'shape (300,)'), 'none at all': (pair(X[:0], Y[:0]), 'no samples'),
+    'fewer labels': (changed('y', lambda a: a[:-1]), '(299,)'), 'labels in columns': (changed('y', lambda a: a[:, None]), '(300, 1)'),
+    'labels with fractions': (changed('y', lambda a: a + .5), 'integers or strings'), 'labels of bytes': (changed('y', lambda a: a.astype('S')), 'integers or strings'),
+    'pickled labels': (changed('y', lambda a: np.array([Evil()] * 300, object)), 'pickle'), 'pickled X': (pair(np.full((300, 2), Evil(), object), Y), 'pickle'),
+    'pickled names': (changed('id', lambda a: np.array([Evil()] * 300, object)), 'pickle'),
+    'another split': (changed('split', poked(5, 'dev')), "sample 5 is 'dev'"), 'splits of numbers': (changed('split', lambda a: np.arange(300)), 'sample 0'),
+    'names with fractions': (changed('id', lambda a: a / 2), 'id'), 'fewer names': (changed('id', lambda a: a[:9]), '(9,)'),
+    'characters that are none': (changed('y', lambda a: np.full(300, 0x7fffffff, '<u4').view('<U1')), 'none'),
+    'rows of unlike length': (of_table(X=[[1.0, 2.0], [1.0]] * 150), 'lists of 1'), 'rows of nothing': (of_table(X=pyarrow.array([[]] * 300, pyarrow.list_(pyarrow.float32()))), '(300, 0)'), 'rows of no kind': (of_table(X=[[]] * 300), 'numbers'),
+    'a row is missing': (of_table(X=[None, *X[1:]]), 'missing'), 'a number is missing': (of_table(X=[[1.0, None]] * 300), 'missing'),
+    'a label is missing': (of_table(y=pyarrow.array([None, *Y[1:].tolist()])), 'missing'), 'labels are times': (of_table(y=Y.astype('datetime64[s]')), 'integers or strings'),
+    'lists of text': (of_table(X=[['a', 'b']] * 300), 'numbers'), 'X in Parquet is text': (of_table(X=['a'] * 300), 'numbers'),
+    'two columns of one name': (lambda: parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(Y)] * 2, ['y', 'y']), 'x.parquet') or ['x.parquet'], 'one name'),
+    'named, and not there': (lambda: [*write('npz'), '--columns', 'split=part'], 'expected X or features, y or labels, part'), 'another width': (with_other('npz', X=X[:, :9], y=Y), 'z.npz: X has 9'), 'other columns': (with_other('npz', X=X, y=Y, split=SPLIT), 'z.npz'),
+    'labels of both kinds': (with_other('npz', X=X, y=WORDS), 'z.npz'), 'no split of this name': (changed('split', lambda a: np.full(300, 'test')), 'no samples'),
+    'too wide': (of_archive(X=('<f4', (2, 1 << 20), 8)), 'd from 1'), 'rows that are not there': (of_archive(X=('<f4', (1 << 40, 4), 8), y=('<i8', (1 << 40,), 8)), 'ends before'),
+    'a label of a gigabyte': (of_archive(X=('<f4', (1, 1), 4), y=('<U268435456', (1,), 4)), 'bytes')}
+
+
+@pytest.mark.parametrize('wrong', HOSTILE)
+def test_what_cannot_be_learned_from_ends_in_one_line_and_writes_nothing(here, command, wrong):
+    make, word = HOSTILE[wrong]
+    Scroll().fit(X, Y).save('s.npz')
+    words = make()
+    before = {path.name: path.read_bytes() for path in here.iterdir()}
+    for start in (['learn'], ['add', 's.npz'], ['remove', 's.npz', '--samples']):
+        code, out, err = command(*start, *words, '-o', 'out.npz')
+        assert (code, out, len(err.splitlines())) == (2, '', 1) and err.startswith('scroll: error: '), err
+        assert word in err or start[0] == 'remove', err
+        assert {path.name: path.read_bytes() for path in here.iterdir()} == before
+
+
+@pytest.mark.parametrize('words, word', [
+    ('learn x.npz', '--out'), ('learn -o out', 'FILE'), ('learn x.npz -o out --head svm', 'ridge, ncc'), ('learn x.npz -o out --ridge_lambda much', "'auto'"),
+    ('learn x.npz -o out --block_size 0', 'block size'), ('learn x.npz -o out --block_size many', 'block size'), ('learn x.npz -o out --split test', 'no split'),
+    ('learn x.npz -o out --columns X', 'X=<name>'), ('learn x.npz -o out --columns z=X', 'X=<name>'), ('learn x.npz -o out --columns X=a,X=b', 'twice'),
+    ('learn x.npz -o out --columns X=a', 'expected a, y'), ('learn x.npz -o x.npz/out', 'x.npz'), ('learn x.npz -o .', 'cannot be written'), ('add x.npz x.npz -o out', 'scroll-state'),
+    ('predict s.npz x.npz -o .', 'cannot be written'), ('predict s.npz narrow.npz -o out', 'narrow.npz'), ('predict s.npz text.npz -o out', 'text.npz'),
+    ('predict s.npz test.npz -o out --split train', 'no samples'), ('predict x.npz x.npz -o out', 'x.npz'), ('show nothing', 'nothing'), ('show s.txt', 's.txt')])
+def test_a_command_that_cannot_be_carried_out_is_one_line(here, command, words, word):
+    Scroll().fit(X, Y).save('s.npz')
+    write('npz')
+    Path('s.txt').write_text('PK?')
+    np.savez('narrow.npz', X=X[:, 1:])
+    np.savez('text.npz', X=X, y=WORDS)
+    np.savez('test.npz', X=X, split=np.full(300, 'test'))
+    before = sorted(here.iterdir())
+    code, out, err = command(*words.split())
+    assert (code, out, len(err.splitlines())) == (2, '', 1) and word in err, err
+    assert sorted(here.iterdir()) == before
+
+
+def test_blocks_are_no_larger_than_asked_for(here):
+    for kind in ('npz', 'npy', 'parquet', 'compressed'):
+        files = open_files([word for word in write(kind) if not word.startswith('--')])
+        sizes = [len(block.X) for _, block in read_blocks(files, size=64)]
+        assert sum(sizes) == 300 and max(sizes) <= 64
+
+
+def test_without_pyarrow_a_parquet_file_is_one_line(here):
+    """In a process of its own, where neither it nor torch is there to be imported; npz files are read all the same."""
+    write('parquet')
+    write('npz')
+    script = 'import sys\nsys.modules |= dict(pyarrow=None, torch=None)\nfrom scroll.__main__ import main\nsys.exit(main(sys.argv[1:]))'
+    codes, lines = [], []
+    for words in (['learn', 'x.parquet', '-o', 's.npz'], ['learn', 'x.npz', '-o', 's.npz'], ['predict', 's.npz', 'x.npz', '-o', 'labels.csv']):
+        done = subprocess.run([sys.executable, '-c', script, *words], capture_output=True, text=True,
+                              env=dict(PYTHONPATH=str(Path(__file__).resolve().parents[2])))
+        codes, lines = [*codes, done.returncode], [*lines, done.stderr]
+    assert codes == [2, 0, 0] and 'pip install scroll-cl[parquet]' in lines[0] and len(lines[0].splitlines()) == 1, json.dumps(lines)
+
+
+def test_files_are_read_in_python_too(here):
+    write('npz', split=SPLIT, id=np.arange(300) * 2)
+    files = open_files(['x.npz'], need=('X', 'y'))
+    (_, block), = read_blocks(files, 'test', 300)
+    assert (block.id == np.flatnonzero(TEST) * 2).all() and (block.y == Y[TEST]).all() and block.X.dtype == np.float32
+    with refused('split'):
+        next(read_blocks(files, 'other'))
