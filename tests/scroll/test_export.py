@@ -178,7 +178,7 @@ def test_a_damaged_certificate_is_one_line(exported, tmp_path, capsys, change):
 
 
 @pytest.mark.parametrize('settings, word', [
-    (dict(classifier='svm'), 'ridge, ncc'), (dict(ridge_lambda=-1), 'lambda'), (dict(targets=[]), 'targets')])
+    (dict(head='svm'), 'ridge, ncc'), (dict(ridge_lambda=-1), 'lambda'), (dict(targets=[]), 'targets')])
 def test_settings_that_cannot_be_are_one_line(exported, tmp_path, capsys, settings, word):
     facts = json.loads((exported[0] / 'certificate.json').read_text())
     (tmp_path / 'certificate.json').write_text(json.dumps(facts | dict(files={}, settings=facts['settings'] | settings)))
