@@ -24,6 +24,7 @@ from bench.speed.tables import learner_lines, request_lines
 from core.plugins import ROOT
 from core.rows import read_rows
 from scroll.errors import InputError
+from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
 _CLOUD = ('model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome')
@@ -109,6 +110,28 @@ def label_errors_table(root: Path) -> list:
         for head in heads]
 
 
+def heads_table(root: Path) -> list:
+    """f_T by head, and the megabytes of what it is made of, for 256 features and 100 classes."""
+    experiment, runs = load(ROOT / 'experiments/heads.yaml'), _runs(root, 'heads')
+    columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
+    lines = [md_row(['head', 'state, MB', *columns]), '|---|---|' + '---|' * len(columns)]
+    for row in experiment.rows:
+        cells = [experiment.cell(row, column) for column in columns]
+        found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
+        if any(found):
+            lines.append(md_row([row, f'{_megabytes(cells[0].flags):.1f}', *(
+                '' if s is None else f'{s.mean:.2f}' + (f' ± {s.deviation:.2f} ({s.count})' if s.count > 1 and
+                                                       s.deviation else '') for s in found)]))
+    return lines
+
+
+def _megabytes(flags: dict, features: int = 256, classes: int = 100) -> float:
+    """Of counts, class sums and Gram matrices."""
+    head = HEADS[flags['predictor']]
+    size = features + (flags.get('lift_dim', 0) if head.lift or 'lift' in flags else 0) + 1
+    return 8e-6 * size * (size * (classes if head.by_class else 1) + classes)
+
+
 def requests_table(root: Path) -> list:
     """What thousands of requests leave of exact sums, float64 sums and recursive least squares."""
     return request_lines(read_rows(root / 'results/bench/requests.csv'))
@@ -120,7 +143,8 @@ def learners_table(root: Path) -> list:
 
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
-          'label_errors': label_errors_table, 'requests': requests_table, 'learners': learners_table}
+          'label_errors': label_errors_table, 'heads': heads_table,
+          'requests': requests_table, 'learners': learners_table}
 
 
 def _runs(root: Path, label: str) -> dict:
