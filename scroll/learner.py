@@ -199,7 +199,8 @@ class Scroll:
         """Unlearn a whole class: as `remove`, of all its samples.
 
         What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
-        its samples or its statistics, or neither where the buffer has kept every sample of the class.
+        its samples or its statistics; neither where there is a matrix a class (the heads `balanced`, `qda`),
+        or the buffer has kept every sample of the class.
 
         Args:
             X: all samples of the class, as for `partial_fit`. statistics: of all samples of the class; they
@@ -215,6 +216,8 @@ class Scroll:
         if X is not None and statistics is not None:
             raise InputError('remove_class takes X or statistics, not both')
         count = int(self.statistics_.counts[classes.index(name)])
+        if X is None and statistics is None and self.statistics_.by_class:
+            statistics = self.statistics_.of_class(name)
         if statistics is not None:
             instance('statistics', statistics, Statistics)
             if statistics.classes.tolist() != [name] or statistics.total != count:

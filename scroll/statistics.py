@@ -217,6 +217,12 @@ class Statistics:
         out = Statistics(self.dim, by_class=self.by_class)
         return out.become(self.classes, self.counts, self.sums[:, u], self._shown()[..., u[:, None], u])
 
+    def of_class(self, label) -> 'Statistics':
+        """Those of one class; InputError where there is no Gram matrix for each."""
+        row = self.classes.tolist().index(label)
+        part = slice(row, row + 1)
+        return self.like().become(self.classes[part], self.counts[part], self.sums[part], self.grams[part])
+
     def pooled(self) -> 'Statistics':
         """The same with one Gram matrix for all classes."""
         return Statistics(self.dim, self.lift).become(self.classes, self.counts, self.sums, self.gram)

@@ -52,6 +52,13 @@ def test_sums_by_class_and_of_all_do_not_mix():
         qda(pooled)
 
 
+def test_a_class_goes_without_its_samples_where_it_has_a_gram_matrix():
+    u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    learner = Scroll(head='qda', buffer_size=9).fit(u, y).remove_class(1)
+    assert learner.digest() == Scroll(head='qda', buffer_size=9).fit(u[y != 1], y[y != 1]).digest()
+    assert 1 not in learner.buffer_.content().labels and learner.predict(u).tolist().count(1) == 0
+
+
 def test_balanced_is_ridge_where_classes_are_of_equal_size():
     u, y = sample(count=60)
     by_class = Statistics(4, by_class=True).add(u, y)
