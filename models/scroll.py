@@ -192,7 +192,7 @@ class ScrollModel(ContinualModel):
         self._segment, self._waiting = [], []
         self._unfinished, self._glanced = None, 0
         self._force_online = False
-        self.by_class = learned_files.ClassStatistics() if args.by_class else None
+        self.by_class = learned_files.ClassStatistics(self.learner) if args.by_class else None
         self.scores = None                                      # of `--save_scores`, at the end
         if args.save_scores:
             label_scores.check(args, dataset)

@@ -237,7 +237,7 @@ def check(args) -> int:
     else:
         if args.state:
             raise InputError(f'{args.what} is no folder of an export: --state does not go with it')
-        wrong = proofs.check(args.what, {name: _counted(path) for name, path in paths.items()}, args.key)
+        wrong = proofs.check(args.what, _counted(paths), args.key)
         lines, same = wrong or ['true: before, less what was removed, is after'], not wrong
     print('\n'.join(lines))
     return int(not same)
@@ -269,7 +269,7 @@ def remove(args) -> None:
         file = _without(file, args)
     elif args.samples:
         samples = statistics_files.samples_of(args.samples, args.columns)
-        file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics.dim))
+        file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics))
     else:
         for path in args.minus:
             file.remove(StatisticsFile.read(path))
@@ -306,13 +306,16 @@ def _without(state: State, args, cache=None) -> State:
     return state
 
 
-def _counted(path) -> tuple:
-    """(path, statistics, backbone or None) of a learner, of statistics, or of samples."""
-    if files.kind_of(path):
-        found = _read(path)
-        return path, found.statistics, found.psi
-    samples = statistics_files.samples_of([path])
-    return path, statistics_files.part_of(path, samples, '', samples['features'].shape[1]).statistics, None
+def _counted(paths: dict) -> dict:
+    """name -> (path, statistics, backbone or None) of learners, of statistics, or of samples, which are counted
+    as in the others."""
+    read = {name: _read(path) for name, path in paths.items() if files.kind_of(path)}
+    found = {name: (paths[name], file.statistics, file.psi) for name, file in read.items()}
+    like = next((file.statistics for file in read.values()), None)
+    for name in paths.keys() - read.keys():
+        samples = statistics_files.samples_of([paths[name]])
+        found[name] = paths[name], statistics_files.part_of(paths[name], samples, '', like).statistics, None
+    return found
 
 
 def _write(what, path) -> None:

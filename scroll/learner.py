@@ -468,8 +468,7 @@ class Scroll:
         self.forget()
         if not state:
             return
-        size = state['statistics']['sums'].shape[1] - 1
-        self._begin(size - (self.lift_dim if lift_of(self.get_params(), 1) else 0))
+        self._begin(self.dim_of(state['statistics']['sums'].shape[1] - 1))
         self.statistics_.load_state_dict(state['statistics'])
         if self.buffer_ is not None:
             self.buffer_.load_state_dict(state['buffer'])
@@ -571,10 +570,18 @@ class Scroll:
             raise InputError(f'embedder {shown(self.embedder)}: expected an Embedder, or None for features')
         check_params({name: getattr(self, name) for name in PARAMS})
 
+    def new_statistics(self, dim: int) -> Statistics:
+        """Statistics of no samples, as the head needs them, of features of `dim` numbers."""
+        by_class = self.head != AUTOMATIC and HEADS[self.head].by_class
+        return Statistics(dim, lift_of(self.get_params(), dim), by_class)
+
+    def dim_of(self, size: int) -> int:
+        """d, of statistics that count `size` numbers a sample."""
+        return size - (self.lift_dim if lift_of(self.get_params(), 1) else 0)
+
     def _begin(self, dim: int) -> None:
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
-        by_class = self.head != AUTOMATIC and HEADS[self.head].by_class
-        self.statistics_ = Statistics(dim, lift_of(self.get_params(), dim), by_class)
+        self.statistics_ = self.new_statistics(dim)
         self.buffer_, self.n_features_in_ = buffer, dim
         self.keys_ = LearnedKeys() if self.keep_keys else None
 

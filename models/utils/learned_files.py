@@ -111,15 +111,16 @@ def in_shard(images: np.ndarray, text: str) -> np.ndarray:
 
 
 class ClassStatistics:
-    """Statistics of each class by itself."""
+    """Statistics of each class by itself, of the kind that a learner keeps."""
 
-    def __init__(self):
-        self.parts = {}
+    def __init__(self, learner: Scroll):
+        self.parts, self._learner = {}, learner
 
     def add(self, features: np.ndarray, labels: np.ndarray) -> None:
         for label in np.unique(labels).tolist():
             at = labels == label
-            self.parts.setdefault(label, Statistics(features.shape[1])).add(features[at], labels[at])
+            part = self.parts.setdefault(label, self._learner.new_statistics(features.shape[1]))
+            part.add(features[at], labels[at])
 
     def state_dict(self) -> dict:
         return {label: part.state_dict() for label, part in self.parts.items()}
@@ -127,7 +128,8 @@ class ClassStatistics:
     def load_state_dict(self, state: dict) -> None:
         self.parts = {}
         for label, arrays in state.items():
-            self.parts[label] = Statistics(0)
+            size = arrays['sums'].shape[1] - 1
+            self.parts[label] = self._learner.new_statistics(self._learner.dim_of(size))
             self.parts[label].load_state_dict(arrays)
 
 

@@ -146,10 +146,12 @@ def _features_of(paths: list, columns: dict) -> dict:
     return dict(features=features, labels=labels, keys=None, images=None)
 
 
-def part_of(path, samples: dict, backbone: str, dim: int) -> StatisticsFile:
-    """The samples of a file as if a machine had counted them, and nothing else."""
+def part_of(path, samples: dict, backbone: str, like: Statistics = None) -> StatisticsFile:
+    """The samples of a file as if a machine had counted them, and nothing else; `like`: in statistics of this
+    kind (no lift, one Gram matrix)."""
     try:
-        statistics = Statistics(dim).add(samples['features'], samples['labels'])
+        empty = Statistics(samples['features'].shape[1]) if like is None else like.like()
+        statistics = empty.add(samples['features'], samples['labels'])
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
     return StatisticsFile(str(path), statistics, backbone,

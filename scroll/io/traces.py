@@ -38,20 +38,25 @@ class Wanted:
         keys: uint64 (N, 2), of the pixels, where they are known, and of the features.
         cached: uint64 (N,), their keys in feature caches; None unless there are images.
         by_pixels: whether the first keys are of pixels.
-        digest: of the statistics of all of them.
     """
 
     def __init__(self, paths: list, columns: dict = None):
         samples = samples_of(paths, columns)
         self.features, self.labels = samples['features'], samples['labels']
         self.by_pixels = samples['keys'] is not None
-        self.digest = part_of(paths[0], samples, '', self.features.shape[1]).statistics.digest()
+        self._path, self._samples = paths[0], samples
         own = sample_keys(self.features.astype(np.int32))
         self.keys = np.stack([samples['keys'] if self.by_pixels else own, own], axis=1)
         self.cached = None if samples['images'] is None else cache_keys(self.keys[:, 0], samples['images'])
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def digest(self, like: Statistics) -> str:
+        """Of the statistics of all of them, in the kind of others; '' where they cannot be of that kind."""
+        if like.dim != self.features.shape[1]:
+            return ''
+        return part_of(self._path, self._samples, '', like).statistics.digest()
 
 
 @dataclass
@@ -122,7 +127,7 @@ def _by_sums(path: Path, wanted: Wanted) -> tuple:
         return none, ~none, 'state: may be in its buffer, too; give keys or images'
     if kind.startswith('scroll-statistics-'):
         file = StatisticsFile.read(path)
-        times = file.parts.get(wanted.digest, 0)
+        times = file.parts.get(wanted.digest(file.statistics), 0)
         if times < 0:
             return none, none, 'statistics'
         if times > 0 and min(file.parts.values()) > 0:

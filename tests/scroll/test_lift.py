@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll import InputError, Scroll, Statistics
+from scroll.__main__ import main
 from scroll.grid import GRID, quantise
 from scroll.lift import Lift
 from tests.scroll.conftest import quick, refused
@@ -138,3 +139,22 @@ def test_any_order_any_batches_one_digest():
             learner.partial_fit(u[part], y[part])
         digests.add((learner.digest(), learner.predictor().digest()))
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize('head', ['rp', 'qda'])
+def test_files_of_other_sums_lose_samples_and_the_record_of_it_is_true(tmp_path, capsys, head):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 5)), np.arange(60) % 3
+    how = dict(head=head, lift_dim=9, buffer_size=6)
+    Scroll(**how).fit(X, y).save(tmp_path / 'state.npz')
+    np.savez(tmp_path / 'old.npz', features=X[:9], labels=y[:9])
+    without = Scroll(**how).fit(X[9:], y[9:]).digest()
+    words = ['unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz', '--proof', 'proof.json']
+    files = {word: str(tmp_path / word) for word in words if '.' in word}
+    assert main([files.get(word, word) for word in words]) == 0 and capsys.readouterr().out.split() == [without]
+    words = ['check', 'proof.json', '--after', 'new.npz', '--removed', 'old.npz']
+    assert main([files.get(word, word) for word in words]) == 0
+    Statistics.save(Scroll(**how).fit(X, y).statistics_, tmp_path / 'sums.npz')
+    capsys.readouterr()
+    assert main(['remove', str(tmp_path / 'sums.npz'), '--samples', files['old.npz'], '-o', str(tmp_path / 'rest.npz')]) == 0
+    assert capsys.readouterr().out.split() == [without]
