@@ -307,8 +307,8 @@ def _without(state: State, args, cache=None) -> State:
 
 
 def _counted(paths: dict) -> dict:
-    """name -> (path, statistics, backbone or None) of learners, of statistics, or of samples, which are counted
-    as in the others."""
+    """name -> (path, statistics, backbone or None) of learners, of statistics, or of samples, which count as
+    they do in the others."""
     read = {name: _read(path) for name, path in paths.items() if files.kind_of(path)}
     found = {name: (paths[name], file.statistics, file.psi) for name, file in read.items()}
     like = next((file.statistics for file in read.values()), None)
