@@ -52,7 +52,8 @@ from scroll.io.files import atomic_write
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _SCHEDULED = 'stream', 'part'         # what flags bear on that would cut the stream otherwise
-_OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
+_OWN = ('model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers',
+        'adapt', 'solves')
 
 
 def parse_options(words=None) -> tuple:
@@ -277,9 +278,8 @@ def settings_of(args, dataset) -> dict:
     cli.add_model_args(own, get_model_class(args.model))
     names = dict(weights='weights', seed='seed')
     names |= {flag.dest: _name(flag) for flag in own._actions if bears(args, flag.dest) == 'result'}
-    values = {name: getattr(args, flag) for flag, name in names.items()}
-    return {name: value for name, value in values.items()
-            if isinstance(value, (str, int, float)) and name not in dataset.REFUSED_FLAGS}
+    values = {name: getattr(args, flag) for flag, name in names.items() if flag not in dataset.REFUSED_FLAGS}
+    return {name: value for name, value in values.items() if isinstance(value, (str, int, float))}
 
 
 def _name(flag: argparse.Action) -> str:

@@ -221,6 +221,9 @@ class ScrollTrials:
         checked = sum(row['streamed_digest'] is not None for row in summed)
         lines = [f'statistics: {len(summed)} schedules from class sums ({checked} of them also streamed, and '
                  f'compared), {len(rows) - len(summed)} streamed']
+        if 0 < self.options.solves < len(rows):
+            lines.append(f'f_T: solved anew under {self.options.solves} schedules, looked up by the digest '
+                         'of the sums under the others')
         kept = [row for row in rows if row['buffer_digest'] is not None]
         if kept:
             known = dict(hash='under every schedule', random='nowhere')

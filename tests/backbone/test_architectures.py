@@ -34,8 +34,10 @@ def count(parameters) -> int:
 
 
 def test_this_table_has_every_name():
-    """The others differ from `resnet18-tv` in depth, fetch weights, or need timm (`test_vit.py`)."""
-    assert set(get_backbone_names()) == {*OPTIONS, 'resnet50-tv', 'resnet18-7x7-pt', 'resnet50-pt', 'vit', 'efficientnet'}
+    """The others differ from `resnet18-tv` in depth, fetch weights, need timm (`test_vit.py`), or take features
+    (`test_seq_features.py`)."""
+    others = {'resnet50-tv', 'resnet18-7x7-pt', 'resnet50-pt', 'vit', 'efficientnet', 'linear', 'mlp'}
+    assert set(get_backbone_names()) == {*OPTIONS, *others}
 
 
 @pytest.mark.parametrize('name, parameters, features, adapters, adapter_parameters', [
