@@ -46,7 +46,7 @@ class Refinement:
     def __init__(self, gram: np.ndarray, units: int, right: np.ndarray):
         size, top = len(gram), int(np.abs(gram).max())
         self._bits = 52 - (_RADIX - 1) - (size + 1).bit_length()    # of a correction: sums stay below 2^53
-        count = max(top, units).bit_length() // _RADIX + 1
+        count = (max(top, units).bit_length() + 1) // _RADIX + 1    # rounded ones reach 2^21 only
         self._system = _limbs(gram, count)
         for limb, digit in zip(self._system, _limbs(np.array([units], object), count)):
             np.einsum('ii->i', limb)[:] += digit                    # its diagonal

@@ -86,3 +86,13 @@ def test_a_worse_lapack_makes_the_same_integers(monkeypatch):
 def test_what_is_no_sum_of_products_is_refused():
     with refused('never added'):
         solve(np.array([[-9]]), 1, np.array([[1]]), -9)
+
+
+@pytest.mark.parametrize('bits', [21, 43, 65])
+@pytest.mark.parametrize('below', [1, 2 ** 10, 2 ** 18])
+def test_diagonals_next_to_the_end_of_a_limb(bits, below):
+    """Just below 2^21, 2^43 and 2^65 the highest limb, rounded, carries over."""
+    units = 2 ** bits - below
+    exact = Fraction(2 ** 40, units + 5)
+    exponent = exact.numerator.bit_length() - exact.denominator.bit_length() - 40
+    assert solve(np.array([[5]]), units, np.array([[2 ** 40]]), exponent).tolist() == [[round(exact / Fraction(2) ** exponent)]]
