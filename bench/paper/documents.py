@@ -139,6 +139,25 @@ def _megabytes(flags: dict, features: int = 256, classes: int = 100) -> float:
     return 8e-6 * size * (size * (classes if head.by_class else 1) + classes)
 
 
+def certificates_table(root: Path) -> list:
+    """The certificates that are handed on: digests of what holds anywhere."""
+    lines = [md_row(['file', 'f_T', 'schedules', 'statistics', "f_T's digest", 'right']),
+             '|---|' + '---|' * 5]
+    for path in sorted((root / 'results/certificates').glob('*.json')):
+        certificate = json.loads(path.read_text(encoding='utf-8'))
+        settings, said = certificate['settings'], certificate['anywhere']
+        head = name = settings.get('predictor') or settings['head']
+        if head == 'ridge':
+            name = f"ridge, lambda {settings['ridge_lambda']}"
+        if settings.get('lift', 'auto') != 'auto':
+            head += f", {settings['lift']}"
+        if HEADS[name.split(',')[0]].lift or 'lift' in settings and settings['lift'] != 'auto':
+            head += f", {settings['lift_dim']}"
+        lines.append(md_row([f'`{path.name}`', head, f"{certificate['verdict']['schedules']:,}",
+                             said['statistics'][:8], said[f'f_T, {name}'][:8], said[f'right, {name}']]))
+    return lines
+
+
 def requests_table(root: Path) -> list:
     """What thousands of requests leave of exact sums, float64 sums and recursive least squares."""
     return request_lines(read_rows(root / 'results/bench/requests.csv'))
@@ -150,7 +169,7 @@ def learners_table(root: Path) -> list:
 
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
-          'label_errors': label_errors_table, 'heads': heads_table,
+          'label_errors': label_errors_table, 'heads': heads_table, 'certificates': certificates_table,
           'requests': requests_table, 'learners': learners_table}
 
 
