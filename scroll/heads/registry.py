@@ -49,9 +49,9 @@ class Head:
         """The settings with a number for lambda, where the statistics were to choose it."""
         if self.sums_for_lambda is None:
             return settings
-        sums, asked = self.sums_for_lambda(statistics), settings.ridge_lambda
+        asked = settings.ridge_lambda
         if asked == AUTO:
-            asked = choose_lambda(sums, settings.targets)
+            asked = choose_lambda(self.sums_for_lambda(statistics), settings.targets)
         return replace(settings, ridge_lambda=exact_lambda(asked))
 
     def left_out(self, online, statistics: Statistics, settings: Settings, features: np.ndarray,
