@@ -127,7 +127,7 @@ def heads_table(root: Path) -> list:
         found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
         if any(found):
             lines.append(md_row([row, f'{_megabytes(cells[0].flags):.1f}', *(
-                '' if s is None else f'{s.mean:.2f}' + (f' ± {s.deviation:.2f}' if s.deviation else '')
+                '' if s is None else f'{s.mean:.2f}' + (f' ± {s.deviation:.2f}' if (s.deviation or 0) > 1e-9 else '')
                 for s in found)]))
     return lines
 
