@@ -126,10 +126,15 @@ def heads_table(root: Path) -> list:
         cells = [experiment.cell(row, column) for column in columns]
         found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
         if any(found):
-            lines.append(md_row([row, f'{_megabytes(cells[0].flags):.1f}', *(
-                '' if s is None else f'{s.mean:.2f}' + (f' ± {s.deviation:.2f}' if (s.deviation or 0) > 1e-9 else '')
-                for s in found)]))
+            lines.append(md_row([row, f'{_megabytes(cells[0].flags):.1f}', *map(_with_deviation, found)]))
     return lines
+
+
+def _with_deviation(of) -> str:
+    """Mean and standard deviation, if there is any; '' without rows."""
+    if of is None:
+        return ''
+    return f'{of.mean:.2f}' + (f' ± {of.deviation:.2f}' if (of.deviation or 0) > 1e-9 else '')
 
 
 def _megabytes(flags: dict, features: int = 256, classes: int = 100) -> float:
