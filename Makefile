@@ -26,7 +26,8 @@ test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, trainin
 # Other CPUs: oneDNN and torch held to AVX2, on tests that embed, train and adapt.
 test-avx2: .venv/installed-dev
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest -q -n 2 -m "not slow" \
-		tests/test_pretrain*.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_embedding.py tests/bench/test_certificates.py tests/models
+		tests/test_pretrain*.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_embedding.py tests/bench/test_certificates.py tests/models \
+		tests/scroll/test_lift.py tests/scroll/test_heads.py tests/scroll/test_rounded.py
 
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
 	PYTHON=$(PYTHON) scripts/wheel_check.sh
