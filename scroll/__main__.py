@@ -6,6 +6,8 @@
     python -m scroll remove state.npz --samples old.npz -o rest.npz      # as if they had never been seen
     python -m scroll merge 1.npz 2.npz 3.npz -o all.npz                  # learners, or statistics
     python -m scroll remove all.npz --minus 2.npz -o rest.npz            # as if 2 had never been seen
+    python -m scroll remove state.npz --classes cat dog -o rest.npz      # where what they added is known
+    python -m scroll rename state.npz cat=kitten -o renamed.npz          # classes by other names
     python -m scroll unlearn --find FOLDER --samples old.npz             # which files still hold them
     python -m scroll show all.npz                                        # classes, counts, digest
     python -m scroll export state.npz -o FOLDER                          # weights, graphs, a model card
@@ -126,13 +128,19 @@ def _add_files(command) -> None:
     what.add_argument('--minus', nargs='+', metavar='FILE',
                       help='statistics files of the samples to remove; of a learner, of whole classes')
     what.add_argument('--samples', nargs='+', metavar='FILE', help=_SAMPLES)
+    what.add_argument('--classes', nargs='+', metavar='LABEL', help=_CLASSES)
     _add_columns(out)
+    out.add_argument('-o', '--out', required=True, help='file to write')
+    out = command('rename', rename, 'call classes of a learner by other names', rename.__doc__)
+    out.add_argument('file', help='file of a learner')
+    out.add_argument('names', nargs='+', metavar='OLD=NEW', help='a class and its new name')
     out.add_argument('-o', '--out', required=True, help='file to write')
     out = command('unlearn', forget, 'make a saved learner forget', unlearn.__doc__)
     out.add_argument('state', nargs='?', help='file of Scroll.save, or of main.py --save_state')
     what = out.add_mutually_exclusive_group(required=True)
     what.add_argument('--samples', nargs='+', metavar='FILE', help=_SAMPLES)
     what.add_argument('--minus', nargs='+', metavar='FILE', help='statistics files of whole classes')
+    what.add_argument('--classes', nargs='+', metavar='LABEL', help=_CLASSES)
     _add_columns(out)
     out.add_argument('-o', '--out', help='file to write')
     out.add_argument('--feature_cache', metavar='FOLDER',
@@ -145,6 +153,8 @@ def _add_files(command) -> None:
 
 _SAMPLES = ('files of features X and labels y (of those with splits, what is to train); or an npz file: '
             'labels (N,), quantised or features (N, d), and keys (N,) or images (N, H, W, C)')
+_CLASSES = ('of a learner, whole classes: where there is a Gram matrix a class (heads balanced, qda), or the '
+            'buffer has every sample of them')
 
 
 def _add_columns(out) -> None:
@@ -266,10 +276,13 @@ def remove(args) -> None:
     """A learner, or statistics, without a part of the stream."""
     file = _read(args.file)
     if isinstance(file, State):
-        file = _without(file, args)
+        file = _without(file, args.file, args)
     elif args.samples:
         samples = statistics_files.samples_of(args.samples, args.columns)
         file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics))
+    elif args.classes:
+        raise InputError(f'{args.file} holds statistics: --classes is for files of learners; give --minus or '
+                         '--samples')
     else:
         for path in args.minus:
             file.remove(StatisticsFile.read(path))
@@ -291,19 +304,27 @@ def forget(args) -> int:
     if args.key and not args.proof:
         raise InputError('--key FILE signs a record: it goes with --proof FILE')
     before = State.read(args.state)
-    after = _without(before, args, args.feature_cache)
+    after = _without(before, args.state, args, args.feature_cache)
     _write(after, args.out)
     if args.proof:
         proofs.write(args.proof, proofs.record(before.statistics, after.statistics, before.psi), args.key)
     return 0
 
 
-def _without(state: State, args, cache=None) -> State:
+def _without(state: State, origin, args, cache=None) -> State:
     if args.samples:
         state = unlearn.without_samples(state, args.samples, cache, args.columns)
     for path in args.minus or ():
         state = unlearn.without_classes(state, path)
+    for text in args.classes or ():
+        state = state.without_class(unlearn.class_of(state, text, origin))
     return state
+
+
+def rename(args) -> None:
+    """A learner whose classes have other names, as if the stream had had them. Labels stay numbers where all
+    of them are whole numbers; otherwise all are text."""
+    _write(unlearn.renamed(_read(args.file), args.names, args.file), args.out)
 
 
 def _counted(paths: dict) -> dict:

@@ -215,21 +215,20 @@ class Scroll:
             raise InputError(f'class {shown(label)} is not among those learned')
         if X is not None and statistics is not None:
             raise InputError('remove_class takes X or statistics, not both')
-        count = int(self.statistics_.counts[classes.index(name)])
-        if X is None and statistics is None and self.statistics_.by_class:
-            statistics = self.statistics_.of_class(name)
+        count, state = int(self.statistics_.counts[classes.index(name)]), self._state()
         if statistics is not None:
             instance('statistics', statistics, Statistics)
             if statistics.classes.tolist() != [name] or statistics.total != count:
                 raise InputError(f'the statistics given are of {statistics.total} samples of class '
                                  f'{shown(statistics.classes.tolist())}: expected all {count} of {name!r}')
-            return self.take(self._state().without_classes(statistics))
-        samples, features, keys = self._kept_of(name) if X is None else self._embed(X, keep=False)
-        if len(keys) != count:
-            what = 'in the buffer' if X is None else 'given'
-            raise InputError(f'{len(keys)} of {count} samples of class {name!r} are {what}: give all, as X, '
-                             'or their statistics, since sums of all classes do not tell what one has added')
-        rest = self._state().without(features, keys, label_array([name] * count))
+            return self.take(state.without_classes(statistics))
+        if X is None:
+            samples, rest = state.kept_of(name)[0], state.without_class(name)
+        else:
+            samples, features, keys = self._embed(X, keep=False)
+            if len(keys) != count:
+                raise InputError(f'{len(keys)} of {count} samples of class {name!r} are given: expected all')
+            rest = state.without(features, keys, label_array([name] * count))
         if self.embedder is not None:
             self.embedder.forget(samples)
         return self.take(rest)
@@ -246,18 +245,7 @@ class Scroll:
         """
         self._check_begun()
         instance('mapping', mapping, dict)
-        classes = self.classes_.tolist()
-        unknown = [label for label in mapping if label not in classes]
-        if unknown:
-            raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
-        new = [mapping.get(label, label) for label in classes]
-        self.statistics_ = self.statistics_.relabel(dict(zip(classes, new)))
-        names = dict(zip(classes, check_labels(new, len(new)).tolist()))
-        if self.buffer_ is not None:
-            self.buffer_.rename(names, self.statistics_)
-        if self.keys_ is not None:
-            self.keys_.rename(names)
-        return self._changed()
+        return self.take(self._state().renamed(mapping))
 
     def learned(self, X, y) -> np.ndarray:
         """bool (N,): which samples were learned with these labels; given twice, it must be there twice.
@@ -551,14 +539,6 @@ class Scroll:
         if features.shape[1] != expected:
             raise InputError(f'X has {features.shape[1]} features: expected {expected}, as in the first call')
         return features, features, sample_keys(features)
-
-    def _kept_of(self, label) -> tuple:
-        """Samples, features and keys of a class in the buffer, as `_embed` gives them."""
-        if self.buffer_ is None or not len(self.buffer_):
-            return (np.zeros(0),) * 3
-        held = self.buffer_.content()
-        own = [kept == label for kept in held.labels.tolist()]
-        return held.samples[own], held.features[own], held.keys[own]
 
     def _check_features(self, features: np.ndarray) -> None:
         """InputError unless these are what this learner counts."""

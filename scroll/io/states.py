@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from scroll.adaptation.settings import Adaptation
-from scroll.arguments import MOST_SEED, instance, number, on_off, one_of, whole
+from scroll.arguments import MOST_SEED, instance, number, on_off, one_of, shown, whole
 from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer
@@ -27,7 +27,7 @@ from scroll.io import files
 from scroll.io.statistics_files import show
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import LIFTS, MOST_WIDTH, Lift
-from scroll.statistics import Statistics, check_labels
+from scroll.statistics import Statistics, check_labels, label_array
 
 KIND = 'scroll-state-1'
 CLASSIFIERS = (*HEADS, AUTOMATIC)
@@ -83,6 +83,44 @@ class State:
                                  'it keeps, or knows by their keys, they are: give --samples')
             kept.drop(part.classes)
         return replace(self, statistics=statistics, buffer=buffer, keys=known).checked()
+
+    def without_class(self, label) -> 'State':
+        """As `without`, of all samples of a class that was learned, if what it has added is known: from its
+        own Gram matrix, or from a buffer that has kept every sample of it; InputError if not."""
+        if self.statistics.by_class:
+            return self.without_classes(self.statistics.of_class(label))
+        count = int(self.statistics.counts[self.statistics.classes.tolist().index(label)])
+        _, features, keys = self.kept_of(label)
+        if len(keys) != count:
+            raise InputError(f'{len(keys)} of {count} samples of class {label!r} are in the buffer: give '
+                             'all, or their statistics, since sums of all classes do not tell what one has '
+                             'added')
+        return self.without(features, keys, label_array([label] * count))
+
+    def kept_of(self, label) -> tuple:
+        """Samples, features and keys of a class in the buffer."""
+        if self.buffer is None or not len(self.buffer):
+            return (np.zeros(0),) * 3
+        held = self.buffer.content()
+        own = [kept == label for kept in held.labels.tolist()]
+        return held.samples[own], held.features[own], held.keys[own]
+
+    def renamed(self, names: dict) -> 'State':
+        """What would be known had classes had other names, {name: new name}, and the others their own; this
+        state stays as it is. InputError: no such class, or names that cannot be."""
+        classes = self.statistics.classes.tolist()
+        unknown = [label for label in names if label not in classes]
+        if unknown:
+            raise InputError(f'rename: class {shown(unknown[0])} is not among those learned')
+        new = [names.get(label, label) for label in classes]
+        statistics = self.statistics.relabel(dict(zip(classes, new)))
+        names = dict(zip(classes, check_labels(new, len(new)).tolist()))
+        buffer, keys = copy.copy(self.buffer), copy.copy(self.keys)
+        if buffer is not None:
+            buffer.rename(names, statistics)
+        if keys is not None:
+            keys.rename(names)
+        return replace(self, statistics=statistics, buffer=buffer, keys=keys)
 
     def checked(self) -> 'State':
         """This state; InputError if its buffer holds samples that cannot all have been learned."""

@@ -2,12 +2,14 @@
 
     python -m scroll unlearn state.npz --samples old.npz -o new.npz         # features, labels; keys or images
     python -m scroll unlearn state.npz --minus class-3.npz -o new.npz       # statistics of whole classes
+    python -m scroll unlearn state.npz --classes 3 -o new.npz               # where what it added is known
     python -m scroll unlearn --find FOLDER --samples old.npz                # which files still hold them
 
 Statistics and f_T get the digests of a learner that never saw the samples. What a class has added to the Gram
 matrix is not kept by itself (it would take K matrices: 53 MB for d = 256 and 100 classes), so a class is
 forgotten with its samples, or with its statistics, if they were saved (`main.py --save_statistics FOLDER
---by_class 1`).
+--by_class 1`); by its name alone where there is a matrix a class (heads `balanced` and `qda`), or where the
+buffer has kept every sample of it.
 
 The buffer drops the samples; their capacity stays free until new ones come, since those that were once
 passed over are gone. It is therefore the buffer of never having seen them wherever its capacity held all
@@ -25,6 +27,8 @@ features in its buffer; statistics files, in their sums; checkpoints of runs (`<
 may be at work then: it would write what it has computed). --find lists all of these below a folder, and ends
 with exit code 1 if there are any (`scroll.io.traces`).
 """
+import re
+
 import numpy as np
 
 from scroll.embedding.cache import cache_keys, remove_from_files
@@ -32,6 +36,8 @@ from scroll.errors import InputError
 from scroll.grid import sample_keys
 from scroll.io.states import State
 from scroll.io.statistics_files import StatisticsFile, samples_of
+
+_INTEGER = re.compile('-?[0-9]{1,18}')
 
 
 def without_samples(state: State, paths: list, cache=None, columns: dict = None) -> State:
@@ -63,3 +69,35 @@ def without_classes(state: State, path) -> State:
         return state.without_classes(part.statistics)
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
+
+
+def class_of(state: State, text: str, path):
+    """The class that reads so; InputError, naming `path`, if there is none."""
+    classes = {str(label): label for label in state.statistics.classes.tolist()}
+    if text not in classes:
+        raise InputError(f'{path}: class {text!r} is not among the {len(classes)} that were learned '
+                         f'({", ".join(list(classes)[:3])}{", ..." * (len(classes) > 3)})')
+    return classes[text]
+
+
+def renamed(state: State, pairs: list, path) -> State:
+    """The state with classes called otherwise, from texts 'old=new'.
+
+    Labels stay numbers if all of them are whole numbers before and after; otherwise all become text.
+
+    Raises:
+        InputError: no learner, a text without '=', no such class, one named twice, or names that cannot be.
+    """
+    if not isinstance(state, State):
+        raise InputError(f'{path} holds statistics: expected the file of a learner')
+    names = {}
+    for pair in pairs:
+        old, equals, new = pair.rpartition('=')
+        label = class_of(state, old, path) if equals else None
+        if not equals or not new or label in names:
+            raise InputError(f'rename {pair}: expected OLD=NEW, each class once')
+        names[label] = new
+    whole = {label: names.get(label, str(label)) for label in state.statistics.classes.tolist()}
+    if state.statistics.classes.dtype.kind == 'i' and all(map(_INTEGER.fullmatch, whole.values())):
+        whole = {label: int(new) for label, new in whole.items()}
+    return state.renamed(whole)

@@ -165,6 +165,42 @@ def test_a_learner_goes_on_forgets_and_is_merged(here, command):
     assert command('merge', 'all.npz', 's.npz', '--repeated', '-o', 'twice.npz')[0] == 0
 
 
+@pytest.mark.parametrize('head', ['qda', 'ridge'])
+@pytest.mark.parametrize('verb', ['remove', 'unlearn'])
+def test_whole_classes_are_forgotten_by_their_names(here, command, head, verb):
+    """By a Gram matrix a class, or by a buffer that has kept every sample of it."""
+    Scroll(head=head, buffer_size=0 if head == 'qda' else 300).fit(X, WORDS).save('s.npz')
+    gone, left = np.unique(WORDS)[:2], ~np.isin(WORDS, np.unique(WORDS)[:2])
+    expected = Scroll(head=head).fit(X[left], WORDS[left]).digest()
+    assert command(verb, 's.npz', '--classes', *gone, '-o', 'rest.npz')[:2] == (0, f'{expected}\n')
+    code, _, err = command(verb, 'rest.npz', '--classes', gone[0], '-o', 'rest.npz')
+    assert code == 2 and f'class {str(gone[0])!r} is not among' in err and Scroll.load('rest.npz').digest() == expected
+
+
+def test_a_class_that_nothing_tells_apart_is_not_forgotten(here, command):
+    Scroll(buffer_size=50).fit(X, Y).save('s.npz')
+    code, _, err = command('remove', 's.npz', '--classes', Y[0], '-o', 'rest.npz')
+    assert code == 2 and 'are in the buffer: give all' in err and not Path('rest.npz').exists()
+
+
+@pytest.mark.parametrize('names, labels', [(('0=17',), np.where(Y == 0, 17, Y)), (('0=1', '1=0'), np.choose(np.minimum(Y, 2), [1, 0, Y])),
+                                           (('0=zero',), np.where(Y == 0, 'zero', Y.astype(str)))])
+def test_renamed_is_learned_under_that_name(here, command, names, labels):
+    Scroll(buffer_size=20, keep_keys=True).fit(X, Y).save('s.npz')
+    expected = Scroll(buffer_size=20, keep_keys=True).fit(X, labels)
+    assert command('rename', 's.npz', *names, '-o', 'new.npz')[:2] == (0, f'{expected.digest()}\n')
+    assert Scroll.load('new.npz').buffer_.content().digest() == expected.buffer_.content().digest()
+
+
+@pytest.mark.parametrize('names, word', [(('0',), 'OLD=NEW'), (('0=',), 'OLD=NEW'), (('0=5', '0=6'), 'each class once'), (('77=5',), "'77'"), (('0=1',), 'same name'), (('2=a=b',), "'2=a'")])
+def test_names_that_cannot_be_are_refused(here, command, names, word):
+    Scroll(buffer_size=20).fit(X, Y).save('s.npz')
+    code, _, err = command('rename', 's.npz', *names, '-o', 'new.npz')
+    assert code == 2 and word in err and err.count('\n') == 1 and not Path('new.npz').exists()
+    Scroll().fit(X, Y).statistics_.save('sums.npz')
+    assert all(command(*words, '-o', 'new.npz')[0] == 2 for words in (['rename', 'sums.npz', '0=50'], ['remove', 'sums.npz', '--classes', '0']))
+
+
 def test_learners_and_statistics_are_not_merged_with_each_other(here, command):
     Scroll().fit(X, Y).save('s.npz')
     Statistics(64).save('t.npz')
