@@ -34,6 +34,7 @@ from scroll.embedding.machine import in_words
 from scroll.errors import InputError
 from scroll.heads.lda import OAS
 from scroll.heads.ridge_lambda import AUTO
+from scroll.io.shards import in_shard
 from scroll.learner import Scroll
 from utils.evaluate import evaluate
 
@@ -211,7 +212,7 @@ class ScrollModel(ContinualModel):
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         images, known = as_images(not_aug_inputs), labels.cpu().numpy() >= 0
         if self.args.shard:
-            known &= learned_files.in_shard(images, self.args.shard)
+            known &= in_shard(images, self.args.shard)
         if known.any():
             self._segment.append((images[known], self.to_file[labels.cpu().numpy()[known]]))
         self._arrived += len(labels)

@@ -20,10 +20,10 @@ from bench.run.training import train
 from core import distributed
 from core.distributed import World
 from core.rows import read_rows
-from models.utils.learned_files import in_shard, shard
 from scroll import InputError, Scroll
 from scroll.__main__ import main as scroll_command
 from scroll.embedding.embedder import Embedder
+from scroll.io.shards import in_shard, shard
 from scroll.io.states import State
 from scroll.statistics import Statistics
 from tests.conftest import ROOT, files_below, refused
