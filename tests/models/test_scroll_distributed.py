@@ -14,6 +14,7 @@ import torch
 
 import models.scroll
 from bench.cli.parsing import parse_args
+from bench.resume import checkpoints
 from bench.resume.model_state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
@@ -62,6 +63,8 @@ def together(parse, monkeypatch, small_digits):
     def run(count, *flags):
         barrier, table, out = threading.Barrier(count), {}, [None] * count
         args = [parse('scroll', *flags, **SHORT) for _ in range(count)]
+        for others in args[1:]:
+            others.disable_log = True
 
         def one(rank):
             here.world = ThreadWorld(rank, count, barrier, table)
@@ -156,6 +159,53 @@ def torchrun(count, *flags, cwd) -> subprocess.CompletedProcess:
                           text=True,
                           # this machine's name may mean nothing
                           env={**os.environ, 'GLOO_SOCKET_IFNAME': 'lo'}, timeout=600)
+
+
+class Killed(InputError):
+    """All processes are gone."""
+
+
+@pytest.mark.parametrize('sizes, flags', [
+    ((2, 2), ()), ((3, 1, 2), ('--buffer_size', '0', '--eval_every', '17')),
+    ((2, 3), ('--n_splits', '2', '--adapt_every_task', '1'))], ids=str)
+def test_a_run_of_several_processes_goes_on_with_the_same_bits(together, alone, tmp_path, monkeypatch, sizes, flags):
+    """Killed when checkpoints were written; then by other numbers of processes, as a checkpoint does not depend on theirs."""
+    monkeypatch.setattr(checkpoints, 'COST', 1e9)
+    monkeypatch.setattr(checkpoints, 'TURNS', 1)
+    monkeypatch.setattr(checkpoints, '_code', dict)                 # a file may be edited while tests run
+    monkeypatch.setattr(models.scroll, '_EMBED_AT_ONCE', 1)
+    flags = *flags, '--batch_size', '7'
+    expected = alone(*flags)[0]
+    save, begun = checkpoints.Checkpoints.save, []
+
+    def save_and_die(self, position):
+        save(self, position)
+        self.left = getattr(self, 'left', 3) - 1
+        if not self.left and len(begun) < len(sizes):
+            raise Killed(str(position))
+    monkeypatch.setattr(checkpoints.Checkpoints, 'save', save_and_die)
+    for size in sizes:
+        begun.append(size)
+        # always: threads share torch's generator, and begin with other classifiers of a network that nobody trains
+        out = together(size, *flags, '--disable_log', '0', '--checkpoint_every', '1e-9', '--resume', 'always', '--base_path',
+                       str(tmp_path))
+        assert all(isinstance(row, Killed) for row, _ in out) == (len(begun) < len(sizes)), out
+    names = [*SAME, *(name for name in expected if 'anytime' in name)]
+    assert not [row for row, _ in out if isinstance(row, Exception)], out
+    for row, _ in out:
+        assert {name: row[name] for name in names} == {name: expected[name] for name in names}
+    assert not [path for path in files_below(tmp_path) if 'unfinished' in path.parts]
+
+
+@pytest.mark.parametrize('flags', [(), ('--predictor', 'qda'), ('--buffer_size', '3'), ('--keep_keys', '1', '--save_state', 'x')],
+                         ids=str)
+def test_features_travel_only_where_something_needs_them(together, monkeypatch, tmp_path, flags):
+    monkeypatch.chdir(tmp_path)
+    sent, gather = [], World.gather
+    monkeypatch.setattr(World, 'gather', lambda self, part: sent.append(part) or gather(self, part))
+    monkeypatch.setattr(models.scroll, 'TestFeatures', lambda embedder: models.utils.frozen_features.TestFeatures(embedder.embedder))
+    together(2, *(() if flags[:1] == ('--buffer_size',) else ('--buffer_size', '0')), *flags)
+    assert bool(sent) == (flags[:1] in (('--buffer_size',), ('--keep_keys',)))
 
 
 @pytest.mark.slow
