@@ -48,17 +48,21 @@ def rows_of(block: str) -> int:
 
 def find(patterns: list) -> list:
     """`Source`s: the files that match any of these patterns (`dir/*.parquet`, `s3://bucket/**/*.npz`), each
-    once, in the order of their names; InputError if there are none."""
+    once, in the order of their names; InputError where none matches."""
     paths, starts = set(), []
     for pattern in patterns:
-        fixed = pattern[:min((pattern.find(c) for c in '*?[' if c in pattern), default=len(pattern))]
-        starts.append(fixed.rpartition('/')[0] + '/' if '/' in fixed else '')
-        found = _remote(pattern) if '://' in pattern else glob.glob(pattern, recursive=True)
+        first = min((pattern.find(c) for c in '*?[' if c in pattern), default=len(pattern))
+        folder = os.path.dirname(pattern[:first])
+        if '://' in pattern:
+            found = _remote(pattern)
+        else:
+            found, folder = glob.glob(pattern, recursive=True), os.path.abspath(folder)
         if not found:
             raise InputError(f'--from {pattern}: no file matches')
-        paths.update(found)
-    start = len(os.path.commonprefix(starts).rpartition('/')[0])
-    return [Source(path, path[start:].lstrip('/')) for path in sorted(paths)]
+        paths.update(found if '://' in pattern else map(os.path.abspath, found))
+        starts.append(f"{folder.rstrip('/')}/")
+    start = os.path.commonprefix(starts).rpartition('/')[0]
+    return [Source(path, path[len(start) + 1:]) for path in sorted(paths)]
 
 
 def _remote(pattern: str) -> list:

@@ -1,9 +1,6 @@
 """Dask: a bag of files, reduced by a tree; on the client that there is, else on processes of this machine."""
 import functools
 
-from dask import bag
-from dask.distributed import Client, LocalCluster, get_client
-
 from scroll.engines.counting import together
 
 _FAN_IN = 8
@@ -11,6 +8,8 @@ _FAN_IN = 8
 
 def total(counter, sources: list, workers, partitions: int, gpus):
     """The sum of `counter(source)`."""
+    from dask import bag
+    from dask.distributed import Client, LocalCluster, get_client
     files = bag.from_sequence(sources, npartitions=partitions)
     counted = files.map(counter).reduction(_sum, _sum, split_every=_FAN_IN)
     try:

@@ -5,9 +5,6 @@ import os
 import pickle
 import sys
 
-import ray
-from ray.data import ActorPoolStrategy, DataContext
-
 from scroll.engines.counting import Source, together
 
 _FAN_IN = 8
@@ -15,6 +12,9 @@ _FAN_IN = 8
 
 def total(counter, sources: list, workers, partitions: int, gpus: float):
     """The sum of `counter(source)`, on the cluster that this process is connected to or on this machine."""
+    import ray
+    from ray.data import ActorPoolStrategy, DataContext
+
     class Worker:
         """A process that counts files; its embedder is made once, at the first of them."""
 
@@ -24,6 +24,7 @@ def total(counter, sources: list, workers, partitions: int, gpus: float):
     running = ray.is_initialized()
     if not running:
         path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+        os.environ.setdefault('RAY_BACKEND_LOG_LEVEL', 'fatal')
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level='ERROR',
                  runtime_env=dict(env_vars=dict(PYTHONPATH=path)))
     logging.getLogger('ray.data').setLevel(logging.ERROR)

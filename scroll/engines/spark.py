@@ -2,8 +2,6 @@
 import os
 import sys
 
-from pyspark.sql import SparkSession
-
 from scroll.engines.counting import together
 
 _TRIES = 4                              # of a task whose worker dies; local masters have one by themselves
@@ -11,8 +9,9 @@ _TRIES = 4                              # of a task whose worker dies; local mas
 
 def total(counter, sources: list, workers, partitions: int, gpus):
     """The sum of `counter(source)`; of a cluster each node needs scroll."""
+    from pyspark.sql import SparkSession
     running = SparkSession.getActiveSession()
-    session = running or _session(workers)
+    session = running or _session(SparkSession.builder, workers)
     try:
         files = session.sparkContext.parallelize(sources, partitions)
         return files.treeAggregate(None, lambda sum_, source: together(sum_, counter(source)), together)
@@ -21,9 +20,9 @@ def total(counter, sources: list, workers, partitions: int, gpus):
             session.stop()
 
 
-def _session(workers):
+def _session(builder, workers):
     os.environ.setdefault('PYSPARK_PYTHON', sys.executable)
-    builder = SparkSession.builder.appName('scroll').config('spark.ui.enabled', 'false') \
+    builder = builder.appName('scroll').config('spark.ui.enabled', 'false') \
         .config('spark.ui.showConsoleProgress', 'false')
     if 'SPARK_ENV_LOADED' not in os.environ:            # not under spark-submit, which knows its master
         os.environ.setdefault('SPARK_LOCAL_IP', '127.0.0.1')

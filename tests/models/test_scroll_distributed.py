@@ -2,9 +2,11 @@
 digests of one process that saw it all."""
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -149,16 +151,16 @@ def test_processes_that_would_not_count_the_same_are_refused(together, monkeypat
         assert isinstance(error, InputError) and 'different backbones' in str(error)
 
 
-def torchrun(count, *flags, cwd) -> subprocess.CompletedProcess:
+def torchrun(count, *flags, cwd) -> subprocess.Popen:
     fixed = ['--model', 'scroll', '--dataset', 'seq-digits', '--device', 'cpu', '--base_path', 'data', *flags]
     for name, value in SHORT.items():
         fixed += [] if f'--{name}' in flags else [f'--{name}', str(value)]
     launch = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--local_addr', '127.0.0.1',
               '--nproc_per_node']
-    return subprocess.run([*launch, str(count), str(ROOT / 'main.py'), *fixed], cwd=cwd, capture_output=True,
-                          text=True,
-                          # this machine's name may mean nothing
-                          env={**os.environ, 'GLOO_SOCKET_IFNAME': 'lo'}, timeout=600)
+    return subprocess.Popen([*launch, str(count), str(ROOT / 'main.py'), *fixed], cwd=cwd, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            # this machine's name may mean nothing
+                            env={**os.environ, 'GLOO_SOCKET_IFNAME': 'lo'})
 
 
 class Killed(InputError):
@@ -213,15 +215,15 @@ def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_
     model, dataset, args = initialize(parse('scroll', **SHORT))
     expected = train(model, dataset, args)
     for count in (1, 2, 3):
-        done = torchrun(count, '--weights', tiny_weights, '--feature_cache', '1', '--save_statistics',
-                        f'{count}.npz', cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        running = torchrun(count, '--weights', tiny_weights, '--feature_cache', '1', '--save_statistics',
+                           f'{count}.npz', cwd=tmp_path)
+        out, error = running.communicate(timeout=600)
+        assert running.returncode == 0, error
         row = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll'
                         / 'mean_accs.csv')[-1]
         assert {name: row[name] for name in SAME} == {name: str(expected[name]) for name in SAME}
         assert row['processes'] == str(count)
-        assert len(re.findall('Accuracy for 5 task',
-                              done.stdout)) == len(re.findall('Summary', done.stdout)) == 1
+        assert len(re.findall('Accuracy for 5 task', out)) == len(re.findall('Summary', out)) == 1
         assert Statistics.load(tmp_path / f'{count}.npz').digest() == expected['statistics_digest']
     rows = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll' / 'mean_accs.csv')
     assert len(rows) == 3 and len(list((tmp_path / 'data').rglob('*.png'))) == 3
@@ -233,11 +235,35 @@ def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_
                          ids=str)
 def test_a_mistake_is_reported_once_and_ends_all_processes(tiny_weights, tmp_path, flags, word):
     """Seen by all at once, or by the first alone while the others wait for it."""
-    done = torchrun(2, '--weights', tiny_weights, *flags, cwd=tmp_path)
-    assert done.returncode != 0
-    lines = [line for line in done.stderr.splitlines() if 'main.py: error' in line]
+    running = torchrun(2, '--weights', tiny_weights, *flags, cwd=tmp_path)
+    error = running.communicate(timeout=600)[1]
+    assert running.returncode != 0
+    lines = [line for line in error.splitlines() if 'main.py: error' in line]
     assert len(lines) == 1 and word in lines[0]
-    assert re.search(r'exitcode *: *2 ', done.stderr) and 'main.py", line' not in done.stderr
+    assert re.search(r'exitcode *: *2 ', error) and 'main.py", line' not in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM], ids=str)
+def test_torchrun_goes_on_after_a_process_was_killed(tiny_weights, parse, tmp_path, number):
+    """One process dies at once; or all are asked to end. The same command with fewer processes ends the run."""
+    flags = ['--buffer_size', '0', '--batch_size', '4', '--eval_every', '16']
+    expected = train(*initialize(parse('scroll', *flags, **{**SHORT, 'buffer_size': 0})))
+    flags += ['--weights', tiny_weights, '--checkpoint_every', '1e-9']
+    first = torchrun(3, *flags, cwd=tmp_path)
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.glob('data/unfinished/*.pt')) and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = Path(f'/proc/{first.pid}/task/{first.pid}/children').read_text().split()
+    os.kill(int(children[-1]) if number == signal.SIGKILL else first.pid, number)
+    assert first.communicate(timeout=300) and first.returncode != 0
+    second = torchrun(2, *flags, cwd=tmp_path)
+    out, error = second.communicate(timeout=600)
+    assert second.returncode == 0, error
+    row, = read_rows(next(tmp_path.glob('data/results/class-il/**/mean_accs.csv')))
+    names = [*SAME, 'anytime_curve']
+    assert 'continuing the run' in out and row['processes'] == '2'
+    assert {name: row[name] for name in names} == {name: str('' if expected[name] is None else expected[name]) for name in names}
 
 
 # Machines that know nothing of each other
