@@ -132,7 +132,7 @@ def measure(way: str, workers: int, partitions, patterns: list, kill: bool) -> d
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         if way == _MERGED:
-            counted, notes = _merged(sources, folder), []
+            counted, notes = _merged(sources, folder, workers)
         else:
             counter = Measured(counting.Counter(_params()), folder,
                                sources[len(sources) // 2].name if kill else '')
@@ -144,7 +144,7 @@ def measure(way: str, workers: int, partitions, patterns: list, kill: bool) -> d
             notes = [json.loads(line) for path in Path(folder).glob('*.jsonl')
                      for line in path.read_text(encoding='utf-8').splitlines()]
     partial = max((note['partial'] for note in notes), default=0) / 1e6
-    sent = workers if way == _TORCHRUN else 0 if way == 'local' else partitions or len(sources)
+    sent = workers if way in (_TORCHRUN, _MERGED) else 0 if way == 'local' else partitions or len(sources)
     return dict(samples=counted.statistics.total, blocks=len(counted.parts),
                 digest=counted.statistics.digest(), seconds=round(time.perf_counter() - began, 1),
                 worker_seconds=round(sum(note['seconds'] for note in notes), 1),
@@ -176,16 +176,20 @@ def _with_torchrun(counter: Measured, sources: list) -> tuple:
     return part, folder
 
 
-def _merged(sources: list, folder: str):
-    """Eight shares of the files, each learned by a command of its own, merged by another in another order."""
-    scroll, states = [sys.executable, '-m', 'scroll'], []
-    for number in range(8):
+def _merged(sources: list, folder: str, shares: int) -> tuple:
+    """Shares of the files, each learned by a command of its own, merged by another in another order."""
+    scroll, states, notes = [sys.executable, '-m', 'scroll'], [], []
+    for number in range(shares):
         states.append(f'{folder}/{number}.npz')
-        _run([*scroll, 'learn', '--from', *(source.path for source in sources[number::8]), '-o', states[-1]])
+        before, files = os.times(), [source.path for source in sources[number::shares]]
+        _run([*scroll, 'learn', '--from', *files, '-o', states[-1]])
+        used = os.times().children_user + os.times().children_system
+        notes.append(dict(seconds=used - before.children_user - before.children_system, mb=0,
+                          partial=os.path.getsize(states[-1])))
     random.Random(0).shuffle(states)
     _run([*scroll, 'merge', *states, '-o', f'{folder}/all.npz'])
     state = State.read(f'{folder}/all.npz')
-    return SimpleNamespace(statistics=state.statistics, parts=state.blocks)
+    return SimpleNamespace(statistics=state.statistics, parts=state.blocks), notes
 
 
 def _run(words: list) -> str:
