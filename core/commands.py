@@ -50,8 +50,8 @@ def run_command(main) -> int:
                  'smaller sizes')
         return end(2)
     except Interrupted as stop:
-        print(stop, file=sys.stderr)
-        return stop.code
+        say_once(str(stop))
+        return end(stop.code)
     except KeyboardInterrupt:
         print('interrupted: nothing was written', file=sys.stderr)
         return 130

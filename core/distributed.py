@@ -2,10 +2,10 @@
 main.py --model scroll --dataset ...`.
 
 Every process goes through the same stream. What takes time is cut into shares, and each process gets
-the results of all (`World.gather`), so that each stands where one process alone would. Only the
-first speaks and writes. What they exchange are arrays in host memory: gloo carries them, or nccl
-where each process has a GPU of its own. A process that cannot go on ends the run; one line says why,
-whichever process was the first to know.
+the results of all (`World.gather`, `World.sum`), so that each stands where one process alone would: the
+checkpoint of the first is that of all, of however many. Only the first speaks and writes. What they
+exchange are arrays in host memory: gloo carries them, or nccl where each process has a GPU of its own.
+A process that cannot go on ends the run; one line says why, whichever process was the first to know.
 
 Nothing here imports torch before there is a second process.
 """
@@ -47,6 +47,12 @@ class World:
         import numpy as np
         parts = self.exchange(np.ascontiguousarray(part).tobytes())
         return np.frombuffer(b''.join(parts), part.dtype).reshape(-1, *part.shape[1:])
+
+    def sum(self, array):
+        """The sum of an array, int64, over all processes."""
+        import numpy as np
+        parts = self.exchange(np.ascontiguousarray(array).tobytes())
+        return sum(np.frombuffer(part, array.dtype).reshape(array.shape) for part in parts)
 
     def agree(self, text: str, otherwise: str) -> None:
         """InputError with the words of `otherwise` unless all processes give the same text."""
@@ -91,6 +97,14 @@ class _TorchWorld(World):
         parts = [tensor.to(self._device, copy=True) for _ in range(self.size)]
         dist.all_gather(parts, tensor.to(self._device))
         return [part.cpu() for part in parts]
+
+    def sum(self, array):
+        import torch
+        import torch.distributed as dist
+        with _others_may_end():
+            total = torch.from_numpy(array.copy()).to(self._device)
+            dist.all_reduce(total)
+            return total.cpu().numpy()
 
     def from_first(self, content: bytes) -> bytes:
         import torch
@@ -157,8 +171,7 @@ def join(args) -> World:
     if own_gpu:
         args.device = os.environ['LOCAL_RANK']
         torch.cuda.set_device(int(args.device))
-    # to continue, all would have to stand at one and the same step
-    args.distributed, args.checkpoint_every = 'ddp', 0
+    args.distributed = 'ddp'
     _running = _TorchWorld(own_gpu)
     if _running.rank:
         args.disable_log = args.non_verbose = args.nowand = True
@@ -222,13 +235,9 @@ def say_once(line: str) -> None:
             _store().set('said', '1')
 
 
-def check_processes(model, args, given: set) -> None:
+def check_processes(model, args) -> None:
     """InputError if the method cannot be run by the processes that there are.
-    `SHARED`: its work can be cut into shares.
-
-    Args:
-        given: the flags of the command line.
-    """
+    `SHARED`: its work can be cut into shares."""
     count, shared = processes(), getattr(model, 'SHARED', False)
     if shared and args.distributed == 'dp':
         raise InputError(f'--distributed dp has no effect on --model {args.model}: it trains no network; '
@@ -239,10 +248,6 @@ def check_processes(model, args, given: set) -> None:
         raise InputError(f'{what}: --model {args.model} learns in one process; to split its batches among '
                          'GPUs, start that one '
                         'with --distributed dp')
-    for flag in ('checkpoint_every', 'resume', 'save_after_interrupt'):
-        if count > 1 and flag in given:
-            raise InputError(f'--{flag}: a run of {count} processes writes no checkpoints from which it '
-                             'could continue')
     if args.distributed == 'ddp' and not all(os.environ.get(name) for name in _LAUNCHED):
         raise InputError('--distributed ddp: start the processes with '
                          'torchrun --nproc_per_node 2 main.py ...')

@@ -34,6 +34,7 @@ from scroll.embedding.machine import in_words
 from scroll.errors import InputError
 from scroll.heads.lda import OAS
 from scroll.heads.ridge_lambda import AUTO
+from scroll.io.shards import in_shard
 from scroll.learner import Scroll
 from utils.evaluate import evaluate
 
@@ -211,7 +212,7 @@ class ScrollModel(ContinualModel):
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         images, known = as_images(not_aug_inputs), labels.cpu().numpy() >= 0
         if self.args.shard:
-            known &= learned_files.in_shard(images, self.args.shard)
+            known &= in_shard(images, self.args.shard)
         if known.any():
             self._segment.append((images[known], self.to_file[labels.cpu().numpy()[known]]))
         self._arrived += len(labels)
@@ -253,7 +254,13 @@ class ScrollModel(ContinualModel):
         began = time.perf_counter()
         with Progress(f'Embedding, task {self.current_task + 1}', len(images),
                       quiet=self.args.non_verbose) as progress:
-            features, keys = self.embedder(images, progress.update)
+            if self._sums_are_enough():
+                labels = np.concatenate([labels for _, labels in self._waiting])
+                self.learner.count(shared_work.summed(self.learner, self.embedder, images, labels,
+                                                      progress.update))
+                self._waiting = []
+            else:
+                features, keys = self.embedder(images, progress.update)
         embedded, start = time.perf_counter(), 0
         for _, labels in self._waiting:
             part = slice(start, start + len(labels))
@@ -264,6 +271,11 @@ class ScrollModel(ContinualModel):
         self._waiting = []
         self.seconds['embedding'] += embedded - began
         self.seconds['statistics'] += time.perf_counter() - embedded
+
+    def _sums_are_enough(self) -> bool:
+        """Whether nothing but the statistics is kept of samples that several processes embed."""
+        return self.world.size > 1 and self.by_class is None and not (self.args.buffer_size
+                                                                      or self.args.keep_keys)
 
     @contextmanager
     def mid_stream(self):

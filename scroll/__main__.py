@@ -1,6 +1,7 @@
 """SCROLL on the command line: from files of features to labels; what was learned put together or taken apart.
 
     python -m scroll learn day1.parquet day2.npz -o state.npz            # X, y: any order, any sizes
+    python -m scroll learn --from 'days/*.parquet' --engine ray -o state.npz     # or spark, dask
     python -m scroll add state.npz day3.npz -o state.npz                 # goes on
     python -m scroll predict state.npz new.npz -o labels.csv             # and the accuracy, where y is there
     python -m scroll remove state.npz --samples old.npz -o rest.npz      # as if they had never been seen
@@ -24,7 +25,9 @@ import zipfile
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
+from scroll import engines
 from scroll.certify.certificates import told
+from scroll.engines import counting
 from scroll.errors import InputError
 from scroll.io import (
     checking,
@@ -37,6 +40,7 @@ from scroll.io import (
     statistics_files,
     unlearn,
 )
+from scroll.io.shards import shard
 from scroll.io.states import KIND, PARAMS, State, check_params
 from scroll.io.statistics_files import StatisticsFile
 from scroll.learner import Scroll
@@ -75,13 +79,17 @@ def _add_learning(command) -> None:
     for out, usual in ((learned, 'train'), (longer, 'train'), (predicted, 'test')):
         if out is not learned:
             out.add_argument('state', help='file of a learner')
-        out.add_argument('files', metavar='FILE', nargs='+', help='npz, npy or Parquet files')
+        out.add_argument('files', metavar='FILE', nargs='*' if out is learned else '+',
+                         help='npz, npy or Parquet files')
         _add_columns(out)
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
         out.add_argument('--block_size', type=_setting, default=features.BLOCK, metavar='N',
                          help='samples in memory at once (default: %(default)s)')
         out.add_argument('-o', '--out', required=True, help='file to write')
+    learned.add_argument('--shard', type=shard, metavar='i/n',
+                         help='learn the i-th of n shares of the samples, cut by their features or pixels')
+    _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
     predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and ask it')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
@@ -92,6 +100,19 @@ def _add_learning(command) -> None:
             how = dict(action='store_true') if default is False else dict(type=_setting)
             flag(f'--{name}', default=argparse.SUPPRESS, **how,
                  help=f"{', '.join(map(str, among))} (default: {default})".lstrip())
+
+
+def _add_engines(group) -> None:
+    flag = group.add_argument
+    flag('--from', dest='patterns', metavar='PATTERN', nargs='+',
+         help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'")
+    flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
+    flag('--workers', type=_setting, metavar='N', help='processes (default: as the engine likes)')
+    flag('--partitions', type=_setting, metavar='N',
+         help='parts that the files are dealt into (default: one each)')
+    flag('--embedder', metavar='MODULE:NAME', default='',
+         help='what makes an Embedder, for Parquet files of images as bytes (columns image, y)')
+    flag('--gpus', type=_setting, default=0, metavar='N', help='GPUs of a worker, 0.5 for two workers on one')
 
 
 def _add_files(command) -> None:
@@ -201,7 +222,36 @@ def learn(args) -> None:
     """A learner of files."""
     given = {name: value for name, value in vars(args).items() if name in PARAMS}
     check_params(given)
-    _go_on(Scroll(**_USUAL | given), args)
+    learner = Scroll(**_USUAL | given)
+    if args.patterns:
+        _learn_with_engine(learner, args)
+        return
+    for name in ('engine', 'workers', 'partitions', 'embedder', 'gpus'):
+        if getattr(args, name):
+            raise InputError(f'--{name} goes with --from PATTERN')
+    if not args.files:
+        raise InputError('expected files, or --from PATTERN')
+    _go_on(learner, args, args.shard)
+
+
+def _learn_with_engine(learner: Scroll, args) -> None:
+    """The state of a learner whose statistics an engine has made."""
+    if args.files:
+        raise InputError(f'{args.files[0]}: expected files or --from PATTERN, not both')
+    if learner.buffer_size or learner.keep_keys:
+        raise InputError('--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
+                         '--keep_keys, or give the files without --from')
+    params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
+    counter = counting.Counter(params, args.columns, args.split, args.block_size, args.shard, args.embedder,
+                               'cuda' if args.gpus else 'cpu')
+    counted = engines.total(args.engine or engines.LOCAL, counter, counting.find(args.patterns), args.workers,
+                            args.partitions, args.gpus)
+    if not counted.statistics.total:
+        raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
+    rows = sum(map(counting.rows_of, counted.parts))
+    print(f'learned {counted.statistics.total} of {rows} samples in {len(counted.parts)} blocks',
+          file=sys.stderr)
+    _write(State(params, counted.psi, counted.statistics, blocks=counted.parts), args.out)
 
 
 def add(args) -> None:
@@ -209,8 +259,8 @@ def add(args) -> None:
     _go_on(Scroll.load(args.state), args)
 
 
-def _go_on(learner: Scroll, args) -> None:
-    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
+def _go_on(learner: Scroll, args, share: str = None) -> None:
+    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size, share)
     learner.save(args.out)
     print('learned {} of {} samples'.format(*counts), file=sys.stderr)
     print(learner.digest())

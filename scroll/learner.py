@@ -177,6 +177,26 @@ class Scroll:
             self.keys_.add(keys, labels)
         return self._changed()
 
+    def count(self, statistics: Statistics) -> 'Scroll':
+        """Learn samples of which the statistics are known, and no more: their sums, made elsewhere with the
+        same backbone. `statistics` is not changed.
+
+        Raises:
+            InputError: there is a buffer, or keys are kept, which would have to see samples; or statistics of
+                another kind. Nothing is changed then.
+        """
+        self._check_params()
+        instance('statistics', statistics, Statistics)
+        if self.buffer_size or self.keep_keys:
+            raise InputError('statistics alone can be learned with buffer_size=0 and keep_keys=False')
+        if not hasattr(self, 'statistics_'):
+            new = self.new_statistics(statistics.dim).merge(statistics)
+            self._begin(statistics.dim)
+            self.statistics_ = new
+        else:
+            self.statistics_.merge(statistics)
+        return self._changed()
+
     def remove(self, X, y) -> 'Scroll':
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
         the buffer drops them (their capacity stays free until new samples come), f* is dropped, and the

@@ -211,6 +211,17 @@ class Statistics:
             kept, given = _in_rows(kept, self.classes, classes), _in_rows(given, other.classes, classes)
         return kept + given if sign > 0 else kept - given
 
+    def summed(self, classes: np.ndarray, total) -> 'Statistics':
+        """The sum of the statistics of several processes, each of which calls this on its own.
+
+        Args:
+            classes: sorted labels of all that any of them has counted. total: array int64 -> the sum of what
+                all processes give.
+        """
+        counts, sums = (_in_rows(array, self.classes, classes) for array in (self.counts, self.sums))
+        gram = _in_rows(self._shown(), self.classes, classes) if self.by_class else self._shown()
+        return self.like().become(classes, *map(total, (counts, sums, gram)))
+
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""
         u = np.r_[:self.dim, self.size]

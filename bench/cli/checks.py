@@ -73,7 +73,7 @@ def check_method(model, dataset, args, given: set) -> None:
         for flag, why in owner.REFUSED_FLAGS.items():
             if flag in given:
                 raise InputError(f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}')
-    check_processes(model, args, given)
+    check_processes(model, args)
     for owner in (model, dataset):
         if hasattr(owner, 'check_args'):
             owner.check_args(args)

@@ -20,7 +20,7 @@ from bench.paper.experiments import load
 from bench.paper.report import write
 from bench.paper.tables import md_row, number, summary
 from bench.results import plots, style
-from bench.speed.tables import learner_lines, request_lines
+from bench.speed.tables import digest_lines, learner_lines, rate_lines, request_lines
 from core.plugins import ROOT
 from core.rows import read_rows
 from scroll.errors import InputError
@@ -173,9 +173,20 @@ def learners_table(root: Path) -> list:
     return learner_lines(read_rows(root / 'results/bench/learners.csv'))
 
 
+def engine_digests_table(root: Path) -> list:
+    """One digest from every engine."""
+    return digest_lines(read_rows(root / 'results/bench/engines.csv'))
+
+
+def engine_rates_table(root: Path) -> list:
+    """What counting files costs."""
+    return rate_lines(read_rows(root / 'results/bench/engines.csv'))
+
+
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
           'label_errors': label_errors_table, 'heads': heads_table, 'certificates': certificates_table,
-          'requests': requests_table, 'learners': learners_table}
+          'requests': requests_table, 'learners': learners_table, 'engine_digests': engine_digests_table,
+          'engine_rates': engine_rates_table}
 
 
 def _runs(root: Path, label: str) -> dict:

@@ -5,8 +5,12 @@ from its arguments: every `--checkpoint_every` minutes, between two batches, and
 removed when its row is written, and the files that it was asked for. A new one takes the place of the old one
 only once it is on the disk (`atomic_write`): whenever the power goes, there is a whole one. A run that learns
 what is killed in the middle (an adaptation, a fit) does so again.
+
+Several processes (`core.distributed`) all stand where one alone would: the first writes, at a step on which
+all agree, and when they begin again it sends what it reads to the others, of whatever number.
 """
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -24,6 +28,7 @@ import torch
 
 from bench.resume.model_state import checksum
 from bench.resume.run_state import Incomplete, Position, RunState
+from core import distributed
 from core.arguments import FREE, bears
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
@@ -34,6 +39,7 @@ from utils import to_parsable_obj
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
 TASK_END = 60.0  # seconds since the last checkpoint after which the end of a task is worth one
+TURNS = 16                              # batches after which several processes ask each other
 
 
 class Checkpoints:
@@ -45,15 +51,17 @@ class Checkpoints:
 
     def __init__(self, state: RunState, args, arguments: dict):
         self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
-        self.active = self.every > 0 and not args.disable_log
+        self.active = self.every > 0 and not args.disable_log       # of several processes, in the first
+        self.wanted = bool(distributed.world().from_first(b'yes' if self.active else b''))
         name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
         self.path = Path(args.base_path) / 'unfinished' / name
         self.lock = filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
         self.about = _about(state) if self.active else None
         self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
+        self._turn = 0
 
     def __enter__(self):
-        if (self.active and self.args.save_after_interrupt
+        if (self.wanted and self.args.save_after_interrupt
                 and threading.current_thread() is threading.main_thread()):
             self._handlers = on_stop(self._on_signal)
             self._process = os.getpid()
@@ -74,6 +82,23 @@ class Checkpoints:
 
     def restore(self):
         """Continue the interrupted run with these arguments, and say so: its `Position`; None without one."""
+        found, world = self._found(), distributed.world()
+        state = found and found[0]
+        if self.wanted and world.size > 1:
+            sent = world.from_first(self.path.read_bytes() if found else b'')
+            state = sent and torch.load(io.BytesIO(sent), map_location='cpu', weights_only=True)['state']
+        if not state:
+            return None
+        try:
+            position = self.state.restore(state)
+        except InputError as error:
+            raise InputError(f'{self.path}: {error}; --resume never begins anew') from error
+        if found:
+            self._say(position, *found[1:])
+        return position
+
+    def _found(self):
+        """(state, seconds since, CPU threads) of the interrupted run; None without one."""
         if not (self.active and self.path.exists() and self._locked()):
             return None
         if self.args.resume == 'never':
@@ -85,21 +110,19 @@ class Checkpoints:
             print(f'{error}; the run begins anew')
             return None
         try:
-            state, ago, threads = content['state'], time.time() - content['time'], content['about']['threads']
+            found = content['state'], time.time() - content['time'], content['about']['threads']
             self._check(content['about'])
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f'{self.path}: not a checkpoint of a run; --resume never begins anew') from error
-        try:
-            position = self.state.restore(state)
-        except InputError as error:
-            raise InputError(f'{self.path}: {error}; --resume never begins anew') from error
+        return found
+
+    def _say(self, position: Position, ago: float, threads: int) -> None:
         when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
         where = str(position)
         if threads != self.about['threads']:
             where += f", with {self.about['threads']} CPU threads in place of {threads}"
         print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)',
               flush=True)
-        return position
 
     def _check(self, about: dict) -> None:
         """InputError if something other than the arguments has changed since."""
@@ -115,12 +138,24 @@ class Checkpoints:
 
     def due(self, task_end: bool = False) -> bool:
         """Whether it is time for a checkpoint, or for an end."""
+        self._turn += 1
+        if distributed.world().size > 1 and not task_end and self._turn % TURNS:
+            return False
         since = time.monotonic() - self.last
         wait = min(self.every, TASK_END) if task_end else self.every
-        return self.stop is not None or (self.active and since >= max(wait, self.cost / COST))
+        return self._agreed(self.active and since >= max(wait, self.cost / COST))
+
+    def _agreed(self, due: bool = False) -> bool:
+        """Whether it is time for one of the processes, or a signal has asked one of them for an end."""
+        if self.wanted:
+            told = distributed.world().exchange(f'{self.stop or 0} {int(due)}'.encode())
+            stops, dues = zip(*(map(int, text.split()) for text in told))
+            self.stop, due = max(stops) or None, any(dues)
+        return self.stop is not None or due
 
     def save(self, position: Position) -> None:
         """Write a checkpoint. Interrupted if a signal has asked for an end."""
+        self._agreed()
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None:
             then = f'to continue: {command_line()}' if saved else 'without a checkpoint'
@@ -203,7 +238,9 @@ def command_line() -> str:
             next(words, None)
         elif not word.startswith('--resume='):
             out.append(word)
-    return shlex.join([sys.orig_argv[0], *out])
+    if distributed.processes() == 1:
+        return shlex.join([sys.orig_argv[0], *out])
+    return shlex.join(['torchrun', '--nproc_per_node', os.environ['LOCAL_WORLD_SIZE'], *out])
 
 
 def _digest(args, arguments: dict) -> str:

@@ -25,3 +25,30 @@ def learner_lines(rows: list) -> list:
                 *(f'{float(row[name]):.2f}' for name in ('accuracy', 'accuracy_in_order',
                                                           'accuracy_added'))])
         for row in rows)]
+
+
+def digest_lines(rows: list) -> list:
+    """What each engine counts of the same files: a line for each way, all streams beside each other."""
+    rows = [row for row in rows if row['what'] == 'digests']
+    streams = list(dict.fromkeys(row['stream'] for row in rows))
+    found = {(row['way'], row['workers'], row['partitions'], row['stream']): row for row in rows}
+    titles = [title for stream in streams for title in (f'{stream}: samples', 'digest', 'seconds')]
+    lines = [md_row(['', 'workers', *titles]), '|---|---|' + '---|' * len(titles)]
+    for way, workers, parts in dict.fromkeys(key[:3] for key in found):
+        cells = []
+        for row in (found.get((way, workers, parts, stream)) for stream in streams):
+            cells += ['', '', ''] if row is None else [
+                f"{int(row['samples']):,}", row['digest'][:16], f"{float(row['seconds']):.0f}"]
+        lines.append(md_row([way, workers + f', {parts} partitions' * bool(parts), *cells]))
+    return lines
+
+
+def rate_lines(rows: list) -> list:
+    """What counting costs: a line for each engine and number of workers."""
+    titles = 'engine', 'workers', 'rows a second', 'rows a second a core', 'memory a worker, MB', \
+        'read, MB', 'moved, MB'
+    return [md_row(titles), '|---|---|---|---|---|---|---|', *(
+        md_row([row['way'], row['workers'], f"{float(row['samples']) / float(row['seconds']):,.0f}",
+                f"{float(row['samples']) / float(row['worker_seconds']):,.0f}",
+                *(f'{float(row[name]):.0f}' for name in ('worker_mb', 'mb_read', 'mb_moved'))])
+        for row in rows if row['what'] == 'speed')]

@@ -5,8 +5,6 @@
     python -m scroll merge 1.npz 2.npz -o all.npz
     python main.py --model scroll --dataset seq-cifar100 --load_statistics all.npz --inference_only 1
 """
-import argparse
-import re
 import shlex
 import tempfile
 from pathlib import Path
@@ -16,22 +14,13 @@ import numpy as np
 from core.arguments import FREE, bears
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
-from scroll.grid import sample_keys
 from scroll.io import files
 from scroll.io.export import FORMATS, USUAL, check_folder, check_formats
+from scroll.io.shards import shard
 from scroll.io.states import KIND, State
 from scroll.learner import Scroll
 from scroll.statistics import Statistics
 from utils import binary_to_boolean_type
-
-
-def shard(text: str) -> str:
-    """Command-line type: 'i/n', the i-th of n shares, counted from 1."""
-    found = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or '
-                                         '4/4')
-    return text
 
 
 def add_file_args(parser) -> None:
@@ -102,12 +91,6 @@ def check_writable(args) -> None:
                 pass
         except OSError as error:
             raise InputError(f'--{flag} {path}: {folder} takes no files ({error.strerror})') from error
-
-
-def in_shard(images: np.ndarray, text: str) -> np.ndarray:
-    """bool (N,): whether an image is in the share; a function of its pixels alone."""
-    which, count = map(int, text.split('/'))
-    return sample_keys(images) % np.uint64(count) == which - 1
 
 
 class ClassStatistics:

@@ -2,11 +2,12 @@
 shared out, with the same bits as in one.
 
 An image's feature depends on its pixels and the backbone alone, so it does not matter which process computes
-it. Each embeds its share of what is waiting and gets all features: 4 d + 8 bytes travel for an image (1 kB
-for d = 256, a thousandth of what the backbone computes on), and every process then counts and keeps the same
-integers, from which the same digests follow. (Sums alone would travel as far: 0.7 MB for every thousand
-images, and the buffer needs features.) Every process holds the whole data set. f* is made by the first; the
-others wait, and are sent its network and classifier.
+it. Each embeds its share of what is waiting. Where there is a buffer it gets all features: 4 d + 8 bytes
+travel for an image (1 kB for d = 256, a thousandth of what the backbone computes on), and every process then
+counts and keeps the same integers. Where there is none it counts its share alone, and sums are all-reduced:
+8 (d + 1)^2 + 8 K (d + 1) bytes, 0.7 MB for d = 256 and 100 classes, whatever the number of images. The same
+digests follow. Every process holds the whole data set. f* is made by the first; the others wait, and are sent
+its network and classifier.
 """
 import copy
 import io
@@ -18,6 +19,7 @@ from core.distributed import World
 from scroll.adaptation.training import AdaptedPredictor
 from scroll.embedding.embedder import Embedder
 from scroll.learner import Scroll
+from scroll.statistics import Statistics
 
 
 class SharedEmbedder:
@@ -38,6 +40,14 @@ class SharedEmbedder:
     def features(self, images) -> np.ndarray:
         """As `Embedder.features`."""
         return self.world.gather(self.embedder.features(images[self.world.share(len(images))]))
+
+
+def summed(learner: Scroll, embedder: SharedEmbedder, images, labels: np.ndarray, progress) -> Statistics:
+    """The statistics of images that all processes hold, of which each embeds and counts its share."""
+    own = embedder.world.share(len(labels))
+    features, _ = embedder.embedder(images[own], progress)
+    counted = learner.new_statistics(features.shape[1]).add(features, labels[own])
+    return counted.summed(np.unique(labels), embedder.world.sum)
 
 
 def shared(embedder: Embedder, world: World):

@@ -12,15 +12,19 @@ import numpy as np
 
 from scroll.arguments import shown
 from scroll.errors import InputError
+from scroll.grid import quantise
 from scroll.io.features import BLOCK, open_files, read_blocks
 from scroll.io.files import atomic_write
+from scroll.io.shards import in_shard
 from scroll.io.states import State
+from scroll.io.statistics_files import accounted, clash
 from scroll.learner import Scroll
 
 
-def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK) -> tuple:
+def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
+          shard: str = None) -> tuple:
     """Let a learner of features learn from files: of those with splits what is to train, unless `split` says
-    otherwise.
+    otherwise; with `shard` of that the i-th of n shares, 'i/n' (`scroll.io.shards`).
 
     Returns:
         (samples learned, samples in the files).
@@ -28,16 +32,28 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
     Raises:
         InputError: a file cannot be read or learned from; the learner may then have learned a part.
     """
-    files, learned = open_files(paths, columns, ('X', 'y')), 0
+    files = open_files(paths, columns, ('X', 'y'))
+    learned = learn_blocks(learner, files, split, size, shard)
+    if not learned:
+        what = f'share {shard}, or of the split' if shard else 'the split'
+        raise InputError(f'{files[0].path}: there are no samples of {what} that is to be learned')
+    return learned, sum(file.rows for file in files)
+
+
+def learn_blocks(learner: Scroll, files: list, split: str = None, size: int = BLOCK,
+                 shard: str = None) -> int:
+    """`learn`, of files that are open; returns how many samples were learned, which may be none."""
+    learned = 0
     for file, block in read_blocks(files, split, size):
         try:
-            learner.partial_fit(block.X, block.y)
+            if shard:
+                block = block.part(in_shard(quantise(block.X) if block.X.ndim == 2 else block.X, shard))
+            if len(block.X):
+                learner.partial_fit(block.X, block.y)
         except InputError as error:
             raise InputError(f'{file.path}: {error}') from error
         learned += len(block.X)
-    if not learned:
-        raise InputError(f'{files[0].path}: there are no samples of the split that is to be learned')
-    return learned, sum(file.rows for file in files)
+    return learned
 
 
 def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None, size: int = BLOCK,
@@ -93,21 +109,26 @@ def merged(state: State, other: State, path, repeated: bool = False) -> State:
 
     Raises:
         InputError: their features are of different backbones, one keeps keys and the other does not, or, as
-            far as can be seen, they have learned the same samples.
+            far as can be seen, they have learned the same samples: what blocks or keys tell, or else equal
+            sums.
     """
     if state.psi != other.psi:
         raise InputError(f'{path}: learned with another backbone: their features do not mean the same')
-    again = state.statistics == other.statistics
+    if state.blocks is None or other.blocks is None:
+        blocks, again = None, state.statistics == other.statistics
+    else:
+        blocks, again = accounted(state.blocks, other.blocks), clash(state.blocks, other.blocks)
     if state.keys is not None and other.keys is not None:
         own = other.keys.state_dict()
         labels = np.repeat(own['labels'], own['sizes'])
         again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
     if again and not repeated:
-        raise InputError(f'{path}: samples of it are learned already: merged, they would count twice (where '
-                         'they are to: --repeated)')
+        block = f', its block {again}' if isinstance(again, str) else ''
+        raise InputError(f'{path}: samples of it{block} are learned already: merged, they would count twice '
+                         '(where they are to: --repeated)')
     one, two = (Scroll(**part.params).take(part) for part in (state, other))
     try:
         one.merge(two)
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
-    return replace(state, statistics=one.statistics_, buffer=one.buffer_, keys=one.keys_)
+    return replace(state, statistics=one.statistics_, buffer=one.buffer_, keys=one.keys_, blocks=blocks)

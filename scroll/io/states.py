@@ -42,12 +42,15 @@ class State:
             vectors.
         buffer: None without memory. keys: of all samples that the statistics count, or None where they were
             not kept.
+        blocks: what was counted (`scroll.engines.counting.block_name`) -> how many times; None where that is
+            not known.
     """
     params: dict
     psi: str
     statistics: Statistics
     buffer: ExemplarBuffer = None
     keys: LearnedKeys = None
+    blocks: dict = None
 
     def without(self, features, keys, labels) -> 'State':
         """What would be known had these samples never been learned; this state stays as it is.
@@ -64,7 +67,7 @@ class State:
         statistics, buffer = copy.copy(self.statistics).remove(features, labels), copy.copy(self.buffer)
         if buffer is not None:
             buffer.remove(keys, labels)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known).checked()
+        return replace(self, statistics=statistics, buffer=buffer, keys=known, blocks=None).checked()
 
     def without_classes(self, part: Statistics) -> 'State':
         """As `without`, of all samples of some classes, which are known by their statistics.
@@ -82,7 +85,7 @@ class State:
                                  'tell which of those '
                                  'it keeps, or knows by their keys, they are: give --samples')
             kept.drop(part.classes)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known).checked()
+        return replace(self, statistics=statistics, buffer=buffer, keys=known, blocks=None).checked()
 
     def without_class(self, label) -> 'State':
         """As `without`, of all samples of a class that was learned, if what it has added is known: from its
@@ -137,7 +140,9 @@ class State:
         """Print what is known of the learner."""
         buffer = self.buffer
         kept = '0' if buffer is None else f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}'
+        blocks = 'not known' if self.blocks is None else str(sum(self.blocks.values()))
         show(self.statistics, self.psi, buffer=kept, keys='not kept' if self.keys is None else 'kept',
+             blocks=blocks,
              learner=', '.join(f'{name}={value!r}' for name, value in self.params.items()))
 
     def write(self, path) -> None:
@@ -146,7 +151,7 @@ class State:
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
         arrays = {f'statistics_{name}': array for name, array in self.statistics.state_dict().items()}
-        facts = dict(params=params, psi=self.psi, buffer=None)
+        facts = dict(params=params, psi=self.psi, buffer=None, blocks=self.blocks)
         if self.statistics.lift is not None:
             facts['lift'] = self.statistics.lift.facts()
         if self.buffer is not None:
@@ -184,7 +189,10 @@ class State:
             if known:
                 keys = LearnedKeys()
                 keys.load_state_dict(_checked_keys(known, statistics))
-            return cls(params, psi, statistics, buffer, keys).checked()
+            blocks = facts.get('blocks')                                # files of version 0.2 have none
+            if blocks is not None and not all(type(times) is int and times > 0 for times in blocks.values()):
+                raise ValueError('its blocks are not as they are written')
+            return cls(params, psi, statistics, buffer, keys, blocks).checked()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise InputError(f'{path}: damaged ({" ".join(str(error).split())})') from error
 

@@ -48,22 +48,25 @@ class StatisticsFile:
 
     def merge(self, other: 'StatisticsFile', repeated: bool = False) -> 'StatisticsFile':
         """Add another file's samples; InputError if a part of it is in already, unless `repeated`."""
-        again = self._clash(other, +1) or self._whole_of(other) or other._whole_of(self)
-        if again and not repeated:
+        again = not repeated and (clash(self.parts, other.parts) or self._whole_of(other)
+                                  or other._whole_of(self))
+        if again:
             raise InputError(f'{other.path}: its part {again[:16]} is in {self.path} already: merged, it '
                              'would count twice (two shares that do hold equal samples: --repeated)')
         self._check_backbone(other)
         self._named(other, lambda: self.statistics.merge(other.statistics))
-        return self._account(other, +1)
+        self.parts = accounted(self.parts, other.parts)
+        return self
 
     def remove(self, other: 'StatisticsFile') -> 'StatisticsFile':
         """Take another file's samples out; InputError if they are out already, or cannot have been in."""
-        again = self._clash(other, -1)
+        again = clash(self.parts, other.parts, -1)
         if again:
             raise InputError(f'{other.path}: its part {again[:16]} was removed from {self.path} already')
         self._check_backbone(other)
         self._named(other, lambda: self.statistics.subtract(other.statistics))
-        return self._account(other, -1)
+        self.parts = accounted(self.parts, other.parts, -1)
+        return self
 
     def show(self) -> None:
         """Print what is known of the file."""
@@ -72,11 +75,6 @@ class StatisticsFile:
             often = f' x {abs(times)}' if abs(times) > 1 else ''
             shown.append(f"{'-' * (times < 0)}{part[:16]}{often}")
         show(self.statistics, self.psi, parts=f"{len(shown)}: {', '.join(shown)}" if shown else '0')
-
-    def _clash(self, other, sign: int):
-        """A part that both have with the same sign, or None."""
-        return next((part for part, times in sorted(other.parts.items())
-                     if sign * times * self.parts.get(part, 0) > 0), None)
 
     def _whole_of(self, other):
         """Digest of all that the other holds, if this has it as one part, or is the same; else None."""
@@ -96,11 +94,17 @@ class StatisticsFile:
         except InputError as error:
             raise InputError(f'{other.path}: {error}') from error
 
-    def _account(self, other, sign: int) -> 'StatisticsFile':
-        parts = {part: self.parts.get(part, 0) + sign * other.parts.get(part, 0)
-                 for part in {**self.parts, **other.parts}}
-        self.parts = {part: times for part, times in parts.items() if times}
-        return self
+
+def clash(parts: dict, others: dict, sign: int = 1):
+    """A part that would count twice (`sign` -1: be taken out twice) if the others were added; else None."""
+    return next((part for part, times in sorted(others.items()) if sign * times * parts.get(part, 0) > 0),
+                None)
+
+
+def accounted(parts: dict, others: dict, sign: int = 1) -> dict:
+    """Part -> how many times it is in, when the others have been added (`sign` -1: taken out)."""
+    out = {part: parts.get(part, 0) + sign * others.get(part, 0) for part in {**parts, **others}}
+    return {part: times for part, times in out.items() if times}
 
 
 def samples_of(paths: list, columns: dict = None) -> dict:

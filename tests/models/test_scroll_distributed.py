@@ -2,9 +2,11 @@
 digests of one process that saw it all."""
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,16 +16,17 @@ import torch
 
 import models.scroll
 from bench.cli.parsing import parse_args
+from bench.resume import checkpoints
 from bench.resume.model_state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core import distributed
 from core.distributed import World
 from core.rows import read_rows
-from models.utils.learned_files import in_shard, shard
 from scroll import InputError, Scroll
 from scroll.__main__ import main as scroll_command
 from scroll.embedding.embedder import Embedder
+from scroll.io.shards import in_shard, shard
 from scroll.io.states import State
 from scroll.statistics import Statistics
 from tests.conftest import ROOT, files_below, refused
@@ -62,6 +65,8 @@ def together(parse, monkeypatch, small_digits):
     def run(count, *flags):
         barrier, table, out = threading.Barrier(count), {}, [None] * count
         args = [parse('scroll', *flags, **SHORT) for _ in range(count)]
+        for others in args[1:]:
+            others.disable_log = True
 
         def one(rank):
             here.world = ThreadWorld(rank, count, barrier, table)
@@ -146,16 +151,63 @@ def test_processes_that_would_not_count_the_same_are_refused(together, monkeypat
         assert isinstance(error, InputError) and 'different backbones' in str(error)
 
 
-def torchrun(count, *flags, cwd) -> subprocess.CompletedProcess:
+def torchrun(count, *flags, cwd) -> subprocess.Popen:
     fixed = ['--model', 'scroll', '--dataset', 'seq-digits', '--device', 'cpu', '--base_path', 'data', *flags]
     for name, value in SHORT.items():
         fixed += [] if f'--{name}' in flags else [f'--{name}', str(value)]
     launch = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--local_addr', '127.0.0.1',
               '--nproc_per_node']
-    return subprocess.run([*launch, str(count), str(ROOT / 'main.py'), *fixed], cwd=cwd, capture_output=True,
-                          text=True,
-                          # this machine's name may mean nothing
-                          env={**os.environ, 'GLOO_SOCKET_IFNAME': 'lo'}, timeout=600)
+    return subprocess.Popen([*launch, str(count), str(ROOT / 'main.py'), *fixed], cwd=cwd, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            # this machine's name may mean nothing
+                            env={**os.environ, 'GLOO_SOCKET_IFNAME': 'lo'})
+
+
+class Killed(InputError):
+    """All processes are gone."""
+
+
+@pytest.mark.parametrize('sizes, flags', [
+    ((2, 2), ()), ((3, 1, 2), ('--buffer_size', '0', '--eval_every', '17')),
+    ((2, 3), ('--n_splits', '2', '--adapt_every_task', '1'))], ids=str)
+def test_a_run_of_several_processes_goes_on_with_the_same_bits(together, alone, tmp_path, monkeypatch, sizes, flags):
+    """Killed when checkpoints were written; then by other numbers of processes, as a checkpoint does not depend on theirs."""
+    monkeypatch.setattr(checkpoints, 'COST', 1e9)
+    monkeypatch.setattr(checkpoints, 'TURNS', 1)
+    monkeypatch.setattr(checkpoints, '_code', dict)                 # a file may be edited while tests run
+    monkeypatch.setattr(models.scroll, '_EMBED_AT_ONCE', 1)
+    flags = *flags, '--batch_size', '7'
+    expected = alone(*flags)[0]
+    save, begun = checkpoints.Checkpoints.save, []
+
+    def save_and_die(self, position):
+        save(self, position)
+        self.left = getattr(self, 'left', 3) - 1
+        if not self.left and len(begun) < len(sizes):
+            raise Killed(str(position))
+    monkeypatch.setattr(checkpoints.Checkpoints, 'save', save_and_die)
+    for size in sizes:
+        begun.append(size)
+        # always: threads share torch's generator, and begin with other classifiers of a network that nobody trains
+        out = together(size, *flags, '--disable_log', '0', '--checkpoint_every', '1e-9', '--resume', 'always', '--base_path',
+                       str(tmp_path))
+        assert all(isinstance(row, Killed) for row, _ in out) == (len(begun) < len(sizes)), out
+    names = [*SAME, *(name for name in expected if 'anytime' in name)]
+    assert not [row for row, _ in out if isinstance(row, Exception)], out
+    for row, _ in out:
+        assert {name: row[name] for name in names} == {name: expected[name] for name in names}
+    assert not [path for path in files_below(tmp_path) if 'unfinished' in path.parts]
+
+
+@pytest.mark.parametrize('flags', [(), ('--predictor', 'qda'), ('--buffer_size', '3'), ('--keep_keys', '1', '--save_state', 'x')],
+                         ids=str)
+def test_features_travel_only_where_something_needs_them(together, monkeypatch, tmp_path, flags):
+    monkeypatch.chdir(tmp_path)
+    sent, gather = [], World.gather
+    monkeypatch.setattr(World, 'gather', lambda self, part: sent.append(part) or gather(self, part))
+    monkeypatch.setattr(models.scroll, 'TestFeatures', lambda embedder: models.utils.frozen_features.TestFeatures(embedder.embedder))
+    together(2, *(() if flags[:1] == ('--buffer_size',) else ('--buffer_size', '0')), *flags)
+    assert bool(sent) == (flags[:1] in (('--buffer_size',), ('--keep_keys',)))
 
 
 @pytest.mark.slow
@@ -163,15 +215,15 @@ def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_
     model, dataset, args = initialize(parse('scroll', **SHORT))
     expected = train(model, dataset, args)
     for count in (1, 2, 3):
-        done = torchrun(count, '--weights', tiny_weights, '--feature_cache', '1', '--save_statistics',
-                        f'{count}.npz', cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        running = torchrun(count, '--weights', tiny_weights, '--feature_cache', '1', '--save_statistics',
+                           f'{count}.npz', cwd=tmp_path)
+        out, error = running.communicate(timeout=600)
+        assert running.returncode == 0, error
         row = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll'
                         / 'mean_accs.csv')[-1]
         assert {name: row[name] for name in SAME} == {name: str(expected[name]) for name in SAME}
         assert row['processes'] == str(count)
-        assert len(re.findall('Accuracy for 5 task',
-                              done.stdout)) == len(re.findall('Summary', done.stdout)) == 1
+        assert len(re.findall('Accuracy for 5 task', out)) == len(re.findall('Summary', out)) == 1
         assert Statistics.load(tmp_path / f'{count}.npz').digest() == expected['statistics_digest']
     rows = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll' / 'mean_accs.csv')
     assert len(rows) == 3 and len(list((tmp_path / 'data').rglob('*.png'))) == 3
@@ -183,11 +235,35 @@ def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_
                          ids=str)
 def test_a_mistake_is_reported_once_and_ends_all_processes(tiny_weights, tmp_path, flags, word):
     """Seen by all at once, or by the first alone while the others wait for it."""
-    done = torchrun(2, '--weights', tiny_weights, *flags, cwd=tmp_path)
-    assert done.returncode != 0
-    lines = [line for line in done.stderr.splitlines() if 'main.py: error' in line]
+    running = torchrun(2, '--weights', tiny_weights, *flags, cwd=tmp_path)
+    error = running.communicate(timeout=600)[1]
+    assert running.returncode != 0
+    lines = [line for line in error.splitlines() if 'main.py: error' in line]
     assert len(lines) == 1 and word in lines[0]
-    assert re.search(r'exitcode *: *2 ', done.stderr) and 'main.py", line' not in done.stderr
+    assert re.search(r'exitcode *: *2 ', error) and 'main.py", line' not in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM], ids=str)
+def test_torchrun_goes_on_after_a_process_was_killed(tiny_weights, parse, tmp_path, number):
+    """One process dies at once; or all are asked to end. The same command with fewer processes ends the run."""
+    flags = ['--buffer_size', '0', '--batch_size', '4', '--eval_every', '16']
+    expected = train(*initialize(parse('scroll', *flags, **{**SHORT, 'buffer_size': 0})))
+    flags += ['--weights', tiny_weights, '--checkpoint_every', '1e-9']
+    first = torchrun(3, *flags, cwd=tmp_path)
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.glob('data/unfinished/*.pt')) and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = Path(f'/proc/{first.pid}/task/{first.pid}/children').read_text().split()
+    os.kill(int(children[-1]) if number == signal.SIGKILL else first.pid, number)
+    assert first.communicate(timeout=300) and first.returncode != 0
+    second = torchrun(2, *flags, cwd=tmp_path)
+    out, error = second.communicate(timeout=600)
+    assert second.returncode == 0, error
+    row, = read_rows(next(tmp_path.glob('data/results/class-il/**/mean_accs.csv')))
+    names = [*SAME, 'anytime_curve']
+    assert 'continuing the run' in out and row['processes'] == '2'
+    assert {name: row[name] for name in names} == {name: str('' if expected[name] is None else expected[name]) for name in names}
 
 
 # Machines that know nothing of each other

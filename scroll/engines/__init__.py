@@ -1,0 +1,65 @@
+"""Learning where the data are: Ray, Spark or Dask decide where a file is counted; the sums are the same.
+
+    python -m scroll learn --from 'day*/*.parquet' --engine ray --workers 3 -o state.npz
+
+Statistics are integers that add up in any order, so an engine needs no more of this project than
+`Counter(file) -> counted` and `together(counted, counted) -> counted` (`scroll.engines.counting`). Each
+module here is what it takes to have one engine do that: a map over files and a tree of sums. `local` does it
+in this process. What was counted is known by name and content: a task that an engine runs twice counts once,
+and one that it loses is noticed.
+"""
+import importlib
+
+from scroll.arguments import number, one_of, whole
+from scroll.engines.counting import Careful, Counter, check_complete
+from scroll.errors import InputError
+from scroll.io.statistics_files import StatisticsFile
+
+LOCAL, RAY = 'local', 'ray'
+ENGINES = (LOCAL, RAY, 'spark', 'dask')
+_PACKAGES = dict(ray='ray[data]', spark='pyspark', dask='dask[distributed]')
+
+
+def total(engine: str, counter: Counter, sources: list, workers: int = None, partitions: int = None,
+          gpus: float = 0) -> StatisticsFile:
+    """The sum of what `counter` counts in each source, each of which counts once.
+
+    Args:
+        engine: of `ENGINES`. counter: of a `Source`; it is sent to the workers. sources: `Source`s.
+        workers: processes; None: as many as the engine likes. Not looked at where an engine runs already.
+        partitions: parts that the sources are dealt into, each of which goes to one worker; None: one each.
+        gpus: share of a GPU that each worker has to itself, of ray alone.
+
+    Returns:
+        The statistics, with the digest of the embedder as `psi` and the blocks as `parts`.
+
+    Raises:
+        InputError: the engine is not installed or gave up, a file cannot be counted (which), or not each file
+            was counted once.
+    """
+    one_of('engine', engine, ENGINES)
+    number('gpus', gpus)
+    for name, value in (('workers', workers), ('partitions', partitions)):
+        if value is not None:
+            whole(name, value, 1)
+    if gpus and engine != RAY:
+        raise InputError(f'--gpus {gpus:g}: only --engine {RAY} gives GPUs to its workers')
+    if engine == LOCAL and (workers or partitions):
+        raise InputError(f'--workers and --partitions are of an engine; --engine {LOCAL} is one process')
+    try:
+        module = importlib.import_module(f'scroll.engines.{engine}')
+        out = module.total(Careful(counter), sources, workers, min(partitions or len(sources), len(sources)),
+                           gpus)
+    except ModuleNotFoundError as error:
+        raise InputError(f'--engine {engine} needs {error.name}, which is not installed: pip install '
+                         f"'{_PACKAGES.get(engine, error.name)}' (or scroll-cl[{engine}])") from error
+    except InputError:
+        raise
+    except Exception as error:          # workers killed too often, no Java, no memory
+        first = next(iter(str(error).strip().splitlines()), '')
+        raise InputError(f'--engine {engine} gave up, nothing was counted ({type(error).__name__}: '
+                         f'{first[:300]})') from error
+    if isinstance(out, InputError):
+        raise out
+    check_complete(out, sources)
+    return out

@@ -1,0 +1,23 @@
+"""Shares of samples that machines cut without talking to each other: a sample's bytes say whose it is."""
+import argparse
+import re
+
+import numpy as np
+
+from scroll.grid import sample_keys
+
+
+def shard(text: str) -> str:
+    """Command-line type: 'i/n', the i-th of n shares, counted from 1."""
+    found = re.fullmatch(r'([0-9]{1,9})/([0-9]{1,9})', text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f'{text!r}: expected i/n, the i-th of n shares: 1/4, 2/4, 3/4 or '
+                                         '4/4')
+    return text
+
+
+def in_shard(samples: np.ndarray, text: str) -> np.ndarray:
+    """bool (N,): whether a sample is in the share. A function of its bytes alone: uint8 pixels
+    (N, H, W, C), or features on the grid (N, d)."""
+    which, count = map(int, text.split('/'))
+    return sample_keys(samples) % np.uint64(count) == which - 1

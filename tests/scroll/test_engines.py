@@ -1,0 +1,299 @@
+"""Files counted by engines, each once: one digest whoever reads them; what is lost, repeated or changed is noticed."""
+import copy
+import importlib.util
+import io
+import os
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from pyarrow import parquet
+from sklearn.datasets import load_digits
+
+from scroll import Embedder, InputError, Scroll, engines
+from scroll.__main__ import main
+from scroll.engines import counting, local
+from scroll.io.states import State
+from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
+
+X, Y = load_digits(return_X_y=True)
+CUTS = np.array_split(np.arange(len(Y)), 11)
+PARAMS = {name: value for name, value in Scroll(buffer_size=0).get_params().items() if name != 'embedder'}
+COUNTER = counting.Counter(PARAMS)
+
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory):
+    """A folder of the digits in eleven files of both kinds, in two folders."""
+    folder = tmp_path_factory.mktemp('digits')
+    for i, at in enumerate(CUTS):
+        part = folder / ('early' if i < 6 else 'late')
+        part.mkdir(exist_ok=True)
+        if i % 2:
+            np.savez(part / f'{i:02}.npz', X=X[at], y=Y[at])
+        else:
+            parquet.write_table(pyarrow.table(dict(X=list(X[at]), y=Y[at])), part / f'{i:02}.parquet', row_group_size=50)
+    return folder
+
+
+@pytest.fixture
+def command(capsys, tmp_path, monkeypatch):
+    """command('learn', ...) in a folder of its own -> (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        capsys.readouterr()
+        return main([str(word) for word in words]), *capsys.readouterr()
+    return run
+
+
+WHOLE = Scroll(buffer_size=0).fit(X, Y).digest()
+
+
+def learned(command, out, *patterns, flags=()) -> str:
+    code, digest, error = command('learn', '--from', *patterns, '-o', out, *flags)
+    assert code == 0, error
+    return digest.strip()
+
+
+def test_files_are_learned_as_one_learner_learns_them(home, command):
+    assert learned(command, 'a.npz', f'{home}/*/*', flags=['--engine', 'local', '--head', 'lda', '--block_size', '40']) == WHOLE
+    state = State.read('a.npz')
+    assert state.statistics.digest() == WHOLE and state.params['head'] == 'lda' and len(state.blocks) == 11
+    assert sorted(map(counting.rows_of, state.blocks)) == sorted(map(len, CUTS))
+    names = [block.split(' ')[1] for block in state.blocks]
+    assert 'early/00.parquet[0:164]' in names and 'late/10.parquet[0:163]' in names
+    assert 'blocks   11\n' in command('show', 'a.npz')[1]
+    assert Scroll.load('a.npz').score(X, Y) > 0.9
+    # what blocks are called does not depend on where the folder is, nor on how it is written
+    os.symlink(home, 'there')
+    learned(command, 'b.npz', './there/late/*', 'there/early/*.npz', 'there/early/*.parquet', 'there/early/00*')
+    assert State.read('b.npz').blocks == state.blocks
+
+
+def test_shares_and_files_put_together_are_the_whole(home, command):
+    for i in (1, 2, 3):
+        learned(command, f'{i}.npz', f'{home}/*/*', flags=['--shard', f'{i}/3'])
+        assert command('learn', home / 'early/01.npz', '--shard', f'{i}/3', '-o', f'one-{i}.npz')[0] == 0
+    assert command('merge', '3.npz', '1.npz', '2.npz', '-o', 'all.npz')[1].strip() == WHOLE
+    assert command('merge', *(f'one-{i}.npz' for i in (1, 2, 3)), '-o', 'one.npz')[1] == \
+        command('learn', home / 'early/01.npz', '-o', 'x.npz')[1]
+    code, _, error = command('merge', 'all.npz', '2.npz', '-o', 'twice.npz')
+    assert code == 2 and 'count twice' in error and not Path('twice.npz').exists()
+    assert len(State.read('all.npz').blocks) == 33 and command('learn', home / 'early/01.npz', '--shard', '3/2', '-o', 'x')[0] == 2
+
+
+def test_a_block_is_known_also_within_what_was_merged(home, command):
+    parts = [sorted(map(str, home.glob('*/*')))[i::3] for i in range(3)]
+    for name, paths in (('ab', parts[0] + parts[1]), ('bc', parts[1] + parts[2]), ('c', parts[2])):
+        learned(command, f'{name}.npz', *paths)
+    code, _, error = command('merge', 'ab.npz', 'bc.npz', '-o', 'x.npz')
+    assert code == 2 and '[0:16' in error and '--repeated' in error
+    assert command('merge', 'ab.npz', 'c.npz', '-o', 'abc.npz')[1].strip() == WHOLE
+    assert command('merge', 'ab.npz', 'bc.npz', '-o', 'x.npz', '--repeated')[0] == 0
+    assert sorted(State.read('x.npz').blocks.values()) == [1] * 7 + [2] * 4
+
+
+def test_equal_content_counts_under_another_name_and_other_content_under_the_same(command):
+    for site, at in (('one', CUTS[0]), ('two', CUTS[1]), ('three', CUTS[0])):
+        os.mkdir(site)
+        np.savez(f'{site}/part-0.npz', X=X[at], y=Y[at])
+        np.savez(f'{site}/part-1.npz', X=X[at[::-1]], y=Y[at[::-1]])        # the same content: rows in another order
+        learned(command, f'{site}.npz', f'{site}/*.npz')
+    blocks = State.read('one.npz').blocks
+    assert {name.split('/')[-1] for name in blocks} == set(blocks) and len({block.split(' ')[0] for block in blocks}) == 1
+    assert State.read('one.npz').statistics.total == 2 * len(CUTS[0])
+    assert command('merge', 'one.npz', 'two.npz', '-o', 'x.npz')[0] == 0
+    assert command('merge', 'one.npz', 'three.npz', '-o', 'x.npz')[0] == 2
+
+
+def test_what_goes_on_or_is_taken_out_is_no_longer_made_of_blocks(home, command):
+    learned(command, 'a.npz', f'{home}/early/*')
+    assert command('add', 'a.npz', home / 'late/07.npz', '-o', 'more.npz')[0] == 0
+    assert command('remove', 'a.npz', '--samples', home / 'early/01.npz', '-o', 'less.npz')[0] == 0
+    for name in ('more', 'less'):
+        assert State.read(f'{name}.npz').blocks is None and 'not known' in command('show', f'{name}.npz')[1]
+    assert command('merge', 'a.npz', 'less.npz', '-o', 'x.npz')[0] == 0 and State.read('x.npz').blocks is None
+    assert command('merge', 'less.npz', 'less.npz', '-o', 'x.npz')[0] == 2         # known by their sums, as before
+
+
+PARTS = [counting.StatisticsFile(str(i), Scroll(buffer_size=0).fit(X[at], Y[at]).statistics_, '', {f'{i} x[0:9]': 1})
+         for i, at in enumerate(CUTS[:5])]
+
+
+@quick
+@given(st.data())
+def test_any_tree_with_any_repetitions_counts_each_block_once(data):
+    """Counts meet in any order, some more than once: each pair is put together, refused, or one has the other."""
+    counts = [PARTS[i] for i in data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))]
+    expected = Scroll(buffer_size=0).fit(X[np.concatenate([CUTS[int(part.path)] for part in counts])],
+                                         Y[np.concatenate([CUTS[int(part.path)] for part in counts])])
+    once = {part.path: part for part in counts}.values()
+    before = [part.statistics.digest() for part in PARTS]
+    try:
+        while len(counts) > 1:
+            i, j = data.draw(st.permutations(range(len(counts))))[:2]
+            both = counting.together(counts[i], counts[j])
+            counts = [count for k, count in enumerate(counts) if k not in (i, j)] + [both]
+    except InputError as error:
+        assert 'two parts' in str(error)
+    else:
+        assert counts[0].parts == reduce(lambda a, b: a | b, (part.parts for part in once))
+        exact = reduce(lambda a, b: a.merge(b.statistics), once, copy.copy(expected.statistics_.like()))
+        assert counts[0].statistics.digest() == exact.digest()
+    assert [part.statistics.digest() for part in PARTS] == before
+
+
+def test_lost_changed_and_repeated_files_are_noticed(home, monkeypatch):
+    sources, total = counting.find([f'{home}/early/*']), local.total
+    assert engines.total('local', COUNTER, sources).statistics.total == sum(map(len, CUTS[:6]))
+    monkeypatch.setattr(local, 'total', lambda counter, all_, *rest: total(counter, all_[:2] + all_[3:], *rest))
+    with refused('02.parquet: was not counted, nor were 0 others of 6'):
+        engines.total('local', COUNTER, sources)
+    monkeypatch.setattr(local, 'total', lambda counter, all_, *rest: total(counter, [*all_, *all_[1:3]], *rest))
+    assert len(engines.total('local', COUNTER, sources).parts) == 6
+    other = sources[3]._replace(path=str(home / 'late/07.npz'))
+    monkeypatch.setattr(local, 'total', lambda counter, all_, *rest: total(counter, [*all_, other], *rest))
+    with refused('03.npz: was read twice, with different content'):
+        engines.total('local', COUNTER, sources)
+
+
+@pytest.mark.parametrize('words, said', [
+    (['{home}/early/01.npz', '--engine', 'ray'], '--engine goes with --from'), ([], '--from PATTERN'),
+    (['{home}/early/01.npz', '--from', '{home}/*'], 'not both'), (['--from', '{home}/none*'], 'no file matches'),
+    (['--from', '{home}/*/*', '--buffer_size', '9'], '--buffer_size'), (['--from', '{home}/*/*', '--workers', '2'], 'one process'),
+    (['--from', '{home}/*/*', '--engine', 'dask', '--gpus', '1'], 'GPUs'), (['--from', 'here/*'], 'here.npz: expected features in a file'),
+    (['--from', '{home}/*/*', '--engine', 'spark', '--workers', 'x'], 'workers'), (['--from', 'no://x/*'], 'no://'),
+    (['--from', '{home}/*/*', '--split', 'test'], 'there is no split'),
+    (['--from', '{home}/*/*.npz', '--embedder', 'none'], '--embedder none'), (['--from', '{home}/*/*.npz', '--embedder', 'os:getcwd'], 'makes a str'),
+    (['--from', '{home}/*/*.npz', '--embedder', f'{__name__}:make_embedder'], 'parquet')], ids=str)
+def test_what_cannot_be_is_one_line(home, command, words, said):
+    os.mkdir('here')
+    Path('here/here.npz').write_text('no features')
+    code, out, error = command('learn', *(word.replace('{home}', str(home)) for word in words), '-o', 'x.npz')
+    assert (code, out, len(error.splitlines())) == (2, '', 1) and said in error and not Path('x.npz').exists()
+
+
+@pytest.mark.parametrize('engine', ['ray', 'spark', 'dask'])
+def test_an_engine_that_is_not_installed(home, command, monkeypatch, engine):
+    package = dict(spark='pyspark').get(engine, engine)
+    for name in [name for name in sys.modules if name == f'scroll.engines.{engine}']:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    code, _, error = command('learn', '--from', f'{home}/*/*', '--engine', engine, '-o', 'x.npz')
+    assert code == 2 and f'scroll-cl[{engine}]' in error and 'not installed' in error
+
+
+def test_urls(home, command):
+    pytest.importorskip('fsspec')
+    assert learned(command, 'a.npz', f'file://{home}/*/*.npz', f'file://{home}/*/*.parquet') == WHOLE
+    learned(command, 'b.npz', f'{home}/*/*')
+    assert State.read('a.npz').blocks == State.read('b.npz').blocks
+
+
+# Images as bytes
+
+def make_embedder(device='cpu') -> Embedder:
+    return Embedder(tiny_net(), PREPROCESSING, device=device)
+
+
+def png(image) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, 'png')
+    return file.getvalue()
+
+
+def test_images_as_bytes_are_embedded_where_they_are_read(command):
+    chance = np.random.default_rng(0)
+    images = [chance.integers(0, 256, (12 + 4 * (i % 3 == 1), 16, 3)).astype(np.uint8) for i in range(20)]
+    y = np.arange(20) % 4
+    table = pyarrow.table(dict(image=[png(image) for image in images[:12]], y=y[:12], split=['train'] * 11 + ['test']))
+    parquet.write_table(table, '0.parquet')
+    structs = [dict(bytes=png(image), path=None) for image in images[12:]]
+    parquet.write_table(pyarrow.table(dict(image=structs, y=y[12:], split=['train'] * 8)), '1.parquet')
+    flags = ['--embedder', f'{__name__}:make_embedder', '--block_size', '5']
+    digest = learned(command, 'a.npz', '*.parquet', flags=flags)
+    one = Scroll(make_embedder(), buffer_size=0)
+    for i in [i for i in range(20) if i != 11]:
+        one.partial_fit(images[i][None], y[i:i + 1])
+    assert digest == one.digest() and Scroll.load('a.npz', make_embedder()).classes_.tolist() == [0, 1, 2, 3]
+    for i in (1, 2):
+        learned(command, f's{i}.npz', '*.parquet', flags=[*flags, '--shard', f'{i}/2'])
+    assert command('merge', 's1.npz', 's2.npz', '-o', 'b.npz')[1].strip() == digest
+    for column, said in (([b'no image'], 'image of sample 0'), ([3], 'expected a column of bytes')):
+        os.makedirs('bad', exist_ok=True)
+        parquet.write_table(pyarrow.table(dict(picture=column, label=[1])), 'bad/x.parquet')
+        code, _, error = command('learn', '--from', 'bad/*', '-o', 'x.npz', *flags, '--columns', 'X=picture,y=label')
+        assert code == 2 and said in error and len(error.splitlines()) == 1
+
+
+# Engines
+
+@dataclass(frozen=True)
+class Deadly:
+    """A counter whose process is killed at the end of a file, the first time that it has read it."""
+    counter: counting.Counter
+    name: str
+    mark: str
+
+    def __call__(self, source):
+        counted = self.counter(source)
+        if source.name == self.name and not os.path.exists(self.mark):
+            Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return counted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('engine, workers, partitions', [('ray', 3, None), ('spark', 3, 7), ('dask', 3, None)])
+def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(home, tmp_path, engine, workers, partitions):
+    package = dict(spark='pyspark').get(engine, engine)
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f'{package} is not installed')
+    if engine == 'spark' and not (shutil.which('java') or os.environ.get('JAVA_HOME')):
+        pytest.skip('Spark needs Java, which is not there')
+    sources = counting.find([f'{home}/*/*'])
+    counted = engines.total(engine, Deadly(COUNTER, sources[4].name, str(tmp_path / 'killed')), sources, workers, partitions)
+    assert (tmp_path / 'killed').exists() and counted.statistics.digest() == WHOLE
+    assert counted.parts == engines.total('local', COUNTER, sources).parts
+    with refused('y'):                                                              # what is wrong with a file is told as ever
+        engines.total(engine, counting.Counter(PARAMS, dict(y='none')), sources[:2], 1)
+
+
+# Sums that were made elsewhere
+
+def test_statistics_are_learned_as_samples_are():
+    whole, parts = Scroll(buffer_size=0).fit(X, Y), [Scroll(buffer_size=0).fit(X[at], Y[at]).statistics_ for at in CUTS]
+    learner = Scroll(buffer_size=0)
+    for part in parts:
+        learner.count(part)
+    assert learner.digest() == whole.digest() and learner.predictor().digest() == whole.predictor().digest()
+    assert learner.n_features_in_ == 64 and parts[0].total == len(CUTS[0])
+    for other, given_ in ((Scroll(), parts[0]), (Scroll(buffer_size=0, keep_keys=True), parts[0]), (learner, X),
+                          (Scroll(head='rp', buffer_size=0, lift_dim=5), parts[0])):
+        with refused():
+            other.count(given_)
+    assert not hasattr(other, 'statistics_') and learner.digest() == whole.digest()
+
+
+@pytest.mark.parametrize('head', ['ridge', 'qda'])
+def test_statistics_of_several_processes_are_summed_class_by_class(head):
+    learner = Scroll(head=head, buffer_size=0)
+    parts = [Scroll(head=head, buffer_size=0).fit(X[i == Y % 3], Y[i == Y % 3]).statistics_ for i in range(2)]
+    empty = learner.new_statistics(64)
+    classes, given_ = np.unique(Y[Y % 3 < 2]), []
+    for part in (*parts, empty):                            # what each process gives
+        part.summed(classes, lambda array: given_.append(array) or array)
+    table = [given_[i::3] for i in range(3)]
+    totals = iter(sum(same) for same in table)
+    assert empty.summed(classes, lambda array: next(totals)).digest() == \
+        Scroll(head=head, buffer_size=0).fit(X[Y % 3 < 2], Y[Y % 3 < 2]).digest()
