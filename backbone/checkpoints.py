@@ -8,6 +8,7 @@ What a file holds is recognised by its content, never by its name:
 | RFS, SCROLL: `{opt or epoch, model}` | dict with `model` | by its tensors |
 | Mammoth: `{model, args, optimizer, ...}` | names `net.*` under `model` | by its tensors; input by data set |
 | BYOL: `{experiment_state, step, rng}`, Haiku names | dict with `experiment_state` | resnet50-byol |
+| EfficientNet-Lite | a dict of tensors with `_conv_stem` | efficientnet-lite |
 | bare state dict (torchvision) | a dict of tensors | by its tensors |
 
 Every tensor becomes one of the backbone's or falls under a rule that says why it is not needed
@@ -23,12 +24,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from backbone import efficientnet_lite
 from core import safe_pickle
 from core.torch_files import IGNORED, load_torch
 from scroll.errors import InputError
 
 HALF = ((0.5,) * 3, (0.5,) * 3)  # [0, 1] -> [-1, 1]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+EFFICIENTNET_LITE = ((127 / 255,) * 3, (128 / 255,) * 3)
 CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
 CIFAR100 = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 TINY_IMAGENET = ((0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821))
@@ -66,7 +69,8 @@ _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'  # the number that o
 class Checkpoint(NamedTuple):
     """What a file holds, in our terms; the fields are those of `backbone.weights.Weights`.
 
-    `info`: `format`, and `ignored`: rule -> how many tensors or which entries it took out.
+    `info`: `format`; `ignored`: rule -> how many tensors or which entries it took out; `saw`: a data set all
+    of whose classes it was trained on, where that is known and bears on what it may be tested on.
     """
     tensors: dict
     backbone: str
@@ -151,6 +155,8 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
         state = {name: t for name, t in state.items() if not pattern.fullmatch(name)}
     _refuse([name for name, t in state.items()
              if not t.is_floating_point() or t.layout != torch.strided or t.is_meta])
+    if '_conv_stem.weight' in state:
+        return _from_efficientnet_lite(state, kind, ignored)
     state = _renamed(state, [name.replace('.shortcut.', '.downsample.') for name in state])  # Mammoth's word
     stem, convolutions, stages = _anatomy(state)
     architecture = ARCHITECTURES.get((stem, convolutions, stages))
@@ -168,6 +174,14 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
     return _checkpoint(architecture, state, kind, ignored,
                        {name: args[name] for name, values in _HIDDEN_OPTIONS.items()
                         if args.get(name) in values})
+
+
+def _from_efficientnet_lite(state: dict, kind: str, ignored: dict) -> Checkpoint:
+    tensors, variant = efficientnet_lite.from_published(state)
+    architecture = Architecture('efficientnet-lite', None, efficientnet_lite.INPUT_SIZES[variant],
+                                EFFICIENTNET_LITE)
+    found = _checkpoint(architecture, tensors, kind, ignored, dict(variant=variant))
+    return found._replace(info=found.info | dict(saw='ImageNet'))
 
 
 def _checkpoint(architecture: Architecture, tensors: dict, kind: str, ignored: dict,

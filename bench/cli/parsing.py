@@ -220,7 +220,9 @@ def _flags_of(parser, build, title: str) -> None:
 
 def _names() -> str:
     """What --model, --dataset and --weights accept, read from file names and sources: no import."""
-    shipped = ' '.join(sorted(p.stem for p in (ROOT / 'backbone' / 'weights').glob('*.safetensors')))
+    folder = ROOT / 'backbone' / 'weights'
+    shipped = ' '.join(sorted(path.name.split('.')[0] for kind in ('safetensors', 'scales.json')
+                              for path in folder.glob(f'*.{kind}')))
     lines = [f"{kind}s: {' '.join(PluginFolder(folder, kind).names())}"
              for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))]
     return '\n'.join([*lines, f'weights: {shipped or "none"}',

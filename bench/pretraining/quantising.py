@@ -1,15 +1,17 @@
-"""`pretrain.py quantise`: the integer network of weights, made once and kept in a file beside them."""
+"""`pretrain.py quantise`: the integer network of weights, made once and kept in a file beside them.
+
+Of weights that come with a package only the scales are kept (`backbone.recorded_scales`).
+"""
 import argparse
 
 import numpy as np
 import torch
 
-from backbone import get_backbone_class, weights
+from backbone import recorded_scales, weights
 from bench.pretraining import parts as pretraining
 from core.arguments import whole
 from datasets.utils.readers import mini_split
 from scroll.embedding.embedder import Embedder, state_digest
-from scroll.embedding.images import Preprocessing
 from scroll.embedding.quantisation import quantise_network
 
 
@@ -32,19 +34,21 @@ def quantise(args) -> str:
     centroid, are of classes that they have not seen, where there are such, else of held-out images
     (`bench.pretraining.parts.divide`).
     """
-    found = weights.load(args.weights)
-    net = get_backbone_class(found.backbone)(1, **found.options)
-    found.load_into(net)
-    net.eval()
-    preprocessing = Preprocessing(found.input_size, found.mean, found.std)
+    found = weights.load(args.weights, tensors=False)
+    net, preprocessing = weights.network(args.weights)
     data = pretraining.divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
     chosen = np.random.default_rng(args.seed).choice(len(data.images), min(args.images, len(data.images)),
                                                      replace=False)
-    network = quantise_network(net, preprocessing, data.images[torch.from_numpy(np.sort(chosen))].numpy())
-    network.golden = network.check()
+    images = data.images[torch.from_numpy(np.sort(chosen))].numpy()
     path = weights.integer_file(args.weights)
-    network.save(path, dict(psi=state_digest(net), weights=found.digest, images=len(chosen), seed=args.seed,
-                            data=data.digest))
+    about = dict(weights=found.digest, images=len(chosen), seed=args.seed, data=data.digest)
+    if args.weights in weights.PACKAGED:
+        recorded = recorded_scales.record(path, net, preprocessing, images, about)
+        networks = [f"{size} px {facts['digest'][:16]}" for size, facts in recorded['networks'].items()]
+        return f"{path}: {len(recorded['scales'])} scales; networks for {', '.join(networks)}"
+    network = quantise_network(net, preprocessing, images)
+    network.golden = network.check()
+    network.save(path, about | dict(psi=state_digest(net)))
     before = pretraining.centroid_accuracy(net, preprocessing, data.probe, data.tested)
     after = pretraining.centroid_accuracy(network, network.prepare, data.probe, data.tested)
     embedder = Embedder(net, preprocessing, 'integer', integers=network)

@@ -78,7 +78,7 @@ def main():
     reuse_memory()
     backbone, peak = weights.network(options.weights), peaks(2 * options.rounds)
     integers = None
-    if weights.integer_file(options.weights).is_file():
+    if weights.has_integers(options.weights):
         integers = weights.integers_of(options.weights, *backbone)
     images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
     machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),

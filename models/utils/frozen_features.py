@@ -61,10 +61,11 @@ def make_embedder(net, args, dataset, device):
     if hasattr(dataset, 'num_inputs'):
         return GivenFeatures(dataset.num_inputs)
     preprocessing = getattr(dataset, 'preprocessing', None) or _preprocessing(dataset, args)
-    integers = weights.integers_of(args.weights, net,
-                                   preprocessing) if args.embed_dtype == 'integer' else None
+    cache, integers = Path(args.base_path) / 'cache' if args.feature_cache else None, None
+    if args.embed_dtype == 'integer':
+        integers = weights.integers_of(args.weights, net, preprocessing, cache and cache / 'integers')
     return Embedder(net, preprocessing, args.embed_dtype, device, args.embed_chunk, args.channels_last,
-                    Path(args.base_path) / 'cache' / 'features' if args.feature_cache else None, integers)
+                    cache and cache / 'features', integers)
 
 
 def _preprocessing(dataset, args) -> Preprocessing:

@@ -4,8 +4,11 @@ It may have convolutions, batch norms, ReLU and its kin, sums and poolings.
 
 Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
 images, weights by their largest magnitude in each output channel, or more where the bound of exact sums asks
-for it. All of this happens once; the result is plain numbers.
+for it. All of this happens once; the result is plain numbers. What depends on the machine among it, the
+scales of activations, can be recorded (`scales_of`): all else is correctly rounded, so that the same weights
+and scales give the same network anywhere (`quantise_with_scales`).
 """
+import math
 import operator
 from dataclasses import dataclass, replace
 
@@ -65,9 +68,35 @@ def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.nd
     Raises:
         InputError: a layer that integers cannot do, by name.
     """
+    return _calibrated(net, preprocessing, images).build()
+
+
+def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list:
+    """What `quantise_network` takes from these images, to four digits: the magnitude of each value that it
+    rounds, in the order in which they are computed."""
+    builder = _calibrated(net, preprocessing, images)
+    builder.build()
+    return [float(f'{magnitude:.4g}') for magnitude in builder.magnitudes]
+
+
+def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -> IntegerNetwork:
+    """The integer network of `net.features` by recorded scales, the same on every machine.
+
+    Raises:
+        InputError: they are of another network, or a layer is one that integers cannot do.
+    """
     graph, constants = _exported(net, preprocessing)
-    quantiles = _calibrate(graph, preprocessing, images)
-    return _Builder(graph, constants, quantiles, preprocessing).build()
+    builder = _Builder(graph, constants, iter(scales), preprocessing)
+    network = builder.build()
+    if len(builder.magnitudes) != len(scales):
+        raise InputError(f'{len(scales)} scales for a network that rounds {len(builder.magnitudes)} values: '
+                         'they are of another one')
+    return network
+
+
+def _calibrated(net, preprocessing, images) -> '_Builder':
+    graph, constants = _exported(net, preprocessing)
+    return _Builder(graph, constants, _calibrate(graph, preprocessing, images), preprocessing)
 
 
 class _Features(nn.Module):
@@ -124,12 +153,19 @@ def _calibrate(module, preprocessing, images) -> dict:
 
 
 class _Builder:
-    """Walks the graph once; each node becomes a value, a sum that waits for what follows it, or nothing."""
+    """Walks the graph once; each node becomes a value, a sum that waits for what follows it, or nothing.
 
-    def __init__(self, graph, constants, quantiles, preprocessing):
+    Args:
+        scales: node name -> magnitude, or an iterator over those of the values that are rounded.
+
+    Attributes:
+        magnitudes: of the values rounded so far.
+    """
+
+    def __init__(self, graph, constants, scales, preprocessing):
         self.graph, self.constants = graph, constants
-        self.quantiles, self.preprocessing = quantiles, preprocessing
-        self.program, self.known = [], {}
+        self.scales, self.preprocessing = scales, preprocessing
+        self.program, self.known, self.magnitudes = [], {}, []
         self.mean = tuple(int(np.rint(255 * m)) for m in preprocessing.mean)
 
     def build(self) -> IntegerNetwork:
@@ -186,7 +222,8 @@ class _Builder:
         if source.unit == _IMAGE:           # real = (integer + rint(255 mean) - 255 mean) / (255 std)
             mean, std = (np.asarray(v, np.float64) for v in (self.preprocessing.mean, self.preprocessing.std))
             weight = weight / (255 * std)[:, None, None]
-            bias = bias + (weight * (np.asarray(self.mean) - 255 * mean)[:, None, None]).sum(axis=(1, 2, 3))
+            shares = weight * (np.asarray(self.mean) - 255 * mean)[:, None, None]
+            bias = bias + [math.fsum(share.ravel()) for share in shares]            # in any order
             source = replace(source, unit=1.0)
         return _Linear(source, weight, bias, options)
 
@@ -310,7 +347,9 @@ class _Builder:
 
     def _finish(self, waiting, node, activation: '_Activation') -> _Value:
         """Round a sum to the eight bits, and the sign, of its value."""
-        magnitude = max(self.quantiles[node.name], 1e-12)
+        found = self.scales[node.name] if isinstance(self.scales, dict) else next(self.scales, 0.0)
+        magnitude = max(found, 1e-12)
+        self.magnitudes.append(magnitude)
         unit = magnitude / (_LINEAR if activation.low != 0 and not activation.slope else 255)
         low = 0 if activation.low == 0 else -255 if activation.slope else -_LINEAR
         high = _LINEAR if low == -_LINEAR else int(min(255, np.rint(activation.cap / unit)))

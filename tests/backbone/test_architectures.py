@@ -69,7 +69,7 @@ def test_published_sizes_with_the_head(name, classes, millions):
 @pytest.mark.parametrize('name, size, sides', [
     ('resnet18-md', 84, [41, 41, 21, 11, 6]), ('resnet12', 84, [42, 21, 10, 5]), ('resnet12', 16, [8, 4, 2, 1]),
     ('resnet50-byol', 224, [56, 56, 28, 14, 7]), ('resnet50-byol', 33, [9, 9, 5, 3, 2]), ('resnet18-tv', 224, [56, 56, 28, 14, 7]),
-    ('resnet50-tv', 224, [56, 56, 28, 14, 7]), ('resnet18', 32, [32, 32, 16, 8, 4]), ('resnet32', 32, [32, 32, 16, 8])])
+    ('resnet50-tv', 224, [56, 56, 28, 14, 7]), ('efficientnet-lite', 96, [48, 48, 24, 12, 6, 6, 3, 3, 3]), ('resnet18', 32, [32, 32, 16, 8, 4]), ('resnet32', 32, [32, 32, 16, 8])])
 def test_map_sizes(name, size, sides):
     with torch.device('meta'):
         maps = build(name).maps(torch.zeros(2, 3, size, size))

@@ -25,7 +25,8 @@ PREPROCESSING = Preprocessing(32, (0.48, 0.45, 0.4), (0.25, 0.24, 0.27))
 
 
 class Mobile(nn.Module):
-    """An inverted residual: ReLU6, depthwise convolution, linear bottleneck, average-pooling; a batch norm by itself."""
+    """An inverted residual: ReLU6, depthwise convolution, linear bottleneck, one of stride 2 with TensorFlow's 'SAME' padding;
+    average-pooling; a batch norm by itself."""
 
     def __init__(self):
         super().__init__()
@@ -33,11 +34,13 @@ class Mobile(nn.Module):
         self.block = nn.Sequential(nn.Conv2d(8, 24, 1, bias=False), nn.BatchNorm2d(24), nn.ReLU6(),
                                    nn.Conv2d(24, 24, 3, 1, 1, groups=24), nn.BatchNorm2d(24), nn.ReLU6(),
                                    nn.Conv2d(24, 8, 1), nn.BatchNorm2d(8))
+        self.smaller = nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(8, 8, 5, 2, groups=8, bias=False),
+                                     nn.BatchNorm2d(8), nn.ReLU6())
         self.norm, self.last = nn.BatchNorm2d(8), nn.Conv2d(8, 16, 1)
 
     def features(self, x):
         x = self.stem(x)
-        x = x + self.block(x)
+        x = self.smaller(x + self.block(x))
         x = F.avg_pool2d(F.relu(self.norm(F.avg_pool2d(x, 2))), 2)
         return F.adaptive_avg_pool2d(F.relu(self.last(x)), 1).flatten(1)
 
@@ -63,7 +66,8 @@ NETWORKS = {                            # torchvision's ResNets are made of the 
     'resnet18-md': lambda: tiny_net(width=8), 'resnet12': lambda: get_backbone_class('resnet12')(3, width=4),
     'resnet18': lambda: get_backbone_class('resnet18')(3, num_filters=4),
     'resnet50-byol': lambda: get_backbone_class('resnet50-byol')(3, width=2),
-    'mobile': Mobile}
+    'mobile': Mobile, 'efficientnet-lite': lambda: get_backbone_class('efficientnet-lite')(3)}
+slow = pytest.mark.slow
 
 
 @pytest.fixture(scope='module')
@@ -133,13 +137,13 @@ def reference(network, images) -> np.ndarray:
     return np.array(out)
 
 
-@pytest.mark.parametrize('name', NETWORKS)
+@pytest.mark.parametrize('name', [pytest.param(name, marks=slow if name == 'efficientnet-lite' else ()) for name in NETWORKS])
 def test_every_value_is_what_int64_arithmetic_gives(made, name):
     network = made(name)[1]
     np.testing.assert_array_equal(run(network, IMAGES[:5]), reference(network, IMAGES[:5]))
 
 
-@pytest.mark.parametrize('name', [name for name in NETWORKS if name != 'resnet50-byol'])     # 50 layers amplify all, untrained
+@pytest.mark.parametrize('name', [name for name in NETWORKS if name not in ('resnet50-byol', 'efficientnet-lite')])     # 50 layers amplify all, untrained
 def test_features_are_near_those_of_the_float_network(made, name):
     net, network = made(name)
     with torch.no_grad():

