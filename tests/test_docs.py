@@ -169,6 +169,8 @@ def check_command(words: list) -> None:
             for word in rest:
                 if word.startswith('experiments/'):
                     assert (ROOT / word).is_file(), word
+    elif program in ('python', '.venv/bin/python') and rest[1].startswith('examples.'):
+        assert (ROOT / rest[1].replace('.', '/')).with_suffix('.py').is_file(), rest
     elif program in ('python', '.venv/bin/python'):
         assert rest[1] == 'scroll', rest
         check_flags(rest[3:], flags_of('scroll', rest[2]))

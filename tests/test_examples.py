@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from core.commands import run_command
-from examples import photographs
+from examples import five_sites, photographs
 
 
 @pytest.fixture
@@ -31,6 +31,14 @@ def test_a_class_is_added_and_another_taken_out_as_if_it_had_never_been(example)
     digests = [line.split()[-1] for line in lines]
     assert code == 0 and last == 'the same to the last bit' and digests[2] == digests[3] and len(set(digests)) == 3
     assert [re.search(r'(\d) classes', line)[1] for line in lines] == ['2', '3', '2', '2'] and '100.0 % right' in lines[1]
+
+
+def test_five_sites_end_in_the_model_of_all_and_a_difference_is_a_sample(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['five_sites.py', str(tmp_path / 'sent')])
+    assert run_command(five_sites.main) == 0
+    out = capsys.readouterr().out
+    assert 'is that of one that had all data' in out and 'the difference is that very image' in out
+    assert run_command(five_sites.main) == 2 and 'is there already' in capsys.readouterr().err
 
 
 def test_too_few_pictures_are_one_line(example):

@@ -255,7 +255,9 @@ class Deadly:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('engine, workers, partitions', [('ray', 3, None), ('spark', 3, 7), ('dask', 3, None)])
-def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(home, tmp_path, engine, workers, partitions):
+def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(home, tmp_path, monkeypatch, engine, workers,
+                                                                             partitions):
+    monkeypatch.setenv('RAY_raylet_start_wait_time_s', '300')                       # the machine may be busy
     package = dict(spark='pyspark').get(engine, engine)
     if importlib.util.find_spec(package) is None:
         pytest.skip(f'{package} is not installed')
