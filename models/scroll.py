@@ -258,7 +258,7 @@ class ScrollModel(ContinualModel):
                 labels = np.concatenate([labels for _, labels in self._waiting])
                 self.learner.count(shared_work.summed(self.learner, self.embedder, images, labels,
                                                       progress.update))
-                self._waiting = []
+                self._waiting = []                              # nothing is left to be learned one by one
             else:
                 features, keys = self.embedder(images, progress.update)
         embedded, start = time.perf_counter(), 0

@@ -13,11 +13,12 @@ def total(counter, sources: list, workers, partitions: int, gpus):
     files = bag.from_sequence(sources, npartitions=partitions)
     counted = files.map(counter).reduction(_sum, _sum, split_every=_FAN_IN)
     try:
-        return get_client().compute(counted).result()
-    except ValueError:                                  # no client yet
+        running = get_client()
+    except ValueError:                                  # there is none
         with LocalCluster(workers, threads_per_worker=1, dashboard_address=None,
                           silence_logs='ERROR') as cluster, Client(cluster) as client:
             return client.compute(counted).result()
+    return running.compute(counted).result()
 
 
 def _sum(parts):

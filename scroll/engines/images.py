@@ -9,7 +9,6 @@ import io
 from contextlib import ExitStack
 
 import numpy as np
-import pyarrow
 
 from scroll.errors import InputError
 from scroll.io.features import Block, FeatureFile
@@ -21,18 +20,19 @@ class _Bytes(Table):
     """A Parquet file whose X is a column of bytes: (n,) objects."""
 
     def _width(self, kinds: list) -> int:
+        from pyarrow import types
         kind = kinds[0]
-        if pyarrow.types.is_struct(kind) and kind.get_field_index('bytes') >= 0:
+        if types.is_struct(kind) and kind.get_field_index('bytes') >= 0:
             kind = kind.field('bytes').type
-        if len(kinds) > 1 or not (pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind)):
+        if len(kinds) > 1 or not (types.is_binary(kind) or types.is_large_binary(kind)):
             raise InputError(f'images are {kind}: expected a column of bytes, or of structs with bytes')
         return 1
 
     def _matrix(self, parts: list) -> np.ndarray:
+        from pyarrow import compute, types
         values = parts[0]
-        if pyarrow.types.is_struct(values.type):
-            values = pyarrow.compute.struct_field(values, 'bytes')
-        return self._column('image', values)
+        return self._column('image', compute.struct_field(values, 'bytes') if types.is_struct(values.type)
+                            else values)
 
 
 class ImageFile(FeatureFile):

@@ -123,7 +123,7 @@ class State:
             buffer.rename(names, statistics)
         if keys is not None:
             keys.rename(names)
-        return replace(self, statistics=statistics, buffer=buffer, keys=keys)
+        return replace(self, statistics=statistics, buffer=buffer, keys=keys, blocks=None)
 
     def checked(self) -> 'State':
         """This state; InputError if its buffer holds samples that cannot all have been learned."""

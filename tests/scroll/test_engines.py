@@ -120,7 +120,8 @@ def test_what_goes_on_or_is_taken_out_is_no_longer_made_of_blocks(home, command)
     learned(command, 'a.npz', f'{home}/early/*')
     assert command('add', 'a.npz', home / 'late/07.npz', '-o', 'more.npz')[0] == 0
     assert command('remove', 'a.npz', '--samples', home / 'early/01.npz', '-o', 'less.npz')[0] == 0
-    for name in ('more', 'less'):
+    assert command('rename', 'a.npz', '0=10', '-o', 'other.npz')[0] == 0
+    for name in ('more', 'less', 'other'):
         assert State.read(f'{name}.npz').blocks is None and 'not known' in command('show', f'{name}.npz')[1]
     assert command('merge', 'a.npz', 'less.npz', '-o', 'x.npz')[0] == 0 and State.read('x.npz').blocks is None
     assert command('merge', 'less.npz', 'less.npz', '-o', 'x.npz')[0] == 2         # known by their sums, as before
