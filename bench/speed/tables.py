@@ -44,11 +44,13 @@ def digest_lines(rows: list) -> list:
 
 
 def rate_lines(rows: list) -> list:
-    """What counting costs: a line for each engine and number of workers."""
-    titles = 'engine', 'workers', 'rows a second', 'rows a second a core', 'memory a worker, MB', \
-        'read, MB', 'moved, MB'
-    return [md_row(titles), '|---|---|---|---|---|---|---|', *(
-        md_row([row['way'], row['workers'], f"{float(row['samples']) / float(row['seconds']):,.0f}",
+    """What counting the synthetic stream costs: a line for each engine and number of workers."""
+    titles = 'engine', 'workers', 'samples', 'rows a second', 'rows a second a core', \
+        'memory a worker, MB', 'read, MB', 'moved, MB'
+    return [md_row(titles), '|---|---|---|---|---|---|---|---|', *(
+        md_row([row['way'], row['workers'], f"{int(row['samples']):,}",
+                f"{float(row['samples']) / float(row['seconds']):,.0f}",
                 f"{float(row['samples']) / float(row['worker_seconds']):,.0f}",
                 *(f'{float(row[name]):.0f}' for name in ('worker_mb', 'mb_read', 'mb_moved'))])
-        for row in rows if row['what'] == 'speed')]
+        for row in rows if row['stream'] == 'synthetic' and float(row['worker_mb'])
+        and 'killed' not in row['way'])]

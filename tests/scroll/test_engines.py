@@ -4,9 +4,7 @@ import importlib.util
 import io
 import os
 import shutil
-import signal
 import sys
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from PIL import Image
 from pyarrow import parquet
 from sklearn.datasets import load_digits
 
+from bench.speed.engines import Measured
 from scroll import Embedder, InputError, Scroll, engines
 from scroll.__main__ import main
 from scroll.engines import counting, local
@@ -239,21 +238,6 @@ def test_images_as_bytes_are_embedded_where_they_are_read(command):
 
 # Engines
 
-@dataclass(frozen=True)
-class Deadly:
-    """A counter whose process is killed at the end of a file, the first time that it has read it."""
-    counter: counting.Counter
-    name: str
-    mark: str
-
-    def __call__(self, source):
-        counted = self.counter(source)
-        if source.name == self.name and not os.path.exists(self.mark):
-            Path(self.mark).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return counted
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('engine, workers, partitions', [('ray', 3, None), ('spark', 3, 7), ('dask', 3, None)])
 def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(home, tmp_path, monkeypatch, engine, workers,
@@ -265,7 +249,7 @@ def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(hom
     if engine == 'spark' and not (shutil.which('java') or os.environ.get('JAVA_HOME')):
         pytest.skip('Spark needs Java, which is not there')
     sources = counting.find([f'{home}/*/*'])
-    counted = engines.total(engine, Deadly(COUNTER, sources[4].name, str(tmp_path / 'killed')), sources, workers, partitions)
+    counted = engines.total(engine, Measured(COUNTER, str(tmp_path), sources[4].name), sources, workers, partitions)
     assert (tmp_path / 'killed').exists() and counted.statistics.digest() == WHOLE
     assert counted.parts == engines.total('local', COUNTER, sources).parts
     with refused('y'):                                                              # what is wrong with a file is told as ever
