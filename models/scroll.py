@@ -351,11 +351,9 @@ class ScrollModel(ContinualModel):
         online, final = self.accuracies
         adapted = self.learner.adapted_
         f_star = f', f* {adapted.digest()[:16]} (on {in_words(self.device)})' if adapted is not None else ''
-        integer = self.embedder.dtype == 'integer'
         lines = [f'statistics {self.learner.digest()[:16]}, f_T '
                  f'{self.learner.predictor().digest()[:16]}{f_star}',
-                 "statistics and f_T are the same under every schedule, on "
-                 f"{'every' if integer else 'this kind of'} machine"]
+                 f'statistics and f_T are the same under every schedule, on {self.embedder.holds_on}']
         if self.scores is not None:
             lines += self.scores.in_words()
         if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:
