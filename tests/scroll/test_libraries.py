@@ -10,9 +10,10 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from scroll import Adaptation, Embedder, InputError, Preprocessing, Scroll
+from scroll import Adaptation, Embedder, Preprocessing, Scroll
 from scroll.embedding.libraries import timm_network, transformers_network
 from scroll.embedding.transforms import resize_matrix
+from scroll.io.modules import whole_module
 from tests.scroll.conftest import refused, toy_images
 
 timm = pytest.importorskip('timm')
@@ -263,11 +264,38 @@ def test_resampling_weights_are_exact_and_the_middle_is_the_middle(interpolation
         np.testing.assert_array_equal(whole, np.eye(sizes[0]))
 
 
-def test_a_learner_on_a_transformer(folders):
-    images, labels = toy_images(4, 16)
-    learner = Scroll(Embedder.from_transformers(str(folders['vit']), chunk=4), buffer_size=6, adaptation=Adaptation(mode='full', iterations=1,
-                                                                                                                   minibatch=3))
-    learner.partial_fit(images, labels).adapt()
-    assert learner.predict(images).shape == (12,)
-    with pytest.raises(InputError):
-        learner.partial_fit(images.astype(float), labels)
+def learned(folder, mode: str = 'adapters') -> tuple:
+    """(a learner with f*, images that are not square)."""
+    images, labels = toy_images(4, 24)
+    images = images[:, :, :16]
+    learner = Scroll(Embedder.from_transformers(str(folder), chunk=4), buffer_size=6,
+                     adaptation=Adaptation(mode=mode, iterations=3, minibatch=3, lr=1.0))
+    return learner.partial_fit(images, labels).adapt(), images
+
+
+@pytest.mark.parametrize('kind, mode', [('vit', 'adapters'), ('vit', 'full'), ('convnext', 'adapters')])
+def test_a_learner_adapts_and_has_modules(folders, kind, mode):
+    if kind == 'vit':
+        pytest.importorskip('peft')
+    learner, images = learned(folders[kind], mode)
+    digest = learner.adapted_.digest()
+    assert learner.adapt().adapted_.digest() == digest and learner.adapted_.mode == mode
+    assert learner.adapted_.embedder.psi_digest != learner.embedder.psi_digest
+    with torch.no_grad():
+        logits, label = whole_module(learner.adapted_, None, images.shape[1:])(torch.from_numpy(images))
+        online, _ = whole_module(learner.predictor(), learner.embedder, images.shape[1:])(torch.from_numpy(images))
+    assert np.array_equal(learner.classes_[label.numpy()], learner.predict(images))
+    np.testing.assert_allclose(logits, learner.decision_function(images), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(online, learner.predictor().decision_function(learner.embedder(images)[0]), atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['vit', 'convnext'])
+def test_graphs(folders, tmp_path, kind):
+    if kind == 'vit':
+        pytest.importorskip('peft')
+    learner, images = learned(folders[kind])
+    learner.export(tmp_path / 'out', ('torch',))
+    logits, label = torch.export.load(tmp_path / 'out' / 'f_star.pt2').module()(torch.from_numpy(images))
+    assert np.array_equal(learner.classes_[label.numpy()], learner.predict(images))
+    np.testing.assert_allclose(logits, learner.decision_function(images), rtol=1e-5, atol=1e-5)
