@@ -146,7 +146,7 @@ def _is_plain(module: nn.Module, kind: type) -> bool:
 
 
 def _is_pointwise(module: nn.Module) -> bool:
-    return (_is_plain(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
+    return (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
             and module.padding == (0, 0))
 
 
@@ -162,7 +162,9 @@ def _of_transformer(net: nn.Module) -> list:
 def _of_depthwise(net: nn.Module) -> list:
     """Pointwise convolutions and linear layers of a network with depthwise or grouped convolutions."""
     inner = _inner(net)
-    if not any(isinstance(module, nn.Conv2d) and module.groups > 1 for _, module in inner):
+    grouped = any(isinstance(module, nn.Conv2d) and module.groups > 1 for _, module in inner)
+    pointwise = [module for _, module in inner if _is_pointwise(module)]
+    if not grouped or not all(_is_plain(module, nn.Conv2d) for module in pointwise):
         return []
     return [name for name, module in inner if _is_pointwise(module) or _is_plain(module, nn.Linear)]
 
