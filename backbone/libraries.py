@@ -9,6 +9,8 @@ with options behind commas:
     transformers:facebook/dinov2-small              from the hub or its cache; transformers:FOLDER of a folder
     timm:vit_small_patch16_224,random=0             random weights, from a seed
 """
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -50,7 +52,9 @@ def is_of_a_library(name) -> bool:
 
 
 def network_of(weights: str) -> tuple:
-    """(`LibraryNetwork`, `Preprocessing`, backbone, its options) of weights so named.
+    """(`LibraryNetwork`, `Preprocessing`, backbone, its options, what else is known) of weights so named.
+
+    Published weights are taken to have seen ImageNet, as nearly all have.
 
     Raises:
         InputError: the name is not as the head of this file says, or the network cannot be had.
@@ -72,7 +76,10 @@ def network_of(weights: str) -> tuple:
     except InputError as error:
         raise InputError(f'--weights {weights}: {error}') from error
     options = {f'{library}_name': name}
-    return net, preprocessing, library, options | {key: given[key] for key in ('img_size',) if key in given}
+    if 'img_size' in given:
+        options['img_size'] = given['img_size']
+    published = not {'random', 'file'} & set(given) and not Path(name).is_dir()
+    return net, preprocessing, library, options, dict(saw='ImageNet') if published else {}
 
 
 def drawn() -> int:

@@ -317,11 +317,11 @@ def _network_of(name: str) -> tuple:
 
 
 def _of_a_library(name: str, tensors: bool) -> Weights:
-    net, preprocessing, backbone, options = _network_of(name)
+    net, preprocessing, backbone, options, info = _network_of(name)
     held = {key: t for key, t in net.state_dict().items() if _is_feature_tensor(key)} if tensors else {}
     resampling = {key: getattr(preprocessing, key) for key in ('interpolation', 'crop', 'keep_ratio')}
     return Weights(name, held, backbone, dict(options), preprocessing.input_size, preprocessing.mean,
-                   preprocessing.std, bytes(net.origin.tolist()).hex(), resampling=resampling)
+                   preprocessing.std, bytes(net.origin.tolist()).hex(), dict(info), resampling)
 
 
 @lru_cache(maxsize=1)       # a run asks several times, and BYOL's file takes seconds
