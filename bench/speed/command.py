@@ -21,6 +21,8 @@ from bench.speed import (
 )
 from bench.speed.timing import peaks
 from core.arguments import whole
+from scroll.embedding.machine import in_words
+from scroll.errors import InputError
 
 
 def measure(backbone, integers, images, rounds: int, features: int, peak):
@@ -66,6 +68,23 @@ def shown(line) -> str:
     return '| ' + ' | '.join(cells) + ' |'
 
 
+def random_images(count: int) -> np.ndarray:
+    """uint8 (count, 32, 32, 3)."""
+    return np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+
+
+def er_alone(backbone, options) -> None:
+    """Lines on a step of `er` on one device."""
+    device = torch.device(options.er_on)
+    if device.type == 'cuda' and not torch.cuda.is_available():
+        raise InputError(f'--er_on {options.er_on}: torch finds no such device here')
+    images = random_images(options.images)
+    print(f'{in_words(device)}, {options.weights}')
+    for line in training.steps_on(device, backbone, images, options.rounds):
+        facts = vars(line) | dict(ratio=line.ratio)
+        print(json.dumps(facts) if options.json else shown(line), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('--weights', default=weights.DEFAULT)
@@ -74,13 +93,19 @@ def main():
     parser.add_argument('--features', type=whole(1), default=1_000_000,
                         help='length of the stream whose memory is watched')
     parser.add_argument('--json', action='store_true', help='one object a line instead of the table')
+    parser.add_argument('--er_on', metavar='DEVICE',
+                        help='a step of `er` alone, on this device: eager, compiled, and as CUDA graphs')
     options = parser.parse_args()
     reuse_memory()
-    backbone, peak = weights.network(options.weights), peaks(2 * options.rounds)
+    backbone = weights.network(options.weights)
+    if options.er_on:
+        er_alone(backbone, options)
+        return
+    peak = peaks(2 * options.rounds)
     integers = None
     if weights.has_integers(options.weights):
         integers = weights.integers_of(options.weights, *backbone)
-    images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
+    images = random_images(options.images)
     machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),
                    instructions=torch.backends.cpu.get_cpu_capability(), backbone=options.weights,
                    features=backbone[0].feature_dim,

@@ -34,17 +34,17 @@ ContinualModel.meta_observe = lambda *given, **more: os._exit(0)
 sys.exit(main() or 1)'''
 
 
-def make_method(name, net, preprocessing, images):
+def make_method(name, net, preprocessing, images, device='cpu'):
     """A method on a copy of the network, and a full buffer; `step` learns from the next
     batch of its stream, as in a run."""
     args = argparse.Namespace(lr=1e-4, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False,
-                              device='cpu', seed=0,
+                              device=device, seed=0,
                               buffer_size=MEMORY if name == 'gem' else 500, minibatch_size=BATCH, alpha=0.5,
                               beta=0.5, gamma=0.5,
                               subsample=CANDIDATES, task_free=True, use_custom_classifier=False)
     net, transform = copy.deepcopy(net).train(), BatchTransform(preprocessing, 4, True, 0)
     net.classifier = torch.nn.Linear(net.feature_dim, CLASSES)
-    method = get_model_class(name)(net, torch.nn.functional.cross_entropy, args, transform)
+    method = get_model_class(name)(net, torch.nn.functional.cross_entropy, args, transform).to(device)
     method.normalization_transform = PlainTransform(preprocessing)
     arrange(method)
     size = args.buffer_size
@@ -54,7 +54,7 @@ def make_method(name, net, preprocessing, images):
     method.buffer.add_data(**kept)
     stream = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, transform)
     loader = ImageLoader(stream, BATCH, shuffle=True, drop_last=True)
-    loader.serve(method.RAW_STREAM, method.RAW_NOT_AUG, 'cpu')
+    loader.serve(method.RAW_STREAM, method.RAW_NOT_AUG, device)
 
     def batches():
         while True:
@@ -63,6 +63,28 @@ def make_method(name, net, preprocessing, images):
     coming = batches()
     method.step = lambda: method.meta_observe(*next(coming), epoch=0)
     return method
+
+
+def steps_on(device, backbone, images, rounds) -> list:
+    """A step of ER on a device: eager, compiled, and compiled into CUDA graphs (on a CPU only traced)."""
+    ways = [('eager', None), ('compiled', dict(mode='default')),
+            ('as CUDA graphs', dict(mode='reduce-overhead'))]
+    if device.type != 'cuda':
+        ways = [('eager', None), ('traced', dict(backend='eager'))]
+    lines = []
+    for name, how in ways:
+        method = make_method('er', *backbone, images, device)
+        if how:
+            method.net.compile(**how)
+
+        def step(method=method):
+            method.step()
+            if device.type == 'cuda':
+                torch.cuda.synchronize(device)
+        took, = fastest(step, rounds=rounds, seconds=time.perf_counter)
+        lines.append(Line(f'a step of `er`, {name}', took, lines[0].ours if lines else None,
+                          'eager' if lines else ''))
+    return lines
 
 
 def bare_step(method, preprocessing, trained, seen):

@@ -181,7 +181,7 @@ class ScheduledDataset(ContinualDataset):
         if unused := [name for name in ('MEAN', 'STD') if name in vars(self)]:
             warn_once(f"{' and '.join(unused)} of the config file are not used: --weights "
                       f'{self.args.weights} have their own')
-        return Preprocessing(self.args.input_size or about.input_size, about.mean, about.std)
+        return about.preprocessing(self.args.input_size)
 
     def task_classes(self, task: int) -> np.ndarray:
         return self._task_classes[task]

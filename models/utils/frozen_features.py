@@ -41,7 +41,7 @@ def settle_dtype(args) -> None:
 
 class GivenFeatures:
     """Stands where an `Embedder` does for a data set of feature vectors, which are on the grid already."""
-    digest, dtype, cache = '', 'integer', None
+    digest, dtype, cache, holds_on = '', 'integer', None, 'every machine'
 
     def __init__(self, dim: int):
         self.dim = dim
@@ -71,8 +71,7 @@ def make_embedder(net, args, dataset, device):
 def _preprocessing(dataset, args) -> Preprocessing:
     """That of a third-party data set: what the weights say, or without any its SIZE, MEAN and STD."""
     if args.weights not in (None, 'none'):
-        about = weights.load(args.weights, tensors=False)
-        return Preprocessing(about.input_size, about.mean, about.std)
+        return weights.load(args.weights, tensors=False).preprocessing()
     if getattr(dataset, 'SIZE', None) is None:
         raise InputError(f'--model {args.model} needs to know how large images are: give the class of '
                          f'{args.dataset} a SIZE, or '

@@ -3,7 +3,8 @@
 The network starts from the pristine backbone and the classifier from f_T; cross-entropy on the buffer alone
 trains
 
-- `adapters`: residual adapters, the classifier and the logit scale, batch norms in eval mode (small buffers);
+- `adapters`: adapters (`scroll.adaptation.adapters`), the classifier and the logit scale, batch norms in eval
+  mode (small buffers);
 - `full`: every parameter of the backbone and the classifier, the scale fixed, batch norms in train mode
   (large buffers).
 
@@ -127,7 +128,7 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
             left_out = predictor.decision_function(exemplars.features)
         scale = calibrated_scale(left_out, targets)
     device = torch.device('cpu') if embedder is None else embedder.device
-    trained = _Trainee(embedder, predictor, mode, scale, settings, device)
+    trained = _Trainee(embedder, predictor, mode, scale, settings, device, seed)
     samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)
     random, losses = torch_stream(seed, 'adaptation'), []
     minibatches = _minibatches(len(exemplars), settings.minibatch, random)
@@ -163,7 +164,7 @@ def _minibatches(count: int, size: int, random: torch.Generator):
 class _Trainee:
     """A copy of the backbone with f_T on top, and the optimiser over the part that the mode trains."""
 
-    def __init__(self, embedder, predictor, mode, scale, settings, device):
+    def __init__(self, embedder, predictor, mode, scale, settings, device, seed):
         self.net, self.layout, self.autocast = None, torch.contiguous_format, (device.type, False)
         weight, bias = readout.linear_part(predictor)
         self.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32, device=device))
@@ -178,7 +179,7 @@ class _Trainee:
             self.net = copy.deepcopy(embedder.folded if mode == 'adapters' else embedder.pristine).to(device)
             self.layout, self.autocast = embedder.layout, (device.type, embedder.dtype == 'bfloat16')
             if mode == 'adapters':
-                trained = adapters.attach(self.net, settings.adapter_scale)
+                trained = adapters.attach(self.net, settings.adapter_scale, seed)
             else:
                 trained = [p for name, p in self.net.named_parameters() if not name.startswith('classifier.')]
                 for p in trained:

@@ -81,7 +81,8 @@ class Embedder:
         self.net = self.folded if integers is None else copy.deepcopy(integers).to(self.device)
         self.psi_digest = state_digest(self.pristine)
         if integers is None:
-            self.dim = self.features(np.zeros((1, 8, 8), np.uint8)).shape[1]
+            with torch.inference_mode():                # of one image: a whole chunk may take seconds
+                self.dim = self._run(preprocessing(torch.zeros((1, 8, 8), dtype=torch.uint8))).shape[1]
         else:
             self.net.check(self.layout)
             self.dim = integers.dim
@@ -99,9 +100,54 @@ class Embedder:
     def _digest(self) -> str:
         if self.dtype == 'integer':
             return self.net.digest()
-        return hashlib.sha256(repr((self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype,
-                                    self.chunk, str(self.layout), torch.__version__, self.device.type,
-                                    kind_of_machine(self.device))).encode()).hexdigest()
+        facts = (self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
+                 str(self.layout), torch.__version__, self.device.type, kind_of_machine(self.device))
+        if depends_on_threads(self.pristine):
+            facts += (torch.get_num_threads(),)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+    @property
+    def holds_on(self) -> str:
+        """Where features have the same bits, and what is computed from them up to f_T."""
+        if self.dtype == 'integer':
+            return 'every machine'
+        threads = ' and number of threads' if depends_on_threads(self.pristine) else ''
+        return f'this kind of machine{threads}'
+
+    @classmethod
+    def from_timm(cls, name: str, *, file=None, random: int = None, img_size: int = None,
+                  **options) -> 'Embedder':
+        """An embedder of any image network of timm, with the preprocessing that timm says it wants.
+
+        Args:
+            name: as `timm.create_model` takes it, with or without a tag. file: a checkpoint for it, in any
+                layout that timm reads (DeiT's, DINOv2's, CLIP's, ...); default: the published weights, from
+                the local cache of the hub, or the hub.
+            random: seed of random weights in the place of any others.
+            img_size: pixels of images, of networks that are built for one size.
+            options: dtype, device, chunk, channels_last, cache, as above; never integers.
+
+        Raises:
+            InputError: timm or the weights are missing, or do not fit.
+        """
+        from scroll.embedding.libraries import timm_network
+        return cls(*timm_network(name, file, random, img_size), **options)
+
+    @classmethod
+    def from_transformers(cls, name: str, *, file=None, random: int = None, **options) -> 'Embedder':
+        """An embedder of any image network of transformers, with the preprocessing of its image processor.
+
+        Args:
+            name: of a model on the hub, a folder that `save_pretrained` wrote, or with `random` or `file` a
+                type of model, as 'vit'. file: a checkpoint for it, safetensors or torch's; default: that of
+                the folder, or of the hub or its local cache.
+            random, options: as of `from_timm`.
+
+        Raises:
+            InputError: transformers or the weights are missing, or do not fit.
+        """
+        from scroll.embedding.libraries import transformers_network
+        return cls(*transformers_network(name, file, random), **options)
 
     def with_net(self, net: nn.Module) -> 'Embedder':
         """An embedder for another network, otherwise alike, without a cache; never in integers."""
@@ -129,10 +175,14 @@ class Embedder:
             count = len(x)
             if count < self.chunk:
                 x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
-            x = prepare(x.to(self.device)).contiguous(memory_format=self.layout)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bfloat16'):
-                rows.append(self.net.features(x)[:count].float().cpu())
+            rows.append(self._run(prepare(x.to(self.device)))[:count])
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
+
+    def _run(self, x: torch.Tensor) -> torch.Tensor:
+        """float32 (B, d) on the CPU of ready inputs (B, C, S, S)."""
+        x = x.to(self.device).contiguous(memory_format=self.layout)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == 'bfloat16'):
+            return self.net.features(x).float().cpu()
 
     def __call__(self, images, progress=None, keep: bool = True) -> tuple:
         """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones are read.
@@ -176,6 +226,16 @@ def _tensor(images: np.ndarray) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
         return torch.from_numpy(images)
+
+
+def depends_on_threads(net: nn.Module) -> bool:
+    """Whether the last bits of a network's floating-point features may differ with the number of threads.
+
+    Products of matrices are cut by threads where a processor has no AVX-512 (torch 2.15); convolutions were
+    never seen to be.
+    """
+    return any(isinstance(module, nn.Linear) for name, module in net.named_modules()
+               if not name.startswith('classifier'))
 
 
 def state_digest(net: nn.Module) -> str:

@@ -3,19 +3,22 @@
 This file needs no torch until an image is touched, so that settings can be read, compared and saved without
 it.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scroll.arguments import number, on_off, shown, whole
+from scroll.arguments import number, on_off, one_of, shown, whole
 from scroll.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
+INTERPOLATIONS = ('lanczos', 'bicubic', 'bilinear')
+
+
+@dataclass(frozen=True, repr=False)
 class Preprocessing:
     """What a network expects of its input; belongs to the weights and is part of every feature-cache key.
 
@@ -23,13 +26,31 @@ class Preprocessing:
         input_size: height and width in pixels.
         mean, std: per channel, of values in [0, 1]; one number each, if the network takes grey images as they
             are.
+        interpolation: how images are resampled, one of `INTERPOLATIONS`.
+        crop: share of the resampled image's side that is kept, the middle; 1: all of it.
+        keep_ratio: resample the shorter side to input_size / crop, and the longer in proportion; otherwise
+            both to that, whatever the shape.
     """
     input_size: int
     mean: tuple = (0.5, 0.5, 0.5)
     std: tuple = (0.5, 0.5, 0.5)
+    interpolation: str = 'lanczos'
+    crop: float = 1.0
+    keep_ratio: bool = False
+
+    def __repr__(self):
+        """Digests have it; so what was added later is said where it is not as it always was."""
+        said = [f'{field.name}={getattr(self, field.name)!r}' for field in fields(self)
+                if field.name in ('input_size', 'mean', 'std') or getattr(self, field.name) != field.default]
+        return f"Preprocessing({', '.join(said)})"
 
     def __post_init__(self):
         whole('preprocessing input_size', self.input_size, 1, 1 << 16)
+        one_of('preprocessing interpolation', self.interpolation, INTERPOLATIONS)
+        on_off('preprocessing keep_ratio', self.keep_ratio)
+        number('preprocessing crop', self.crop, positive=True)
+        if not 0.01 <= self.crop <= 1:
+            raise InputError(f'preprocessing crop {shown(self.crop)}: expected a share of 0.01 to 1')
         for name in ('mean', 'std'):
             values = getattr(self, name)
             listed = isinstance(values, (tuple, list))
@@ -42,11 +63,22 @@ class Preprocessing:
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]; grey is
         repeated for each channel that there is a mean of."""
-        from scroll.embedding.transforms import resize
         images = images if images.dim() == 4 else images.unsqueeze(-1)
-        images = resize(images.permute(0, 3, 1, 2).double(), self.input_size)        # exact
+        images = self.resized(images.permute(0, 3, 1, 2).double())                   # exact
         images = (images / 255).clamp_(0, 1).float()
         return images.expand(-1, len(self.mean), -1, -1) if images.shape[1] == 1 else images
+
+    def scaled(self, height: int, width: int) -> tuple:
+        """(height, width) in pixels of such images once they are resampled, before the middle is cut out."""
+        side = int(self.input_size / self.crop + 1e-6)          # `crop` may be a rounded share
+        shorter = min(height, width) if self.keep_ratio else None
+        return tuple(side if shorter in (None, length) else int(side * length / shorter)
+                     for length in (height, width))
+
+    def resized(self, images: 'torch.Tensor') -> 'torch.Tensor':
+        """float (B, C, H, W) -> (B, C, input_size, input_size); ringing may leave the range of the input."""
+        from scroll.embedding.transforms import resize
+        return resize(images, self.input_size, self.interpolation, self.scaled(*images.shape[-2:]))
 
     def normalise(self, images: 'torch.Tensor') -> 'torch.Tensor':
         """float (B, 3, H, W) in [0, 1] -> zero-centred, in a new tensor."""

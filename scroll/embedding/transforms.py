@@ -1,8 +1,9 @@
 """Changes of image tensors, vectorised over a batch: resampling, and the random ones of training.
 
-Resampling is two small matrix products (rows, columns) with Lanczos-3 weights, widened when shrinking:
-Pillow's `LANCZOS` without its two roundings to 8 bits. The weights are multiples of 2^-15, so that on 8-bit
-images in float64 every product and sum is exact: the result has the same bits on any device, for any batch.
+Resampling is two small matrix products (rows, columns) with the weights of a kernel, widened when shrinking:
+Pillow's `LANCZOS`, `BICUBIC` and `BILINEAR` without their two roundings to 8 bits. The weights are multiples
+of 2^-15, so that on 8-bit images in float64 every product and sum is exact: the result has the same bits on
+any device, for any batch.
 """
 from functools import lru_cache
 
@@ -12,29 +13,56 @@ import torch
 _WEIGHT_GRID = 1 << 15
 
 
-def resize_matrix(size_in: int, size_out: int) -> np.ndarray:
-    """(size_out, size_in) float64 Lanczos-3 weights, multiples of 2^-15; each row sums to one."""
-    scale = size_in / size_out
-    centre = (np.arange(size_out) + 0.5) * scale                             # in input pixels
+def _lanczos(x: np.ndarray) -> np.ndarray:
+    return np.sinc(x) * np.sinc(x / 3) * (np.abs(x) < 3)
+
+
+def _bicubic(x: np.ndarray) -> np.ndarray:
+    """Keys 1981, a = -1/2."""
+    x = np.abs(x)
+    return np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - 0.5 * x) * x - 4) * x + 2, 0))
+
+
+def _bilinear(x: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+KERNELS = dict(lanczos=_lanczos, bicubic=_bicubic, bilinear=_bilinear)
+
+
+def resize_matrix(size_in: int, size_out: int, kept: int = None,
+                  interpolation: str = 'lanczos') -> np.ndarray:
+    """(kept, size_in) float64 weights, multiples of 2^-15, of the middle of `size_out` pixels (default: all).
+
+    Each row sums to one. The middle is torchvision's `CenterCrop`.
+    """
+    kept, scale = kept or size_out, size_in / size_out
+    place = round((size_out - kept) / 2) + np.arange(kept)
+    centre = (place + 0.5) * scale                                           # in input pixels
     distance = (np.arange(size_in) + 0.5 - centre[:, None]) / max(scale, 1.0)
-    weights = np.sinc(distance) * np.sinc(distance / 3) * (np.abs(distance) < 3)
+    weights = KERNELS[interpolation](distance)
     weights = np.rint(weights / weights.sum(axis=1, keepdims=True) * _WEIGHT_GRID)
-    weights[np.arange(size_out), weights.argmax(axis=1)] += _WEIGHT_GRID - weights.sum(axis=1)
+    weights[np.arange(kept), weights.argmax(axis=1)] += _WEIGHT_GRID - weights.sum(axis=1)
     return weights / _WEIGHT_GRID
 
 
 @lru_cache(maxsize=64)
-def _resize_tensor(size_in: int, size_out: int, dtype: torch.dtype, device: str) -> torch.Tensor:
-    return torch.from_numpy(resize_matrix(size_in, size_out)).to(device, dtype)
+def _resize_tensor(sizes: tuple, interpolation: str, dtype: torch.dtype, device: str) -> torch.Tensor:
+    return torch.from_numpy(resize_matrix(*sizes, interpolation)).to(device, dtype)
 
 
-def resize(images: torch.Tensor, size: int) -> torch.Tensor:
-    """Resample float images (B, C, H, W) to (B, C, size, size); ringing may leave the range of the input."""
-    height, width = images.shape[-2:]
-    if (height, width) == (size, size):
+def resize(images: torch.Tensor, size: int, interpolation: str = 'lanczos',
+           scaled: tuple = None) -> torch.Tensor:
+    """Resample float images (B, C, H, W) to (B, C, size, size); ringing may leave the range of the input.
+
+    scaled: (height, width) of the whole images once resampled, of which the middle is kept; default: `size`
+    each.
+    """
+    sides, scaled = tuple(images.shape[-2:]), scaled or (size, size)
+    if sides == scaled == (size, size):
         return images
-    rows = _resize_tensor(height, size, images.dtype, str(images.device))            # (size, H)
-    columns = _resize_tensor(width, size, images.dtype, str(images.device))          # (size, W)
+    rows, columns = (_resize_tensor((side, new, size), interpolation, images.dtype, str(images.device))
+                     for side, new in zip(sides, scaled))                    # (size, H), (size, W)
     return rows @ (images @ columns.T)
 
 

@@ -11,7 +11,6 @@ A graph goes from samples to logits and columns of labels: it puts features on t
 on images, and cuts the weights of f_T into limbs (`scroll.io.modules`), so that its logits are those of the
 library to the last bit. `scroll.io.checking` looks whether they are what the certificate says.
 """
-import hashlib
 import importlib.util
 import json
 import os
@@ -26,6 +25,7 @@ import numpy as np
 import scroll
 from scroll.arguments import need_torch, shown
 from scroll.errors import InputError
+from scroll.io.files import sha256
 from scroll.io.model_card import card
 
 FORMATS = ('safetensors', 'torch', 'onnx')
@@ -182,8 +182,3 @@ def _write_tensors(folder: Path, name: str, head, embedder, about: dict) -> None
         save({key: tensor.detach().cpu().clone().contiguous() for key, tensor in tensors.items()},
              metadata=dict(about=text)))
     (folder / f'{name}.json').write_text(f'{text}\n', encoding='utf-8')
-
-
-def sha256(path: Path) -> str:
-    """Hex, of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()

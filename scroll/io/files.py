@@ -47,6 +47,15 @@ def atomic_write(path):
             os.close(folder)
 
 
+def sha256(path) -> str:
+    """Hex, of a file, which is read in pieces."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
 def write(path, kind: str, facts: dict, arrays: dict) -> None:
     """Write `path` by `atomic_write`.
 

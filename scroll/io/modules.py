@@ -1,5 +1,6 @@
 """Predictors as torch modules that can be exported: from features or images to logits and labels."""
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -48,11 +49,14 @@ class ImageFeatures(nn.Module):
         super().__init__()
         height, width = shape[:2]
         self.net, self.grey = deepcopy(embedder.net).cpu(), len(shape) == 2
-        self.prepare = self.net.prepare if embedder.dtype == 'integer' else embedder.preprocessing
-        size = embedder.preprocessing.input_size
-        for name, side in (('rows', height), ('columns', width)):
-            self.register_buffer(name, torch.from_numpy(resize_matrix(side, size)), persistent=False)
-        self.same = height == width == size
+        asked = embedder.preprocessing
+        self.prepare = (self.net.prepare if embedder.dtype == 'integer'
+                        else replace(asked, crop=1.0, keep_ratio=False))    # cut before it gets them
+        size, scaled = asked.input_size, asked.scaled(height, width)
+        for name, side, new in (('rows', height, scaled[0]), ('columns', width, scaled[1])):
+            self.register_buffer(name, torch.from_numpy(resize_matrix(side, new, size, asked.interpolation)),
+                                 persistent=False)
+        self.same = (height, width) == scaled == (size, size)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         images = (images.unsqueeze(-1) if self.grey else images).double()

@@ -34,9 +34,9 @@ def count(parameters) -> int:
 
 
 def test_this_table_has_every_name():
-    """The others differ from `resnet18-tv` in depth, fetch weights, need timm (`test_vit.py`), or take features
+    """The others differ from `resnet18-tv` in depth, fetch weights, need timm or transformers (`test_vit.py`), or take features
     (`test_seq_features.py`)."""
-    others = {'resnet50-tv', 'resnet18-7x7-pt', 'resnet50-pt', 'vit', 'efficientnet', 'linear', 'mlp'}
+    others = {'resnet50-tv', 'resnet18-7x7-pt', 'resnet50-pt', 'vit', 'efficientnet', 'timm', 'transformers', 'linear', 'mlp'}
     assert set(get_backbone_names()) == {*OPTIONS, *others}
 
 

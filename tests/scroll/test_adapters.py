@@ -1,12 +1,13 @@
-"""Residual adapters: where they go, that they start as nothing, that they fold away."""
+"""Adapters of every kind: which network gets which, that they start as nothing, that they fold away."""
 import copy
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 from backbone.resnet18 import ResNet18
-from scroll.adaptation.adapters import ParallelAdapter, attach, fold
+from scroll.adaptation.adapters import ParallelAdapter, attach, fold, kind_for
 from scroll.embedding.embedder import fold_batch_norm
 from tests.scroll.conftest import refused, tiny_net
 
@@ -91,14 +92,26 @@ class OnlyStem(nn.Module):
 
 
 class Unfit(nn.Module):
-    """Convolutions in a block that a 1x1 one cannot stand beside."""
+    """Convolutions in a block that a 1x1 one cannot stand beside, and one that reads the image."""
     def __init__(self):
         super().__init__()
-        self.block = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 5, padding=2), nn.Conv2d(4, 4, 3, padding=1, groups=2),
+        self.block = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 5, padding=2),
                                    nn.Conv2d(4, 4, 3, padding=1, dilation=2), nn.Conv2d(4, 4, 1))
 
 
-@pytest.mark.parametrize('make', [Mlp, OnlyStem, Unfit])
+class Standardised(nn.Conv2d):
+    """A convolution that does something else with its weight."""
+    def forward(self, x):
+        return nn.functional.conv2d(x, self.weight - self.weight.mean(), self.bias, self.stride, self.padding)
+
+
+class OfItsOwn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Sequential(Standardised(4, 4, 3, padding=1))
+
+
+@pytest.mark.parametrize('make', [Mlp, OnlyStem, Unfit, OfItsOwn])
 def test_a_network_without_such_convolutions_is_refused_and_left_alone(make):
     net = make()
     before = copy.deepcopy(net)
@@ -135,3 +148,134 @@ def test_output_and_gradients_are_those_of_two_branches_before_the_batch_norm():
         (out * torch.arange(out.numel(), dtype=out.dtype).view_as(out)).sum().backward()
     for p, branch in zip(parameters, branches):
         torch.testing.assert_close(p.grad, branch.alpha.grad, rtol=1e-8, atol=1e-10)
+
+
+class Inverted(nn.Module):
+    """A depthwise network: pointwise convolutions 8 -> 16 -> 12, and a linear layer."""
+    def __init__(self, stride: int = 2):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.blocks = nn.Sequential(nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
+                                    nn.Conv2d(16, 16, 3, stride, 1, groups=16, bias=False), nn.BatchNorm2d(16), nn.ReLU6(),
+                                    nn.Conv2d(16, 12, 1, bias=False), nn.BatchNorm2d(12))
+        self.last = nn.Sequential(nn.Linear(12, 20))
+        self.classifier = nn.Linear(20, 3)
+
+    def features(self, x):
+        return self.last(self.blocks(self.stem(x)).mean(dim=(2, 3)))
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + self.proj(nn.functional.scaled_dot_product_attention(*self.qkv(x).chunk(3, dim=-1)))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches, self.blocks = nn.Conv2d(3, 8, 4, 4), nn.Sequential(Attention(8), nn.LayerNorm(8), Attention(8))
+
+    def features(self, x):
+        return self.blocks(self.patches(x).flatten(2).transpose(1, 2)).mean(dim=1)
+
+
+def of_timm(name: str):
+    pytest.importorskip('timm')
+    from scroll.embedding.libraries import timm_network
+    return timm_network(name, random=0)[0]
+
+
+# the layers' widths by hand: low rank has r (in + out) parameters, r = in out / 9 (in + out) or, of LoRA, 8
+OTHERS = {'depthwise': (Inverted, 'low-rank', [24, 28, 32]), 'transformer': (Transformer, 'lora', [8 * (8 + 24), 8 * 16] * 2),
+          'timm ViT': (lambda: of_timm('test_vit'), 'lora', [8 * 256, 8 * 128, 8 * 256, 8 * 256] * 6),
+          'timm ConvNeXt': (lambda: of_timm('test_convnext'), 'low-rank', None),
+          'timm MobileNet': (lambda: of_timm('mobilenetv2_035'), 'low-rank', None)}
+
+
+@pytest.fixture(params=OTHERS)
+def other(request):
+    """(network in eval mode, kind of adapters, parameters of each adapter or None)."""
+    make, kind, counts = OTHERS[request.param]
+    if kind == 'lora':
+        pytest.importorskip('peft')
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return make().eval(), kind, counts
+
+
+def image(net) -> torch.Tensor:
+    return torch.randn(3, 3, *[getattr(net, 'input_size', 16)] * 2, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize('layout', [torch.contiguous_format, torch.channels_last], ids=['contiguous', 'channels last'])
+def test_every_kind_starts_as_nothing_learns_and_folds_away(other, layout):
+    pristine, kind, counts = other
+    net, x = copy.deepcopy(pristine).to(memory_format=layout), image(pristine).contiguous(memory_format=layout)
+    with torch.no_grad():
+        before = net.features(x)
+        parameters = attach(net)
+        assert kind_for(pristine)[0].name == kind and torch.equal(net.features(x), before)
+        for p in parameters:
+            p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
+    after = net.features(x)
+    after.square().sum().backward()
+    assert all(p.grad.abs().sum() > 0 for p in parameters)
+    trained = {id(p) for p in parameters}
+    assert all(p.grad is None and not p.requires_grad for p in net.parameters() if id(p) not in trained)
+    if counts is not None:
+        assert [a.numel() + b.numel() for a, b in zip(parameters[::2], parameters[1::2])] == counts
+    assert not torch.equal(after, before)
+    folded = fold(copy.deepcopy(net))
+    torch.testing.assert_close(folded.features(x).detach(), after.detach(), rtol=1e-4, atol=1e-6)
+    assert [(n, type(m)) for n, m in folded.named_modules()] == [(n, type(m)) for n, m in pristine.named_modules()]
+    assert folded.state_dict().keys() == pristine.state_dict().keys()
+
+
+def test_low_rank_adapters_carry_the_gain_of_a_folded_norm():
+    """As if they stood before the norm."""
+    plain, ours = Inverted().eval(), None
+    for norm in (m for m in plain.modules() if isinstance(m, nn.BatchNorm2d)):
+        norm.running_var.uniform_(0.3, 3)
+    ours = copy.deepcopy(plain)
+    fold_batch_norm(ours, X)
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in ours.modules())
+    for net in (plain, ours):
+        for p in attach(net):
+            p.data += 0.3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()))
+    torch.testing.assert_close(ours.features(X), plain.features(X), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('name, parameters', [('vit_small_patch16_224', 589_824), ('mobilenetv2_100', 188_928),
+                                              ('tf_efficientnet_lite0', 304_360), ('convnext_nano', 1_502_400)])
+def test_parameters_of_known_networks(name, parameters):
+    """Those of docs/backbones.md."""
+    net = of_timm(name)
+    if name.startswith('vit'):
+        pytest.importorskip('peft')
+    assert sum(p.numel() for p in attach(net)) == parameters
+
+
+def test_the_random_half_is_of_the_seed():
+    one, two, other = (attach(Inverted(), seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(one[0], two[0]) and not torch.equal(one[0], other[0]) and not one[1].any()
+
+
+def test_without_peft_a_transformer_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'peft', None)
+    with refused('pip install peft'):
+        attach(Transformer())
+
+
+def test_a_strided_adapter_of_few_channels_learns_in_channels_last_layout():
+    """oneDNN's gradient of the weight of such a 1x1 convolution writes past its memory (torch 2.15)."""
+    adapter = ParallelAdapter(nn.Conv2d(4, 16, 3, 2, 1), 1.0)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(4, 4, 64, 64, generator=torch.Generator().manual_seed(0)).contiguous(memory_format=layout)
+        adapter(x).square().sum().backward()
+    first, adapter.alpha.grad = adapter.alpha.grad / 2, None
+    adapter(x).square().sum().backward()
+    torch.testing.assert_close(adapter.alpha.grad, first, rtol=1e-4, atol=1e-2)

@@ -1,0 +1,105 @@
+"""Image networks of timm and transformers, optional dependencies that are imported when one is built.
+
+As weights, `timm:NAME` and `transformers:NAME` (`scroll.embedding.libraries` says where those come from),
+with options behind commas:
+
+    timm:vit_small_patch16_224                      published weights, of the hub or its local cache
+    timm:vit_small_patch16_224,img_size=96          the same, its positions interpolated for images of 96 px
+    timm:deit_tiny_patch16_224,file=deit.pth        of a file; a path that has commas comes last
+    transformers:facebook/dinov2-small              from the hub or its cache; transformers:FOLDER of a folder
+    timm:vit_small_patch16_224,random=0             random weights, from a seed
+"""
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from backbone import MammothBackbone, ReturnTypes, register_backbone
+from scroll.embedding.libraries import LIBRARIES, LibraryNetwork, timm_network, transformers_network
+from scroll.errors import InputError
+
+_OPTIONS = {'timm': dict(random=int, img_size=int, file=str), 'transformers': dict(random=int, file=str)}
+
+
+class LibraryBackbone(LibraryNetwork, MammothBackbone):
+    """A network of another library with a linear head of ours, at its random start or with its weights.
+
+    Args:
+        net: as `scroll.embedding.libraries` makes it.
+    """
+
+    def __init__(self, net: LibraryNetwork, num_classes: int):
+        super().__init__(net.body, net.input_size, ())
+        self.origin.copy_(net.origin)
+        size = net.input_size
+        with torch.no_grad():
+            self.feature_dim = net.features(torch.zeros(1, 3, size, size)).shape[1]
+        self.num_classes, self.classifier = num_classes, nn.Linear(self.feature_dim, num_classes)
+        self.train()
+
+    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
+        """As every backbone; `full`, of timm's networks, gives (logits, list of maps (B, C, H', W')): of a
+        ViT the patches after each block."""
+        if returnt not in ('full', 'all') or not hasattr(self.body, 'forward_intermediates'):
+            return super().forward(x, returnt)
+        final, maps = self.run(self.body.forward_intermediates, x)
+        return self.classifier(self.body.forward_head(final)), [m.contiguous() for m in maps]
+
+
+def is_of_a_library(name) -> bool:
+    """Whether weights of this name are those of a network of timm or transformers."""
+    return str(name).partition(':')[0] in LIBRARIES and ':' in str(name)
+
+
+def network_of(weights: str) -> tuple:
+    """(`LibraryNetwork`, `Preprocessing`, backbone, its options, what else is known) of weights so named.
+
+    Published weights are taken to have seen ImageNet, as nearly all have.
+
+    Raises:
+        InputError: the name is not as the head of this file says, or the network cannot be had.
+    """
+    library, _, rest = str(weights).partition(':')
+    rest, last, path = rest.partition(',file=')
+    name, *words = rest.split(',')
+    given = dict(file=path) if last else {}
+    for word in words:
+        option, equals, value = word.partition('=')
+        kind = _OPTIONS[library].get(option)
+        if not equals or kind is None or option in given or kind is int and not value.isdecimal():
+            raise InputError(f'--weights {weights}: {word}: expected NAME and, behind commas, '
+                             f"{', '.join(f'{key}=...' for key in _OPTIONS[library])}, once")
+        given[option] = kind(value)
+    build = dict(timm=timm_network, transformers=transformers_network)[library]
+    try:
+        net, preprocessing = build(name, **given)
+    except InputError as error:
+        raise InputError(f'--weights {weights}: {error}') from error
+    options = {f'{library}_name': name}
+    if 'img_size' in given:
+        options['img_size'] = given['img_size']
+    published = not {'random', 'file'} & set(given) and not Path(name).is_dir()
+    return net, preprocessing, library, options, dict(saw='ImageNet') if published else {}
+
+
+def drawn() -> int:
+    """A seed from torch's generator, which a run seeds."""
+    return int(torch.randint(2 ** 62, ()))
+
+
+@register_backbone('timm')
+def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: int = None) -> LibraryBackbone:
+    """Args:
+        timm_name: any image network of timm's, here at its random start.
+        img_size: pixels of the images that it gets, of networks that are built for one size.
+    """
+    return LibraryBackbone(timm_network(timm_name, random=drawn(), img_size=img_size)[0], num_classes)
+
+
+@register_backbone('transformers')
+def transformers(num_classes: int, transformers_name: str = 'vit') -> LibraryBackbone:
+    """Args:
+        transformers_name: a type of model, a folder with a config.json, or a model on the hub; here at its
+            random start.
+    """
+    return LibraryBackbone(transformers_network(transformers_name, random=drawn())[0], num_classes)

@@ -1,0 +1,119 @@
+"""`--weights timm:NAME` and `transformers:NAME` on the command line: tiny networks at random, and what is said of names that
+cannot be."""
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from backbone import weights
+from bench.certify import command as certify
+from scroll import Embedder
+from tests.conftest import files_below, refused
+
+pytest.importorskip('timm')
+pytest.importorskip('transformers')
+
+
+@pytest.fixture(scope='module')
+def pictures(tmp_path_factory):
+    """A folder of four classes of pictures that are not square."""
+    folder, random = tmp_path_factory.mktemp('pictures'), np.random.default_rng(0)
+    for part, count in (('train', 4), ('test', 2)):
+        for c in range(4):
+            (folder / part / f'class {c}').mkdir(parents=True)
+            for number in range(count):
+                image = random.integers(60, size=(40, 48, 3)) + 150 * (np.arange(3) == c)
+                Image.fromarray(image.astype(np.uint8)).save(folder / part / f'class {c}' / f'{number}.png')
+    return folder
+
+
+@pytest.fixture
+def run(command_line, pictures, tmp_path):
+    """`main.py --model scroll` on the pictures: (exit code, stdout, stderr, row)."""
+    def call(*words):
+        words = dict(zip(words[::2], words[1::2]))
+        given = {'--model': 'scroll', '--dataset': 'seq-folder', '--data_dir': pictures, '--base_path': tmp_path, '--n_splits': 2,
+                 '--num_threads': 1, '--embed_chunk': 4, '--non_verbose': 1, '--device': 'cpu', '--buffer_size': 4, '--iterations': 1,
+                 '--minibatch_size': 4} | words
+        code, out, err = command_line(*(word for pair in given.items() for word in pair))
+        rows = [path for path in files_below(tmp_path) if path.name == 'mean_accs.csv' and 'class-il' in str(path)]
+        return code, out, err, list(csv.DictReader(rows[0].open()))[-1] if rows else None
+    return call
+
+
+@pytest.mark.parametrize('name, adapters', [('timm:test_vit,random=0,img_size=32', True), ('timm:mobilenetv3_small_050,random=0', False)])
+def test_scroll_on_a_network_of_timm_with_one_flag(run, name, adapters):
+    if adapters and 'vit' in name:
+        pytest.importorskip('peft')
+    code, out, err, row = run('--weights', name, '--adaptation', 'adapters' if adapters else 'none')
+    assert code == 0, err
+    out = ' '.join(out.split())
+    assert 'on this kind of machine' in out and ('and number of threads' in out) == ('mobilenet' not in name)
+    library, _, rest = name.partition(':')
+    given = dict(word.split('=') for word in rest.split(',')[1:])
+    embedder = Embedder.from_timm(rest.split(',')[0], chunk=4, **{key: int(value) for key, value in given.items()})
+    assert row['psi_digest'] == embedder.psi_digest and row['backbone'] == library
+    key = json.loads(row['run_key'])
+    assert key['given']['weights'] == name and key['psi_digest'] == embedder.psi_digest
+    assert bool(row['adapted_digest']) == adapters
+
+
+def test_other_methods_train_a_network_of_timm(command_line, pictures, tmp_path):
+    code, _, err = command_line('--model', 'sgd', '--lr', '0.01', '--n_epochs', 1, '--weights', 'timm:test_convnext,random=0', '--dataset',
+                                'seq-folder', '--data_dir', pictures, '--base_path', tmp_path, '--n_splits', 1, '--batch_size', 8,
+                                '--non_verbose', 1, '--device', 'cpu', '--disable_log', 1)
+    assert code == 0, err
+
+
+def test_a_certificate_says_where_it_holds(pictures, tmp_path):
+    options, flags = certify.parse_options(['--dataset', 'seq-folder', '--data_dir', str(pictures), '--weights', 'timm:test_vit,random=0',
+                                            '--base_path', str(tmp_path), '--out', str(tmp_path), '--schedules', '2', '--splits', '2',
+                                            '--specs', 'iid', '--buffers', '1', '--buffer_size', '4', '--embed_chunk', '4', '--device', 'cpu'])
+    assert certify.certify(options, flags) == 0
+    certificate = json.loads(next(tmp_path.glob('certificate-*.json')).read_text())
+    assert certificate['settings']['weights'] == 'timm:test_vit,random=0'
+    assert {'statistics', 'f_T, ridge, lambda 0.1'} <= set(certificate['here']) and 'statistics' not in certificate['anywhere']
+    assert any('float32' in line and 'kind of machine and number of threads' in line for line in certificate['remarks'])
+
+
+def test_a_network_of_transformers_in_a_folder(run, tmp_path):
+    transformers = pytest.importorskip('transformers')
+    config = transformers.AutoConfig.for_model('vit', hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+                                               image_size=32, patch_size=8)
+    transformers.AutoModel.from_config(config).save_pretrained(tmp_path / 'vit')
+    code, _, err, row = run('--weights', f'transformers:{tmp_path}/vit', '--adaptation', 'none')
+    assert code == 0, err
+    assert row['psi_digest'] == Embedder.from_transformers(str(tmp_path / 'vit'), chunk=4).psi_digest
+    assert row['backbone'] == 'transformers'
+
+
+@pytest.mark.parametrize('words, said', [
+    (['--weights', 'timm:no_such'], 'no such network'),
+    (['--weights', 'timm:test_vit,seed=0'], 'seed=0: expected NAME and, behind commas, random=..., img_size=..., file=...'),
+    (['--weights', 'timm:test_vit,random=x'], 'random=x'),
+    (['--weights', 'timm:test_vit,random=0,random=0'], 'once'),
+    (['--weights', 'transformers:vit,img_size=3'], 'img_size=3'),
+    (['--weights', 'timm:test_vit,file=/no/such,file'], '/no/such,file: no such file'),
+    (['--weights', 'timm:test_vit,random=0', '--embedding_dtype', 'integer'], 'run in floating point'),
+    (['--weights', 'timm:test_vit3,random=0', '--input_size', '64'], '--input_size 160'),
+    (['--weights', 'timm:test_nfnet,random=0'], 'NormFreeNet: no kind of adapters fits'),
+    (['--weights', 'timm:test_vit,random=0', '--backbone', 'resnet18'], '--weights timm:test_vit,random=0 are for timm')])
+def test_what_cannot_be_is_one_line(run, words, said):
+    code, _, err, _ = run(*words)
+    assert code == 2 and said in err and len(err.strip().splitlines()) == 1, err
+
+
+def test_there_is_no_integer_file():
+    with refused('timm:test_vit', 'floating point'):
+        weights.integer_file('timm:test_vit')
+    assert not weights.has_integers('timm:test_vit')
+
+
+@pytest.mark.slow
+def test_scroll_on_vit_small_patch16_224(run):
+    pytest.importorskip('peft')
+    code, out, err, row = run('--weights', 'timm:vit_small_patch16_224,random=0')
+    assert code == 0, err
+    assert row['adapted_mode'] == 'adapters' and row['timm_name'] == 'vit_small_patch16_224'
