@@ -1,4 +1,4 @@
-"""Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/<model>.yaml`.
+"""Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/`.
 
     python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
 
@@ -147,7 +147,7 @@ class Tuning:
 
     def tune(self, size: int, above: int) -> dict:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
-        planned, found, before = plan(self.model, self.options.trials), [], None
+        planned, found = plan(self.model, self.options.trials), []
         for number, values in enumerate(planned):
             words = self.words(max(1, round(size * self.share)), values)
             known = dict(psi=self.psi[:16], command=_shown(words))
