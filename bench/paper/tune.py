@@ -111,14 +111,14 @@ class Trials:
 
 
 def accuracy_of(words: list) -> float:
-    """Percent, of a run of main.py on its held-out samples; 0 where its loss was not finite."""
+    """Percent, of a run of main.py on its held-out samples; 0 where its loss ended up infinite."""
     from bench.run.training import train
     with contextlib.redirect_stdout(io.StringIO()):
         model, dataset, args = initialize(cli.parse_args(words))
         try:
             return train(model, dataset, args)['final_accuracy']
         except InputError as error:
-            if 'not finite' in str(error):
+            if 'no longer finite' in str(error):
                 return 0.0
             raise
 

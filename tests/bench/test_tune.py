@@ -60,6 +60,11 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_
     assert 'adapt_lr' in model_config('scroll', 'best', {**known, 'model': 'scroll'})[0]
 
 
+def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
+    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
+    assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30))) == 0
+
+
 @pytest.mark.parametrize('model', sorted(tune.SPACES))
 def test_a_plan_begins_with_the_first_values_and_repeats_nothing(model):
     space, planned = tune.SPACES[model], tune.plan(model, 16)
