@@ -50,8 +50,10 @@ def _rounded(deviation: float) -> str:
 
 
 def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
-    """The whole page: title, facts, table, claims, how values were chosen (text -> rows). Of
-    each row ours (number of seeds), then the paper's."""
+    """The whole page: title, facts, table, claims, how values were chosen (text -> rows).
+
+    Of each row of the table ours (number of seeds), then the paper's.
+    """
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
         ours, beside = summaries(experiment, runs), experiment.of_the_paper

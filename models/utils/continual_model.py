@@ -250,9 +250,17 @@ class ContinualModel(nn.Module):
             if not len(labels):
                 return 0.0
         for _ in range(getattr(self.args, 'batch_iterations', 1) - 1):
-            with self.buffer.closed() if hasattr(self, 'buffer') else nullcontext():
+            with self._buffer_closed():
                 self.observe(inputs, labels, not_aug_inputs, **extra)
         loss = self.observe(inputs, labels, not_aug_inputs, **extra)
         self.task_iteration += 1
         self.epoch_iteration += 1
         return loss
+
+    def _buffer_closed(self):
+        """A context in which the buffer, if there is one, takes nothing."""
+        buffer = getattr(self, 'buffer', None)
+        if buffer is not None and not hasattr(buffer, 'closed'):
+            raise InputError(f'--batch_iterations: the buffer of {self.NAME} would take the samples each '
+                             'time: leave the flag out')
+        return nullcontext() if buffer is None else buffer.closed()
