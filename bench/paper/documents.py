@@ -118,7 +118,8 @@ def orders_table(root: Path) -> list:
     for model, of in found.items():
         shares = of['variance'][:3] if of['variance'] else ()
         lines.append(md_row([
-            style.name(model), f"{of['mean']:.2f} ± {of['deviation']:.2f}", *(f'{of[n]:.2f}' for n in names),
+            style.name(model), number(of['mean'], of['deviation'], of['orders']),
+            *(f'{of[n]:.2f}' for n in names),
             ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none', of['predictors']]))
     return lines
 
