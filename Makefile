@@ -36,8 +36,9 @@ bench: .venv/installed          ## speed and memory, as ratios, and beside other
 	$(RUN) scripts/bench.py
 	$(RUN) scripts/beside.py
 
-tune: .venv/installed           ## the values of models/config/scroll.yaml, from held-out training data
-	$(RUN) scripts/tune.py
+tune: .venv/installed           ## the values of models/config/, from held-out training data, as many trials for each method
+	$(RUN) scripts/tune.py --dataset seq-cifar10
+	$(RUN) scripts/tune.py --dataset seq-cifar100
 
 tables: .venv/installed         ## tables and figures from committed rows: those of results/, of README.md and of docs/
 	$(RUN) scripts/exemplar_means.py --dataset seq-cifar10 --redraw --out results/tables/figure_4_exemplars.png

@@ -52,7 +52,8 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     """The values of `models/config/<model>.yaml` for a run of which `known`
     arguments are given, and the file's name.
 
-    The file's section `default:` is taken by every `which` but 'base', which takes nothing. Any other `which`
+    `by`, of the file or of a rule, says in words how its values were chosen (`chosen_by`). The file's section
+    `default:` is taken by every `which` but 'base', which takes nothing. Any other `which`
     names a section: a list of rules `{when: {...}, set: {...}}`, of which each whose conditions hold is
     applied, later ones over earlier ones (a condition is a value, or `{min: a, max: b}`); or flags; or, in
     Mammoth's form, sections by data set with flags and, under buffer sizes, more special ones. For 'best'
@@ -61,13 +62,13 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     Raises:
         InputError: there is no such section, or the file is made otherwise.
     """
-    path = next((p for p in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
-                 if p.stem.replace('_', '-') == model.replace('_', '-')), None)
+    path = _config_file(model)
     if which == 'base' or path is None and which in ('default', 'best'):
         if which == 'best':
             warn_once(f'--model_config best: models/config has no file for {model}')
         return {}, ''
     content = read_yaml(path) if path else {}
+    content.pop('by', None)
     source = str(path.relative_to(ROOT)) if path else 'models/config'
     for name, part in content.items():
         if name != 'best' and not isinstance(part, (dict, list, type(None))):
@@ -94,6 +95,24 @@ def model_config(model: str, which: str, known: dict) -> tuple:
         raise InputError(f'{source}: {which} must be a list of {{when: ..., set: ...}}, or have flags by '
                          f'data set and buffer size ({error})') from error
     return {**values, **found}, source
+
+
+def chosen_by(known: dict) -> str:
+    """How the values of a method's config were chosen, as its file says for a run with these arguments: `by`
+    of the last of its rules that hold for it, else of the file; '' where nothing is said, or none is taken.
+    """
+    path, which = _config_file(known['model']), known.get('model_config') or 'default'
+    content = read_yaml(path) if path and which != 'base' else {}
+    rules = content.get(which) if isinstance(content.get(which), list) else []
+    said = [rule['by'] for rule in rules if 'by' in rule
+            and all(_holds(condition, known.get(name)) for name, condition in rule['when'].items())]
+    return str(said[-1] if said else content.get('by', ''))
+
+
+def _config_file(model: str):
+    """`models/config/<model>.yaml`, or None."""
+    return next((p for p in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
+                 if p.stem.replace('_', '-') == model.replace('_', '-')), None)
 
 
 def _from_rules(rules: list, known: dict) -> dict:

@@ -50,7 +50,8 @@ class Gdumb(ReplayModel):
     REFUSED_FLAGS = {'lr': 'its rates are --maxlr and --minlr', 'optimizer': 'it trains with SGD',
                      'optim_wd': 'it is 1e-6', 'optim_mom': 'it is 0.9',
                      'optim_nesterov': 'it trains with plain momentum',
-                     'lr_scheduler': 'see --lr_decay', 'minibatch_size': 'see --fitting_batch_size'}
+                     'lr_scheduler': 'see --lr_decay', 'minibatch_size': 'see --fitting_batch_size',
+                     'batch_iterations': 'it collects while the stream lasts'}
 
     @staticmethod
     def get_parser(parser):

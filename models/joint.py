@@ -30,6 +30,7 @@ class Joint(ContinualModel):
     RAW_STREAM = True                   # nothing is learned while tasks come
     TRANSIENT = ('collected', 'loader')
     REFUSED_FLAGS = {'fitting_mode': 'it passes over all tasks together, --n_epochs times',
+                     'batch_iterations': 'nothing is learned while tasks come',
                      'eval_epochs': 'nothing is learned before the last task ends'}
 
     def __init__(self, backbone, loss, args, transform, dataset=None):

@@ -125,6 +125,7 @@ class ScrollModel(ContinualModel):
                      'optim_mom': 'SCROLL adapts with AdaDelta',
                      'optim_nesterov': 'SCROLL adapts with AdaDelta',
                      'lr_scheduler': 'SCROLL learns online without steps',
+                     'batch_iterations': 'SCROLL learns online without steps',
                      'drop_last': 'SCROLL learns from every sample',
                      'bn': 'the backbone is frozen',
                      'eval_epochs': 'SCROLL sees every sample once',

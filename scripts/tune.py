@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tune SCROLL for one backbone on held-out *training* data; the values go to `models/config/scroll.yaml`."""
+"""Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/`."""
 import sys
 
 import _root  # noqa: F401

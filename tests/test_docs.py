@@ -164,7 +164,7 @@ def check_command(words: list) -> None:
                 parse_args(rest)
         else:
             subcommand = rest[:2] if rest[:1] == ['quantise'] else []
-            passed_on = flags_of_runs() if script in ('scripts/beside.py', 'scripts/certify.py', 'scripts/schedule.py') else set()
+            passed_on = flags_of_runs() if Path(script).stem in ('beside', 'certify', 'orders', 'schedule', 'tune') else set()
             check_flags(rest, flags_of(script, *subcommand) | passed_on)
             for word in rest:
                 if word.startswith('experiments/'):

@@ -9,6 +9,7 @@ from a random stream of the buffer's own.
 SCROLL has a buffer of its own kind, `scroll.exemplars`.
 """
 import copy
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -42,6 +43,8 @@ class Buffer:
         num_seen_examples: samples offered so far.
     """
 
+    open = True
+
     def __init__(self, buffer_size: int, device='cpu', sample_selection_strategy: str = 'reservoir',
                  raw: bool = False, seed=None, **options):
         self.buffer_size, self.device, self.raw = buffer_size, torch.device(device), raw
@@ -52,6 +55,15 @@ class Buffer:
 
     def __len__(self) -> int:
         return self._filled if self.buffer_size < 0 else min(self._filled, self.buffer_size)
+
+    @contextmanager
+    def closed(self):
+        """Within, what is offered (`add_data`) is neither kept nor counted."""
+        self.open = False
+        try:
+            yield
+        finally:
+            del self.open
 
     def is_empty(self) -> bool:
         """Whether no sample is kept."""
@@ -87,6 +99,8 @@ class Buffer:
         Raises:
             InputError: other attributes than the rows so far have, or images of another kind.
         """
+        if not self.open:
+            return
         given = dict(examples=examples, labels=labels, logits=logits, task_labels=task_labels,
                      true_labels=true_labels, attention_maps=attention_maps)
         given = {name: torch.as_tensor(value).detach() for name, value in given.items() if value is not None}

@@ -131,7 +131,7 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, options)
         number, spec = numbered
         schedule = schedule_of(spec, dataset, args.seed)
         about = dict(spec=spec, schedule_digest=schedule.digest(), segments=len(schedule.cuts) - 1)
-        key = _digest([_FORMAT, identity, about['schedule_digest'], trials.asks(number)])
+        key = digest_of([_FORMAT, identity, about['schedule_digest'], trials.asks(number)])
         row = None if options.fresh else store.find(key)
         if row is not None:
             known += 1
@@ -153,7 +153,7 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, options)
     return list({row['schedule_digest']: row for row in rows}.values()), known
 
 
-def _digest(content) -> str:
+def digest_of(content) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -227,7 +227,7 @@ def lines_of(identity: dict, rows: list, trials) -> dict:
     """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
     from scroll.embedding.machine import in_words
     anywhere = dict(data=identity['data_digest'], backbone=identity['psi_digest'],
-                    schedules=f"{_digest([row['schedule_digest'] for row in rows])} ({len(rows)})")
+                    schedules=f"{digest_of([row['schedule_digest'] for row in rows])} ({len(rows)})")
     travelling, bound = trials.lines(rows)
     return dict(anywhere=anywhere | travelling, here=dict(machine=in_words(trials.device)) | bound)
 
@@ -251,7 +251,7 @@ def certify(options, flags) -> int:
               'weight_difference': verdict.weight_difference if finite else None}
     own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
     certificate = dict(
-        format=FORMAT, id=_digest([identity, [row['schedule_digest'] for row in rows]]),
+        format=FORMAT, id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
         **lines_of(identity, rows, trials), options=own,

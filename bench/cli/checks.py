@@ -13,6 +13,7 @@ _HAS_EFFECT = (         # flags; whether they have an effect in a run with these
     (('n_iters',), lambda a, _: a.fitting_mode == 'iters', '--fitting_mode iters'),
     (('fitting_minutes',), lambda a, _: a.fitting_mode == 'time', '--fitting_mode time'),
     (_STOPPING, lambda a, _: a.fitting_mode == 'early_stopping', '--fitting_mode early_stopping'),
+    (('validation_by',), lambda a, given: a.validation or 'validation' in given, '--validation'),
     (('validation_mode',), lambda a, given: a.validation or 'validation' in given, '--validation'),
     (('noise_type', 'disable_noisy_labels_cache', 'cache_path_noisy_labels'),
      # a sweep of rates may begin with 0

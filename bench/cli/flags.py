@@ -46,6 +46,8 @@ def add_experiment_args(parser) -> None:
     flag('--lr', type=real(0), required=True, help='learning rate')
     flag('--batch_size', type=whole(1, 10 ** 9), help='samples a loader batch')
     flag('--n_epochs', type=whole(0, 10 ** 6), help='passes over each task')
+    flag('--batch_iterations', type=whole(1, 10 ** 6), default=1,
+         help='updates on each loader batch, each with a new draw from the buffer')
     flag('--optimizer', choices=OPTIMISERS, default='sgd')
     flag('--optim_wd', type=real(0), default=0.0, help='weight decay')
     flag('--optim_mom', type=real(0), default=0.0, help='momentum (sgd)')
@@ -67,6 +69,9 @@ def add_stream_args(parser) -> None:
     flag('--custom_task_order', bears='stream', help='the tasks in order of arrival, joined by - or ,')
     flag('--validation', type=real(0), nargs='?', const=10.0, default=0.0,
          help='percent of each class held out from training, and evaluated on in place of the test set')
+    flag('--validation_by', choices=('seed', 'key'), default='seed',
+         help='which samples: drawn by the seed, or those whose key, a digest of the pixels, says so: the '
+              'same under every seed')
     flag('--validation_mode', bears='stream', choices=('current', 'complete'), default='current',
          help='complete: held-out samples of all classes so far')
     flag('--label_perc', '--label_perc_by_task', '--lpt', bears='stream', dest='label_perc', type=labelled,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.certify.sensitivity import figures
 from bench.paper.experiments import load
 from bench.paper.report import write
 from bench.paper.tables import md_row, number, summary
@@ -106,6 +107,23 @@ def schedules_table(root: Path) -> list:
     return lines
 
 
+def orders_table(root: Path) -> list:
+    """How far each method depends on the order of the classes of the digits, in numbers."""
+    found = {model: figures(rows)
+             for model, rows in cloud_rows(root / 'results/orders/seq-digits.csv').items()}
+    names = dict(worst='worst', cvar10='CVaR 10 %', anytime='anytime', easiest='easiest', hardest='hardest',
+                 worst_found='worst found')
+    lines = [md_row(['', 'random orders', *names.values(), 'variance by order, seed, rest (%)',
+                     'different predictors']), '|---|' + '---|' * 9]
+    for model, of in found.items():
+        shares = of['variance'][:3] if of['variance'] else ()
+        lines.append(md_row([
+            style.name(model), number(of['mean'], of['deviation'], of['orders']),
+            *(f'{of[n]:.2f}' for n in names),
+            ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none', of['predictors']]))
+    return lines
+
+
 def label_errors_table(root: Path) -> list:
     """How well out-of-sample scores find wrong labels, by head; f_T learned with them."""
     runs = _runs(root, 'label_errors')
@@ -185,8 +203,8 @@ def engine_rates_table(root: Path) -> list:
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
           'label_errors': label_errors_table, 'heads': heads_table, 'certificates': certificates_table,
-          'requests': requests_table, 'learners': learners_table, 'engine_digests': engine_digests_table,
-          'engine_rates': engine_rates_table}
+          'orders': orders_table, 'requests': requests_table, 'learners': learners_table,
+          'engine_digests': engine_digests_table, 'engine_rates': engine_rates_table}
 
 
 def _runs(root: Path, label: str) -> dict:

@@ -15,6 +15,9 @@ A file reads like its table. `flags` go to every run; a column and a row are nam
     cells: {ER: {'CIFAR-10, |M| = 200': {lr: 0.1}}}                         # flags of single cells
     claims: [...]                   # what the paper's text says, for scripts/claims.py
 
+`like: table_1_cifar` begins with all that the other file says, flags, columns and rows name by name; claims
+about it are then claims about this one.
+
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file to show,
 and `group` a heading beside rows. What other commands make has `commands` in the place of columns and rows.
 Nothing here imports torch.
@@ -30,9 +33,9 @@ from scroll.errors import InputError
 
 FOLDER = ROOT / 'experiments'
 KINDS = ('table', 'figure')
-METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'label_error_auc')
+METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy', 'label_error_auc')
 SETTINGS = ('class-il', 'general-continual')  # of tasks that bring classes, and of streams without tasks
-_KEYS = {'title', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims',
+_KEYS = {'title', 'like', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims',
          'commands', 'values', 'x'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
@@ -102,11 +105,30 @@ def load(path) -> Experiment:
     if not path.is_file():
         have = ', '.join(p.stem for p in experiment_files())
         raise InputError(f'{path}: no such experiment; experiments/ has: {have}')
-    content = read_yaml(path)
     try:
-        return _experiment(path, content)
+        return _experiment(path, _whole(path))
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
+
+
+def _whole(path: Path) -> dict:
+    """What a file says, together with what the one it is like says."""
+    content = read_yaml(path)
+    if 'like' not in content:
+        return content
+    other = path.with_name(f"{content['like']}.yaml")
+    if not other.is_file() or 'like' in (base := read_yaml(other)):
+        raise InputError(f"like: {content['like']!r}: expected the name of a file beside this one that is "
+                         'like no other')
+    for key in ('columns', 'rows'):
+        ours = _mapping(content.get(key), key)
+        for name in ours:
+            if name not in _mapping(base.get(key), key):
+                raise InputError(f'{key}: {name!r}: {other.name} has none of that name')
+        content[key] = {name: {**spec, **ours.get(name, {})}
+                        for name, spec in _mapping(base.get(key), key).items()}
+    content['flags'] = {**(base.get('flags') or {}), **(content.get('flags') or {})}
+    return {**base, **content}
 
 
 def _experiment(path: Path, content: dict) -> Experiment:

@@ -24,8 +24,9 @@ from pathlib import Path
 
 from bench.paper import claims, tables
 from bench.paper.experiments import experiment_files, load, results_rows
-from bench.paper.matching import bears_of, matching_rows
+from bench.paper.matching import arguments, bears_of, matching_rows
 from bench.results.keys import with_values
+from core.configs import chosen_by
 from core.rows import read_rows
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
@@ -106,11 +107,8 @@ class Report:
     def collect(self, name: str, rows: list, weights: str = None) -> None:
         """Add to committed rows those of results files."""
         label = name if weights is None else f'{name}.{Path(weights).stem}'
-        paths = {(flag, Path(path).stem): path for cell in self.get(name).cells
-                 for flag, path in {**cell.flags, 'weights': cell.flags.get('weights', weights)}.items()
-                 if os.sep in str(path)}
-        committed = [_renamed(row, lambda flag, value: paths.get((flag, value), value))  # they have no paths
-                     for cell in self._rows(label).values() for row in cell]
+        committed = [row for cell in self._rows(label).values()
+                     for row in self._with_paths(name, cell, weights)]
         found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
         kept = {_identity(row) for row in found}
         gone = sum(_identity(row) not in kept for row in committed)
@@ -123,6 +121,13 @@ class Report:
         else:
             path.unlink(missing_ok=True)
         self._rows.cache_clear()
+
+    def _with_paths(self, name: str, rows: list, weights: str = None) -> list:
+        """Committed rows, which have no paths, with those of an experiment's cells."""
+        paths = {(flag, Path(path).stem): path for cell in self.get(name).cells
+                 for flag, path in {**cell.flags, 'weights': cell.flags.get('weights', weights)}.items()
+                 if os.sep in str(path)}
+        return [_renamed(row, lambda flag, value: paths.get((flag, value), value)) for row in rows]
 
     def labels(self, name: str) -> list:
         """The experiment itself, if it has rows or needs none, and the same with other backbones."""
@@ -138,6 +143,30 @@ class Report:
             return self._rows(other).get((cell.row, cell.column), [])
         return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
 
+    def chosen(self, label: str) -> dict:
+        """How the values of the rows were chosen, as config files say: text -> names, with the columns where
+        not all are alike; nothing where only one method is run."""
+        name, _, backbone = label.partition('.')
+        runs, found = self._rows(label), {}
+        cells = [cell for cell in self.get(name).cells if (cell.row, cell.column) in runs]
+        if len({cell.flags['model'] for cell in cells}) < 2:
+            return {}
+        for cell in cells:
+            flags = ({'weights': backbone} if backbone else {}) | cell.flags
+            cell = dataclasses.replace(cell, flags=flags)
+            today = arguments(cell)
+            text = today and chosen_by(vars(today))
+            if text and not matching_rows(cell, self._with_paths(name, runs[cell.row, cell.column])):
+                text = 'made with earlier values than those of its command today'
+            if text:
+                found.setdefault(cell.row, {}).setdefault(text, []).append(cell.column)
+        texts = {}
+        for row, columns in found.items():
+            for text, names in columns.items():
+                only = f" ({'; '.join(names)})" if len(columns) > 1 else ''
+                texts.setdefault(text, []).append(row + only)
+        return texts
+
     def page(self, label: str) -> str:
         """Write an experiment's files; returns its line of the index, empty where nothing is to be shown."""
         experiment, runs = self._experiment(label), self._rows(label)
@@ -149,7 +178,7 @@ class Report:
         if experiment.kind == 'figure' and experiment.cells:
             pictures = [tables.figure(folder / f'{label}.png', experiment, runs)]
         about = facts(experiment, [row for rows in runs.values() for row in rows])
-        text = tables.markdown(experiment, runs, findings, about)
+        text = tables.markdown(experiment, runs, findings, about, self.chosen(label))
         text += ''.join(f'\n![{experiment.title}]({path.name})\n' for path in pictures)
         write(folder / f'{label}.md', text)
         if experiment.cells:

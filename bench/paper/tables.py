@@ -49,8 +49,11 @@ def _rounded(deviation: float) -> str:
     return f'{deviation:.1f}' if deviation >= 0.05 or deviation < 1e-9 else f'{deviation:.1g}'
 
 
-def markdown(experiment: Experiment, runs: dict, findings: list, facts: list) -> str:
-    """The whole page: title, facts, table, claims. Of each row ours (number of seeds), then the paper's."""
+def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, chosen: dict) -> str:
+    """The whole page: title, facts, table, claims, how values were chosen (text -> rows).
+
+    Of each row of the table ours (number of seeds), then the paper's.
+    """
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
         ours, beside = summaries(experiment, runs), experiment.of_the_paper
@@ -75,6 +78,9 @@ def markdown(experiment: Experiment, runs: dict, findings: list, facts: list) ->
         heading = 'What the paper says of it' if experiment.of_the_paper else 'Claims'
         lines += ['', f'## {heading}', '', md_row(['claim', 'our rows', 'why']), '|---|---|---|']
         lines += [md_row([f.says, f'**{f.verdict}**', f.evidence]) for f in findings]
+    if chosen:
+        lines += ['', '## How the values of each method were chosen', '',
+                  *(f"- {', '.join(rows)}: {text}." for text, rows in chosen.items())]
     return '\n'.join(lines).rstrip() + '\n'
 
 

@@ -1,144 +1,224 @@
-"""Tune SCROLL for one backbone on held-out *training* data; the values go to `models/config/scroll.yaml`.
+"""Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/`.
 
-    python scripts/tune.py --dataset seq-cifar100 --buffer_sizes 200 500 2000
+    python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
 
-A tenth of the training samples, those whose key (a digest of the pixels) is divisible by ten, is kept from
-statistics and buffer: the same samples under every schedule. The test set is not looked at. First lambda is
-chosen by the accuracy of f_T on the held-out part, then steps and number of updates by that of f*, over
-`GRID`. Every trial is a row of `<base_path>/tuning/<dataset>.csv`; trials that have a row are not run again,
-so a killed tuning goes on where it was.
+A trial is a run of main.py on the first `--tasks` tasks, which learns no sample whose key (a digest of the
+pixels) is divisible by ten, the same samples whatever the seed or the schedule, and is judged by its accuracy
+on those. The test set chooses nothing. The buffer of a trial is |M| times the share of the classes that it
+sees, so that a class has as many exemplars as at the end of the whole stream.
+
+`SPACES` has what is tried: of each flag some values, the paper's (else Mammoth's) first. The first trial
+takes the first of each; the others are points of the grid drawn once and for all, without repetition. Rows go
+to `<base_path>/tuning/<dataset>/<model>.csv`; trials that have a row are not run again, so a killed tuning
+goes on where it was, and several methods can be tuned at a time. Flags of main.py behind the script's own are
+those of every trial (`--n_splits`, `--num_threads`, `--device`, ...).
 """
-import argparse
+import contextlib
 import csv
+import functools
+import io
+import itertools
+import shlex
+import time
 from pathlib import Path
 
-import numpy as np
 import yaml
 
 from bench.cli import parsing as cli
 from bench.run.building import initialize
-from core.plugins import ROOT
+from core.arguments import ArgumentParser, whole
+from core.configs import read_yaml
+from core.plugins import ROOT, normalise
 from core.rows import read_rows
-from scroll.adaptation.training import adaptation_path
-from scroll.heads import predictors
+from scroll.errors import InputError
+from scroll.io.files import atomic_write
+from scroll.randomness import numpy_stream
 
-LAMBDAS = (.001, .003, .01, .03, .1, .3, 1., 3., 10., 30.)
-GRID = dict(  # (learning rate of adapters or network, of the classifier), numbers of updates looked at
-    adapters=(((.01, .01), (.02, .01), (.05, .01)), (0, 50, 100, 200, 300)),
-    full=(((.01, .01), (.03, .01)), (0, 100, 200, 400)))
-CONFIG = ROOT / 'models' / 'config' / 'scroll.yaml'
+CONFIG = ROOT / 'models' / 'config'
+_STEPS = dict(lr=(.01, .001, .003, .02, .03, .05, .1, .2), batch_size=(32, 10))
+_ONLINE = _STEPS | dict(batch_iterations=(1, 2))
+_MOST = 10 ** 9                                 # above any buffer
+SPACES = {
+    'er': _STEPS,
+    'der': _STEPS | dict(alpha=(.5, .1, .3, 1.)),
+    'derpp': _STEPS | dict(alpha=(.5, .1, .3, 1.), beta=(.5, 1.)),
+    'bic': _STEPS,
+    'agem': _STEPS,
+    'gem': _STEPS | dict(gamma=(.5, 0., 1.)),
+    'icarl': _STEPS | dict(opt_wd=(1e-5, 0.)),
+    'lwf': _STEPS | dict(alpha=(1., 3.), optim_wd=(0., 5e-4)),
+    'ewc-on': _STEPS | dict(e_lambda=(10., 1., 100.)),
+    'er-ace': _ONLINE,
+    'er-aml': _ONLINE | dict(supcon_temperature=(.2, .1)),
+    'ssil': _ONLINE,
+    'mir': _ONLINE | dict(subsample=(50, 100)),
+    'gdumb': dict(maxlr=(.05, .01, .03, .1), fitting_epochs=(20, 10, 50), fitting_batch_size=(16, 10, 32),
+                  cutmix_alpha=(0., 1.)),
+    'scroll': dict(ridge_lambda=(.001, .03, .3, 3.), adapt_lr=(.002, .001, .01, .02),
+                   classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1), minibatch_size=(50, 100),
+                   iterations=(300, 100), adapt_select=('none', 'folds'))}
+_AT_THE_END = dict(gdumb=('--fit_every_task', '1'), scroll=('--adapt_every_task', '1'))
 
 
-def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument('--dataset', required=True)
-    parser.add_argument('--buffer_sizes', type=int, nargs='+', default=[200, 500, 2000])
-    parser.add_argument('--weights', default='compact')
-    parser.add_argument('--base_path', default='./data/')
-    parser.add_argument('--held_out', type=int, default=2500, help='held-out samples looked at for f*')
-    return parser.parse_args()
+def parse_options(words=None) -> tuple:
+    """(the script's own options, the flags of main.py)."""
+    parser = ArgumentParser(prog='tune.py', description=__doc__)
+    flag = parser.add_argument
+    flag('--dataset', required=True)
+    flag('--models', nargs='+', type=normalise, default=list(SPACES), choices=list(SPACES), metavar='MODEL',
+         help=f"of {', '.join(SPACES)}")
+    flag('--weights', default='compact')
+    flag('--buffer_sizes', type=whole(1), nargs='+', default=[500],
+         help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
+              'largest beyond')
+    flag('--trials', type=whole(1), default=16, help='of each method and buffer size')
+    flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
+    flag('--passes', type=whole(1), default=5, help='over each task, of offline methods')
+    flag('--base_path', default='./data/')
+    return parser.parse_known_args(words)
 
 
-def held_out_split(learner, images, labels):
-    """Features and keys of all samples, and a mask of the held-out tenth."""
-    features, keys = learner.embedder(images)
-    learner.embedder.cache.flush()
-    return features, keys, keys % 10 == 0
-
-
-def percent(logits, classes, labels) -> float:
-    return 100 * float((classes[logits.argmax(axis=1)] == labels).mean())
+def plan(model: str, trials: int) -> list:
+    """Flags of each trial of a method: the first values of all; then other points of the grid, at random."""
+    space = SPACES[model]
+    first, *others = (dict(zip(space, values)) for values in itertools.product(*space.values()))
+    chosen = numpy_stream(0, f'tuning {model}').permutation(len(others))[:trials - 1]
+    return [first, *(others[i] for i in chosen)]
 
 
 class Trials:
-    """The trials of one data set, each a row on disk as soon as it is known."""
+    """The trials of one method on one data set, each a row on disk as soon as it is known."""
 
     def __init__(self, path: Path):
         self.path = path
         self.rows = read_rows(path) if path.is_file() else []
 
-    def find(self, **what):
-        return [row for row in self.rows if all(row[k] == str(v) for k, v in what.items())]
+    def find(self, **what) -> dict:
+        """The row of a trial, or None."""
+        return next((row for row in self.rows if all(row.get(k) == str(v) for k, v in what.items())), None)
 
-    def add(self, **row) -> None:
-        self.rows.append({k: str(v) for k, v in row.items()})
+    def add(self, **row) -> dict:
+        """Keep a row; returns it as it will be read."""
+        self.rows.append({name: str(value) for name, value in row.items()})
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, 'w', newline='') as file:
-            writer = csv.DictWriter(file, list(dict.fromkeys(k for r in self.rows for k in r)), restval='')
-            writer.writeheader()
-            writer.writerows(self.rows)
-        print(', '.join(f'{k} {v}' for k, v in row.items()), flush=True)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(dict.fromkeys(k for r in self.rows for k in r)), restval='')
+        writer.writeheader()
+        writer.writerows(self.rows)
+        with atomic_write(self.path) as file:
+            file.write(text.getvalue().encode())
+        return self.rows[-1]
 
 
-def tune_lambda(learner, features, labels, held, trials, backbone) -> float:
-    """The lambda of the best f_T; the largest of those within 0.1 points of it."""
-    for alpha in LAMBDAS:
-        if not trials.find(psi=backbone, what='lambda', ridge_lambda=alpha):
-            f_T = predictors.ridge(learner.statistics_, alpha)
-            trials.add(psi=backbone, what='lambda', ridge_lambda=alpha,
-                       accuracy=percent(f_T.decision_function(features[held]), f_T.classes, labels[held]))
-    found = trials.find(psi=backbone, what='lambda')
-    accuracy = {float(r['ridge_lambda']): float(r['accuracy']) for r in found}
-    return max(a for a in accuracy if accuracy[a] >= max(accuracy.values()) - 0.1)
+def accuracy_of(words: list) -> float:
+    """Percent, of a run of main.py on its held-out samples; 0 where its loss ended up infinite."""
+    from bench.run.training import train
+    with contextlib.redirect_stdout(io.StringIO()):
+        model, dataset, args = initialize(cli.parse_args(words))
+        try:
+            return train(model, dataset, args)['final_accuracy']
+        except InputError as error:
+            if 'no longer finite' in str(error):
+                return 0.0
+            raise
 
 
-def tune_adaptation(learner, images, labels, held, size, trials, backbone) -> dict:
-    """Steps and number of updates of the best f* for one buffer size."""
-    mode = learner.adaptation.mode_for(size)
-    sample = np.flatnonzero(held)
-    f_T, exemplars = learner.predictor(), learner.buffer_.content()
-    for lr, classifier_lr in GRID[mode][0]:
-        known = dict(psi=backbone, what='adaptation', ridge_lambda=learner.ridge_lambda, buffer_size=size,
-                     adapt_lr=lr, classifier_lr=classifier_lr)
-        stops = [n for n in GRID[mode][1] if not trials.find(**known, iterations=n)]
-        settings = type(learner.adaptation)(**{**vars(learner.adaptation), 'lr': lr,
-                                               'classifier_lr': classifier_lr})
-        path = adaptation_path(learner.embedder, f_T, exemplars, settings, 0, stops,
-                               left_out=learner.left_out(exemplars))
-        for n, f_star in zip(stops, path):
-            trials.add(**known, iterations=n, initial_scale=f_star.initial_scale, final_scale=f_star.scale,
-                       accuracy=percent(f_star.decision_function(images[sample]), f_star.classes,
-                                        labels[sample]))
-    found = trials.find(psi=backbone, what='adaptation', ridge_lambda=learner.ridge_lambda, buffer_size=size)
-    best = max(found, key=lambda r: float(r['accuracy']))
-    rates = {k: float(best[k]) for k in ('adapt_lr', 'classifier_lr')}
-    return rates | dict(iterations=int(best['iterations']))
+class Tuning:
+    """One method on one data set with one backbone."""
+
+    def __init__(self, model: str, options, flags: list):
+        from backbone import weights
+        self.model, self.options, self.flags = model, options, flags
+        self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
+        self.trials = Trials(Path(options.base_path) / 'tuning' / options.dataset / f'{model}.csv')
+
+    def words(self, size: int, values: dict) -> list:
+        """Of a trial, for main.py."""
+        from models import get_model_class
+        own = [word for name, value in values.items() for word in (f'--{name}', str(value))]
+        options, online = self.options, get_model_class(self.model).ONLINE
+        shared = ['--model', self.model, '--dataset', options.dataset, '--weights', options.weights,
+                  '--base_path', options.base_path, '--model_config', 'default', '--non_verbose', '1',
+                  '--disable_log', '1', '--validation', '10', '--validation_by',
+                  'key', '--stop_after', str(options.tasks), *_AT_THE_END.get(self.model, ())]
+        buffered = ['--buffer_size', str(size)] if _has_buffer(self.model) else []
+        return [*shared, *buffered, *([] if online else ['--n_epochs', str(options.passes)]), *own,
+                *self.flags]
+
+    def tune(self, size: int, above: int) -> dict:
+        """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
+        planned, found = plan(self.model, self.options.trials), []
+        for number, values in enumerate(planned):
+            words = self.words(max(1, round(size * self.share)), values)
+            known = dict(psi=self.psi[:16], command=_shown(words))
+            row = self.trials.find(**known)
+            if row is None:
+                began = time.process_time()
+                accuracy = accuracy_of(words)
+                row = self.trials.add(**known, buffer_size=size, accuracy=accuracy, **values,
+                                      seconds=round(time.process_time() - began, 1))
+                print(f'{self.model}, |M| = {size}, trial {number + 1} of {len(planned)}: '
+                      f"{', '.join(f'{k} {v}' for k, v in values.items())}: {accuracy:.2f} %", flush=True)
+            found.append(float(row['accuracy']))
+        best = max(range(len(found)), key=found.__getitem__)
+        when = dict(weights=self.options.weights, dataset=normalise(self.options.dataset))
+        sizes = sorted(self.options.buffer_sizes)
+        if len(sizes) > 1 and _has_buffer(self.model):
+            when |= dict(buffer_size=dict(min=above + 1, max=_MOST if size == sizes[-1] else size))
+        by = (f'tuned with {len(found)} trials on held-out training samples of {self.options.tasks} tasks, '
+              f'|M| = {size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %')
+        return dict(when=when, set=planned[best], by=by)
+
+    @functools.cached_property
+    def share(self) -> float:
+        """Of the classes, those that a trial sees."""
+        from datasets import get_dataset
+        dataset = get_dataset(cli.parse_args(self.words(1, plan(self.model, 1)[0])))
+        if self.options.tasks > dataset.N_TASKS:
+            raise InputError(f'--tasks {self.options.tasks}: this stream has {dataset.N_TASKS} tasks; use at '
+                             f'most {dataset.N_TASKS}')
+        classes = sum(len(dataset.task_classes(t)) for t in range(self.options.tasks))
+        return classes / dataset.N_CLASSES
 
 
-def write_rules(weights: str, dataset: str, rules: list) -> None:
-    """Put the rules of this backbone and data set into the config file in place of older ones."""
-    content = yaml.safe_load(CONFIG.read_text()) if CONFIG.is_file() else {}
-    others = [r for r in content.get('best') or []
-              if (r['when'].get('weights'), r['when'].get('dataset')) != (weights, dataset)]
-    content['best'] = sorted(others + rules, key=lambda r: (r['when']['weights'], r['when']['dataset'],
-                                                            r['when'].get('buffer_size', {}).get('min', -1)))
-    CONFIG.write_text('# Written by scripts/tune.py: values by backbone, data set and buffer size, chosen on '
-                      'held-out training data.\n'
-                      + yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=150))
+def _has_buffer(model: str) -> bool:
+    return model not in ('lwf', 'ewc-on')
+
+
+def _shown(words: list) -> str:
+    """The command of a trial, without what is of this machine or of the script."""
+    left_out = {'--base_path', '--non_verbose', '--disable_log', '--device',
+                '--num_threads'}
+    return shlex.join(word for name, value in zip(words[::2], words[1::2]) if name not in left_out
+                      for word in (name, value))
+
+
+def write_rules(path: Path, weights: str, dataset: str, rules: list) -> None:
+    """Put the tuned rules of this backbone and data set into a config file in place of older ones, behind all
+    others; what is said at its head stays."""
+    text = path.read_text(encoding='utf-8') if path.is_file() else ''
+    head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
+    content = read_yaml(path) if text else {}
+    others = [rule for rule in content.get('best') or []
+              if (rule['when'].get('weights'), rule['when'].get('dataset')) != (weights, dataset)]
+    content['best'] = [rule for rule in others if 'weights' not in rule['when']] + sorted(
+        [rule for rule in others if 'weights' in rule['when']] + rules,
+        key=lambda rule: (rule['when']['weights'], rule['when'].get('dataset', ''),
+                          rule['when'].get('buffer_size', {}).get('min', -1)))
+    with atomic_write(path) as file:
+        file.write((head + yaml.safe_dump(content, sort_keys=False, default_flow_style=None,
+                                          width=150)).encode())
 
 
 def main():
-    options = parse_args()
-    args = cli.parse_args(['--model', 'scroll', '--dataset', options.dataset, '--weights', options.weights,
-                           '--base_path', options.base_path, '--model_config', 'default',
-                           '--disable_log', '1'])
-    model, dataset, args = initialize(args)
-    learner, images, labels = model.learner, dataset.images.train, dataset.images.train_labels
-    features, keys, held = held_out_split(learner, images, labels)
-    backbone = model.embedder.digest[:16]
-    trials = Trials(Path(options.base_path) / 'tuning' / f'{options.dataset}.csv')
-    learner.buffer_size = 0
-    learner.learn(images[~held], features[~held], keys[~held], labels[~held])
-    alpha = tune_lambda(learner, features, labels, held, trials, backbone)
-    when = dict(weights=options.weights, dataset=options.dataset)
-    rules, below = [dict(when=when, set=dict(ridge_lambda=alpha))], 1
-    shown = held & (np.cumsum(held) <= options.held_out)
-    for size in sorted(options.buffer_sizes):
-        learner.ridge_lambda, learner.buffer_size = alpha, size
-        learner.forget().learn(images[~held], features[~held], keys[~held], labels[~held])
-        values = tune_adaptation(learner, images, labels, shown, size, trials, backbone)
-        top = 10 ** 9 if size == max(options.buffer_sizes) else size
-        rules.append(dict(when={**when, 'buffer_size': dict(min=below, max=top)}, set=values))
-        below = size + 1
-        write_rules(options.weights, options.dataset, rules)
-    write_rules(options.weights, options.dataset, rules)
+    options, flags = parse_options()
+    if len(flags) % 2:
+        raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
+    for model in options.models:
+        tuning, rules, above = Tuning(model, options, flags), [], 0
+        for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:
+            rules.append(tuning.tune(size, above))
+            above = size
+        path = CONFIG / f"{model.replace('-', '_')}.yaml"
+        write_rules(path, options.weights, normalise(options.dataset), rules)
+        print(f"{path}: {'; '.join(str(rule['set']) for rule in rules)}", flush=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from scroll.errors import InputError
+from scroll.grid import sample_keys
 from scroll.io.files import atomic_write
 from scroll.randomness import numpy_stream
 
@@ -80,8 +81,14 @@ def validation_share(args) -> float:
     return share
 
 
-def held_out(args, labels: np.ndarray) -> np.ndarray:
-    """bool (N,): the training samples of the files that `--validation` sets aside."""
+def held_out(args, labels: np.ndarray, images) -> np.ndarray:
+    """bool (N,): the training samples of the files that `--validation` sets aside.
+
+    Drawn by the seed, a share of each class; or with `--validation_by key` those whose key, a digest of the
+    pixels, is divisible by one over the share, rounded.
+    """
+    if option(args, 'validation_by', 'seed') == 'key' and validation_share(args):
+        return sample_keys(np.asarray(images)) % np.uint64(round(1 / validation_share(args))) == 0
     return pick(labels, validation_share(args), numpy_stream(option(args, 'seed', 0), 'validation'))
 
 

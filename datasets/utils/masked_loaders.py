@@ -88,7 +88,7 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     train, test = copy.copy(train_dataset), copy.copy(test_dataset)
     labels = _labels(train, setting)
     if label_changes.validation_share(args) and not isinstance(test, ValidationDataset):
-        held = label_changes.held_out(args, labels)
+        held = label_changes.held_out(args, labels, train.data)
         _fill(test, train, np.flatnonzero(held))
         rest = ~held
     else:

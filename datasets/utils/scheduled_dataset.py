@@ -78,7 +78,7 @@ class ScheduledDataset(ContinualDataset):
                                                 for name, value in flags.items()})
         self.N_CLASSES = len(self.images.class_names)
         self._check_splits(self.N_CLASSES)
-        held = label_changes.held_out(args, self.images.train_labels)
+        held = label_changes.held_out(args, self.images.train_labels, self.images.train)
         self.train_ids = np.flatnonzero(~held)
         self.test_images, test_labels = self.images.test, self.images.test_labels
         if label_changes.validation_share(args):

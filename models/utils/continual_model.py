@@ -16,7 +16,7 @@ then `end_task`. The smallest method:
             return loss
 """
 import inspect
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -225,6 +225,8 @@ class ContinualModel(nn.Module):
         """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its
         signature names; all, if it has `**kwargs`.
 
+        With `--batch_iterations` it is called as often; the last time alone the buffer takes the samples.
+
         Samples without a label (-1) are left out, unless the method is made for such
         (`cssl`); a batch of these alone is skipped.
 
@@ -247,7 +249,18 @@ class ContinualModel(nn.Module):
                      value in extra.items()}
             if not len(labels):
                 return 0.0
+        for _ in range(getattr(self.args, 'batch_iterations', 1) - 1):
+            with self._buffer_closed():
+                self.observe(inputs, labels, not_aug_inputs, **extra)
         loss = self.observe(inputs, labels, not_aug_inputs, **extra)
         self.task_iteration += 1
         self.epoch_iteration += 1
         return loss
+
+    def _buffer_closed(self):
+        """A context in which the buffer, if there is one, takes nothing."""
+        buffer = getattr(self, 'buffer', None)
+        if buffer is not None and not hasattr(buffer, 'closed'):
+            raise InputError(f'--batch_iterations: the buffer of {self.NAME} would take the samples each '
+                             'time: leave the flag out')
+        return nullcontext() if buffer is None else buffer.closed()

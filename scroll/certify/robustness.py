@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from scroll.errors import InputError
 
@@ -138,6 +139,52 @@ def largest_weight_difference(weights) -> float:
         low, high = (row, row) if low is None else (np.minimum(low, row), np.maximum(high, row))
     gap = float((high - low).max(initial=0))
     return gap if np.isfinite(gap) else float('inf')
+
+
+class TwoWay(NamedTuple):
+    """An analysis of variance of accuracies by schedule and by seed, one run of each pair.
+
+    Attributes:
+        schedule, seed, rest: shares of the sum of squares, percent: of the means of schedules, of the means
+            of seeds, and of what is left (interaction and noise, which one run a pair cannot tell apart).
+        p_schedule, p_seed: probability of such an F or a larger one were there no such effect; 1 where
+            nothing varies.
+    """
+    schedule: float
+    seed: float
+    rest: float
+    p_schedule: float
+    p_seed: float
+
+
+def two_way(accuracies) -> TwoWay:
+    """Of accuracies (R, S), of R schedules under S seeds; InputError unless there are two of each at least.
+
+    Fisher's two-way layout without replication: SS = SS_schedule + SS_seed + SS_rest, with R - 1, S - 1 and
+    (R - 1)(S - 1) degrees of freedom; F = mean square of an effect / mean square of the rest.
+    """
+    a = np.asarray(accuracies, np.float64)
+    if a.ndim != 2 or min(a.shape) < 2:
+        raise InputError(f'accuracies of shape {a.shape}: expected those of two schedules and two seeds or '
+                         'more')
+    r, s = a.shape
+    rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
+    rest = a - a.mean() - rows[:, None] - columns
+    squares = np.array([s * (rows ** 2).sum(), r * (columns ** 2).sum(), (rest ** 2).sum()])
+    squares[squares < 1e-18 * max(1.0, (a ** 2).sum())] = 0             # of rounding alone
+    if not squares.sum():
+        return TwoWay(0.0, 0.0, 0.0, 1.0, 1.0)
+    free = np.array([r - 1, s - 1, (r - 1) * (s - 1)])
+    p = []
+    for effect in (0, 1):
+        if not squares[effect]:
+            p.append(1.0)
+        elif not squares[2]:
+            p.append(0.0)
+        else:
+            ratio = squares[effect] / free[effect] / (squares[2] / free[2])
+            p.append(float(stats.f.sf(ratio, free[effect], free[2])))
+    return TwoWay(*(100 * squares / squares.sum()).tolist(), *p)
 
 
 @dataclass(frozen=True)

@@ -238,6 +238,19 @@ def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):
         load(written(tmp_path, MINIMAL.replace(*change)))
 
 
+def test_a_file_that_is_like_another_says_what_differs(tmp_path):
+    written(tmp_path, MINIMAL)
+    path = tmp_path / 'small.yaml'
+    path.write_text("like: some\nseeds: 2\nflags: {lr: 0.5}\nrows: {two: {lr: 0.6}}\n")
+    small, other = load(path), load(tmp_path / 'some.yaml')
+    assert [cell.flags['lr'] for cell in small.cells] == [.5, .2, .6, .4] and small.seeds == 2 and small.title == 't'
+    assert [cell.paper for cell in small.cells] == [cell.paper for cell in other.cells]
+    for text, words in (('like: nobody', ['nobody', 'beside this one']), ('like: small', ['small']), ('like: some\nrows: {three: {lr: 1}}', ['three', 'some.yaml'])):
+        path.write_text(text)
+        with refused('small.yaml', *words):
+            load(path)
+
+
 def test_a_file_that_is_not_there_is_named_with_those_that_are():
     with refused('nothing.yaml', 'table_1_cifar'):
         load('experiments/nothing.yaml')

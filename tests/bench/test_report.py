@@ -108,6 +108,18 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experime
     assert '| [some](tables/some.md) | Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 cannot tell |' in index
 
 
+def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make, tmp_path, monkeypatch):
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    make('--collect', '--base_path', tmp_path / 'data')
+    page = tmp_path / 'out' / 'tables' / 'some.md'
+    said = page.read_text(encoding='utf-8').split('were chosen')[1]
+    assert "- ER, ACE: the paper's values." in said and '- SCROLL: tuned on held-out' in said and 'Bound' not in said
+    monkeypatch.setattr(report, 'matching_rows', lambda cell, rows: rows if cell.column == FIVE else [])
+    make()
+    earlier = f'- ER ({TWO}), ACE, SCROLL ({TWO}): made with earlier values'
+    assert earlier in page.read_text(encoding='utf-8').split('were chosen')[1]
+
+
 def test_summaries_agree_with_numpy_and_leave_nothing_out():
     values = np.random.default_rng(0).normal(50, 5, 7)
     found = tables.summary([dict(a=str(v)) for v in values] + [dict(a='')], 'a')
@@ -180,7 +192,7 @@ def test_an_experiment_of_ones_own_has_its_page_without_a_paper(own, make, tmp_p
     assert (code, out, err) == (0, f"{tmp_path / 'out' / 'tables' / 'mine.md'}\n", '')
     made = {path.name: path.read_text(encoding='utf-8') for path in files_below(tmp_path / 'out')}
     assert set(made) == {'mine.csv', 'mine.md', 'mine.tex', 'README.md'}
-    assert not [name for name, text in made.items() if 'paper' in text.lower()]
+    assert not [name for name, text in made.items() if 'paper' in text.split('## How the values')[0].lower()]
     assert table_of(made['mine.md'])[:5] == [
         ['', TWO, FIVE], ['Bound', '', ''], ['ER', '53.0 ± 3.6 (3)', '41.2 ± 1.3 (3)'], ['ACE', '61.0 (1)', ''],
         ['SCROLL', '70.0 ± 0.0 (3)', '70.0 ± 0.0 (3)']]

@@ -4,13 +4,10 @@ import sys
 
 import numpy as np
 import pytest
-import yaml
 
 from bench.cli import schedule
-from bench.paper import tune
 from bench.results import show
-from core.configs import model_config
-from core.rows import append_row, read_rows
+from core.rows import append_row
 from scroll.schedules import Schedule
 from tests.conftest import ROOT, files_below, refused
 
@@ -34,34 +31,6 @@ def test_show_prints_chosen_columns_and_rows(call, tmp_path):
                         (['mean_accs.csv', 'note', '--where', 'tas=2'], 'no column tas')):
         with refused(said):
             call(show, tmp_path / words[0], *words[1:])
-
-
-def test_tuning_writes_rules_from_training_data_alone_and_goes_on_where_it_was(call, tmp_path, monkeypatch, tiny_weights):
-    config = tmp_path / 'models' / 'config' / 'scroll.yaml'
-    config.parent.mkdir(parents=True)
-    config.write_text(yaml.safe_dump(dict(best=[dict(when=dict(weights='other', dataset='seq-digits'), set=dict(scale=2.0))])))
-    monkeypatch.setattr(tune, 'CONFIG', config)
-    monkeypatch.setattr(tune, 'LAMBDAS', (0.1, 1.0))
-    monkeypatch.setattr(tune, 'GRID', dict(adapters=(((.02, .01),), (1, 2))))
-    words = '--dataset', 'seq-digits', '--buffer_sizes', 20, 30, '--weights', tiny_weights, '--base_path', tmp_path
-    monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
-    first = call(tune, *words)
-    rows = read_rows(tmp_path / 'tuning' / 'seq-digits.csv')
-    assert [r['what'] for r in rows] == ['lambda'] * 2 + ['adaptation'] * 4 and len(first.splitlines()) == 6
-    assert min(float(r['accuracy']) for r in rows) > 15
-    assert call(tune, *words) == ''                                         # every trial has its row
-    monkeypatch.setattr('core.configs.ROOT', tmp_path)
-    best = max(rows[2:4], key=lambda r: float(r['accuracy']))
-    values, _ = model_config('scroll', 'best', dict(weights=tiny_weights, dataset='seq-digits', buffer_size=15))
-    assert values['iterations'] == int(best['iterations']) and values['ridge_lambda'] in (0.1, 1.0)
-    assert model_config('scroll', 'best', dict(weights='other', dataset='seq-digits', buffer_size=9))[0] == dict(scale=2.0)
-
-
-def _with_black_test_images():
-    """The digits with a black test image a class: no classifier has more than a tenth of them right."""
-    from datasets.utils.readers import Images, digits
-    whole = digits()
-    return lambda: Images(whole.train, whole.train_labels, np.zeros_like(whole.test[:10]), np.arange(10), whole.class_names)
 
 
 def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):

@@ -19,6 +19,18 @@ def test_a_step_follows_the_mean_over_batch_and_all_that_is_replayed(start):
     assert loss == pytest.approx(expected.item(), rel=1e-5) and close(step, direction)
 
 
+def test_several_updates_on_a_batch_draw_afresh_and_keep_its_samples_once(start):
+    model, dataset, _ = start('er', '--lr', '0.5', '--batch_iterations', '3')
+    first, batch, _ = batches(model, dataset)
+    model.meta_observe(*first)
+    drawn, replay, before = [], model.replay, model.buffer.num_seen_examples
+    model.replay = lambda: drawn.append(replay()) or drawn[-1]
+    assert before == len(first[1])
+    model.meta_observe(*batch)
+    assert model.buffer.num_seen_examples == before + len(batch[1]) and model.task_iteration == 2
+    assert len(drawn) == 3 and not torch.equal(drawn[0][0], drawn[1][0])
+
+
 def test_the_buffer_does_not_depend_on_what_the_network_learns(trained):
     still, moving, other = (trained('er', *flags.split(), '--buffer_size', '20')[0]
                             for flags in ('--lr 0', '--lr 0.05', '--lr 0 --seed 1'))

@@ -1,0 +1,205 @@
+"""How much the order of the classes matters to a method: easy, hard and random orders, and the worst one.
+
+    python scripts/orders.py --dataset seq-digits --model er-ace --buffer_size 200 --num_threads 1
+    python scripts/orders.py --dataset seq-cifar100 --model scroll --weights small --tasks 10
+
+Orders are drawn at random (`--orders`), and made from how alike classes are to the frozen backbone
+(`scroll.certify.orders`, from class means and Gram matrices): *easiest* has classes that are alike in one
+task, *hardest* deals them out to different tasks. `--worst` runs are spent on a search for a worse order than
+all of these: two classes of different tasks change places, and stay where the accuracy falls. Each of the
+random orders, the easiest and the hardest are run under `--seeds` seeds, and an analysis of variance tells
+what of the differences between random orders the order makes, and what the seed. SCROLL is run as f_T.
+
+Every run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, where
+`scripts/certify.py` keeps its own), so the same command goes on where it was killed, and what both have run
+is run once. Written there: `orders-<id>.csv`, a row a run. `--keep FOLDER` puts the rows into
+`<FOLDER>/<dataset>.csv`, in place of the method's earlier ones; `scripts/documents.py` makes tables of them.
+Flags of main.py go behind the script's own.
+"""
+import csv
+import io
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bench.certify import command
+from bench.certify.store import Store
+from bench.cli.flags import whole
+from core.arguments import ArgumentParser
+from core.progress import Progress
+from core.rows import read_rows
+from scroll.errors import InputError
+from scroll.io.files import atomic_write
+
+COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',
+           'anytime_area', 'net_digest')
+_VARIED = {'--seed': '--seeds says which',
+           **dict.fromkeys(('--permute_classes', '--custom_class_order'),
+                           'the order of the classes is what is varied here')}
+_SAME = ('weights', 'base_path', 'device', 'num_threads', 'input_size', 'feature_cache')
+
+
+def parse_options(words=None) -> tuple:
+    """(the script's own options, the flags of main.py)."""
+    parser = ArgumentParser(prog='orders.py', description=__doc__)
+    flag = parser.add_argument
+    flag('--dataset', required=True)
+    flag('--model', default='scroll', help='any method')
+    flag('--tasks', type=whole(2), help="of every order (default: the data set's own number)")
+    flag('--orders', type=whole(2), default=10, help='random ones')
+    flag('--worst', type=whole(0), default=20, help='runs of the search for the worst order')
+    flag('--seeds', type=whole(1), default=3, help='0, 1, ...; of the search the first alone')
+    flag('--out', type=Path, help='folder of what has been run')
+    flag('--keep', type=Path, metavar='FOLDER', help='put the rows into <FOLDER>/<dataset>.csv, too')
+    return parser.parse_known_args(words)
+
+
+class Orders:
+    """Runs of one method under orders of the classes; each once."""
+
+    def __init__(self, options, flags: list):
+        self.options, self.flags, self.prepared, self.rows = options, flags, {}, []
+        for word in flags:
+            if (flag := word.split('=')[0]) in _VARIED:
+                raise InputError(f'{flag}: {_VARIED[flag]}; leave the flag out')
+        identity, args, self.dataset, _, _ = self.prepare(0)
+        self.classes = np.unique(self.dataset.train_labels)
+        self.tasks = options.tasks or self.dataset.N_TASKS
+        if not 2 <= self.tasks <= len(self.classes):
+            raise InputError(f'--tasks {self.tasks}: expected 2..{len(self.classes)}, of the classes of '
+                             f'{options.dataset}')
+        folder = Path(args.base_path) / 'certificates' / self.dataset.NAME
+        self.store = Store(options.out or folder / identity['model'])
+
+    def prepare(self, seed: int, model: str = None, flags: list = None) -> tuple:
+        """What `bench.certify.command.prepare` gives for a method and a seed, once."""
+        model = model or self.options.model
+        if (model, seed) not in self.prepared:
+            words = ['--dataset', self.options.dataset, '--model', model, '--schedules', '0']
+            if model == 'scroll':
+                words += ['--specs', '', '--stream_check', '0', '--buffers', '0', '--curve_points', '0']
+            asked, _ = command.parse_options(words)
+            own = self.flags if flags is None else flags
+            run = command.of_main(model, self.options.dataset, [*own, '--seed', str(seed)])
+            self.prepared[model, seed] = command.prepare(asked, run)
+        return self.prepared[model, seed]
+
+    def run(self, kind: str, order: np.ndarray, seed: int = 0) -> float:
+        """The final accuracy under an order (K,), places in `classes`; its row is kept."""
+        identity, args, dataset, _, trials = self.prepare(seed)
+        spec = f"split:{self.tasks},order={'-'.join(map(str, self.classes[order].tolist()))}"
+        asked, _ = command.parse_options(['--dataset', self.options.dataset, '--model', self.options.model])
+        asked.non_verbose = True
+        (row,), _ = command.run_all(trials, [spec], dataset, args, identity, self.store, asked)
+        known = dict(row, model=identity['model'], kind=kind, schedule=spec, seed=seed)
+        self.rows.append({name: known[name] for name in COLUMNS})
+        return row['final_accuracy']
+
+    def alike(self) -> np.ndarray:
+        """`separations` of the classes on the features of the run's backbone, or of the default one where it
+        has none that is pre-trained."""
+        from backbone import weights
+        from scroll.certify.orders import separations
+        args = self.prepare(0)[1]
+        if self.options.model == 'scroll':
+            trials = self.prepare(0)[4]
+        else:
+            given = {name: getattr(args, name) for name in _SAME if name in args.given}
+            given['weights'] = args.weights if args.weights != 'none' else weights.DEFAULT
+            words = [word for name, value in given.items() for word in (f'--{name}', str(value))]
+            trials = self.prepare(0, 'scroll', [*words, '--buffer_size', '0'])[4]
+        return separations(trials.summed.parts)
+
+
+def study(orders: Orders, quiet: bool) -> None:
+    """Make all runs."""
+    from scroll.certify.orders import chain, dealt, worse_orders
+    from scroll.randomness import numpy_stream
+    options, random = orders.options, numpy_stream(0, 'class orders')
+    near = chain(orders.alike())
+    named = [('easiest', near), ('hardest', dealt(near, orders.tasks))]
+    named += [('random', random.permutation(len(near))) for _ in range(options.orders)]
+    pairs = [(kind, order, seed) for seed in range(options.seeds) for kind, order in named]
+    found = [orders.run(*pair) for pair in Progress('Orders', len(pairs), quiet=quiet).over(pairs)]
+    worst = named[int(np.argmin(found[:len(named)]))][1]
+    with Progress('Search', options.worst, quiet=quiet) as progress:
+        def accuracy(order):
+            if order is worst:
+                return min(found[:len(named)])
+            progress.update()
+            return orders.run('searched', order)
+        worse_orders(accuracy, worst, orders.tasks, options.worst, numpy_stream(0, 'worst order'))
+
+
+def figures(rows: list) -> dict:
+    """What a method's rows come to: name -> number.
+
+    Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime accuracy
+    (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs; of random
+    orders the shares of variance (`scroll.certify.robustness.two_way`), None for one seed.
+    """
+    from scroll.certify.robustness import summary, two_way
+    seeds = sorted({int(row['seed']) for row in rows})
+
+    def values(kind, seed=None, name='final_accuracy'):
+        return [float(row[name]) for row in rows if row['kind'] == kind and seed in (None, int(row['seed']))]
+    found = summary(values('random', seeds[0]))
+    out = dict(orders=len(values('random', seeds[0])), mean=found.mean, deviation=found.deviation,
+               worst=found.worst, cvar10=found.cvar10,
+               anytime=float(np.mean(values('random', seeds[0], 'anytime_area'))),
+               easiest=float(np.mean(values('easiest'))), hardest=float(np.mean(values('hardest'))),
+               searched=len(values('searched')),
+               worst_found=min(float(row['final_accuracy']) for row in rows if int(row['seed']) == seeds[0]),
+               predictors=len({row['net_digest'] for row in rows}), seeds=len(seeds))
+    variance = two_way(np.array([values('random', seed) for seed in seeds]).T) if len(seeds) > 1 else None
+    return out | dict(variance=variance)
+
+
+def in_words(name: str, found: dict) -> list:
+    """Lines for the console."""
+    lines = [f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
+             f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}",
+             f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; worst found in "
+             f"{found['searched']} further runs {found['worst_found']:.2f}; {found['predictors']} predictors"]
+    v = found['variance']
+    if v is not None:
+        lines.append(f'  variance: order {v.schedule:.1f} % (p {v.p_schedule:.2g}), seed {v.seed:.1f} % '
+                     f"(p {v.p_seed:.2g}), rest {v.rest:.1f} %, {found['seeds']} seeds")
+    return lines
+
+
+def write_rows(path: Path, rows: list) -> None:
+    """A CSV file of `COLUMNS`."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator='\n', extrasaction='ignore')
+    writer.writeheader()
+    writer.writerows(rows)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            file.write(text.getvalue().encode())
+    except OSError as error:
+        raise InputError(f'{path} cannot be written ({error.strerror}): choose another folder') from error
+
+
+def main():
+    options, flags = parse_options()
+    began = time.perf_counter()
+    try:
+        orders = Orders(options, flags)
+        study(orders, quiet=False)
+    except KeyboardInterrupt:
+        print('interrupted: the runs that were finished are kept, and the same command goes on from there',
+              file=sys.stderr)
+        return 130
+    name = orders.rows[0]['model']
+    path = orders.store.folder / f"orders-{command.digest_of([orders.prepare(0)[0], vars(options)])[:12]}.csv"
+    write_rows(path, orders.rows)
+    if options.keep:
+        kept = options.keep / f'{orders.dataset.NAME}.csv'
+        others = [row for row in (read_rows(kept) if kept.is_file() else []) if row['model'] != name]
+        write_rows(kept, sorted(others + orders.rows, key=lambda row: row['model']))
+    print(*in_words(name, figures(orders.rows)), f'  {time.perf_counter() - began:.1f} s: {path}', sep='\n')
+    return 0

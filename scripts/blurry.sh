@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# i-Blurry and Si-Blurry of CIFAR-100: five online methods, SCROLL and its heads, five seeds. 110 runs; those that have rows are
+# skipped. About three hours of one core.
+# Arguments are passed on: --seeds 1, --only 'SCROLL*', --dry_run (see scripts/sweep.py --help).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-.venv/bin/python}
+"$python" scripts/sweep.py experiments/blurry.yaml "$@"
+"$python" scripts/report.py experiments/blurry.yaml --collect

@@ -1,0 +1,103 @@
+"""Orders of classes that are easy or hard for a learner: from how alike the exact sums say classes are, or
+searched for.
+
+    >>> apart = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 2], [9, 9, 2, 0.]])
+    >>> chain(apart).tolist(), dealt(chain(apart), 2).tolist()
+    ([0, 1, 2, 3], [0, 2, 1, 3])
+"""
+import numpy as np
+
+from scroll.certify.prefix_sums import ClassStatistics
+from scroll.errors import InputError
+from scroll.schedule_forms import class_splits
+
+
+def separations(parts: ClassStatistics) -> np.ndarray:
+    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), how far apart classes are beside how wide they are.
+
+    Fisher's ratio, from counts, sums and the diagonals of the Gram matrices: v_c = tr(G_c) / n_c - |m_c|^2.
+    All is integer arithmetic up to one division, which is rounded correctly: the same on every machine.
+    Classes without any width have that of one unit of the grid.
+
+    Raises:
+        InputError: of one class only.
+    """
+    if len(parts.classes) < 2:
+        raise InputError('there is one class only: its order cannot matter')
+    counts, n = parts.counts.tolist(), len(parts.classes)
+    sums = parts.sums[:, :-1].astype(object)
+    products = sums @ sums.T                                        # s_a' s_b, in 2^-36
+    traces = [sum(np.diagonal(gram)[:-1].tolist()) for gram in parts.grams]
+    widths = [max(trace * count - products[k, k], 1) for k, (trace, count) in enumerate(zip(traces, counts))]
+    out = np.zeros((n, n))                                          # widths: v_c n_c^2
+    for a in range(n):
+        for b in range(a):
+            p, q = counts[a], counts[b]
+            gap = q * q * products[a, a] - 2 * p * q * products[a, b] + p * p * products[b, b]
+            out[a, b] = out[b, a] = gap / (widths[a] * q * q + widths[b] * p * p)
+    return out
+
+
+def chain(apart: np.ndarray) -> np.ndarray:
+    """int64 (K,): classes, each followed by the one of the rest that is nearest to it; of the chains from all
+    K beginnings the shortest, of several the first. Tasks cut from it hold classes that are alike.
+
+    Args:
+        apart: float64 (K, K), `separations`.
+    """
+    best, shortest = None, np.inf
+    for begin in range(len(apart)):
+        order, left, length = [begin], np.ones(len(apart), bool), 0.0
+        left[begin] = False
+        while left.any():
+            distances = np.where(left, apart[order[-1]], np.inf)
+            order.append(int(distances.argmin()))
+            left[order[-1]] = False
+            length += distances.min()
+        if length < shortest:
+            best, shortest = order, length
+    return np.array(best, np.int64)
+
+
+def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
+    """int64 (K,): the classes of `order` dealt out to tasks in turn: neighbours in it never share a task."""
+    task = np.arange(len(order)) % tasks                            # sizes as `split:<tasks>` cuts them
+    return np.concatenate([order[task == t] for t in range(tasks)])
+
+
+def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: np.random.Generator) -> list:
+    """A search for the worst order, greedily: two classes of different tasks change places, drawn at random;
+    the change is kept where the accuracy falls. Returns the orders that were tried, each once; fewer than
+    `trials` where no change is left that has not been tried.
+
+    Args:
+        accuracy: order -> percent. start: int64 (K,), whose accuracy counts as no trial. tasks: as
+            `split:<tasks>` cuts the order. trials: calls of `accuracy` beside that.
+
+    Raises:
+        InputError: with one task there is nothing to change.
+    """
+    if tasks < 2:
+        raise InputError('one task: the order of its classes changes nothing')
+    task = np.repeat(np.arange(tasks), class_splits(len(start), tasks))
+    pairs = [(i, j) for i in range(len(start)) for j in range(i) if task[i] != task[j]]
+    order, lowest, tried, seen = start, accuracy(start), [], {_content(start, task)}
+
+    def fresh():
+        for k in random.permutation(len(pairs)):
+            other = order.copy()
+            other[list(pairs[k])] = other[list(pairs[k][::-1])]
+            if _content(other, task) not in seen:
+                yield other
+    while len(tried) < trials and (other := next(fresh(), None)) is not None:
+        tried.append(other)
+        seen.add(_content(other, task))
+        found = accuracy(other)
+        if found < lowest:
+            order, lowest = other, found
+    return tried
+
+
+def _content(order: np.ndarray, task: np.ndarray) -> tuple:
+    """What classes each task has: their order within it is no difference."""
+    return tuple(tuple(sorted(order[task == t].tolist())) for t in range(task[-1] + 1))

@@ -1,0 +1,99 @@
+"""Orders of classes: every run is a run of main.py, once; SCROLL has one predictor under all; numbers are those of the rows."""
+import csv
+import sys
+
+import numpy as np
+import pytest
+
+from bench.certify import sensitivity, trials
+from bench.run.building import initialize
+from bench.run.training import train
+from core.commands import run_command
+from tests.conftest import refused
+
+FEW = '--orders', '2', '--worst', '2', '--seeds', '2', '--num_threads', '1', '--device', 'cpu'
+SGD = '--model', 'sgd', '--lr', '0.05', '--n_epochs', '1', '--batch_size', '64', '--tasks', '2'
+
+
+@pytest.fixture(scope='module')
+def call(tiny_weights):
+    """call(folder, *words): (exit code, rows that are kept) on the digits."""
+    def run(folder, *words):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, 'argv', ['orders.py', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(folder),
+                                        '--keep', str(folder / 'kept'), *words])
+            code = sensitivity.main()
+        with open(folder / 'kept' / 'seq-digits.csv', newline='') as file:
+            return code, list(csv.DictReader(file))
+    return run
+
+
+@pytest.fixture(scope='module')
+def sgd(call, tmp_path_factory):
+    """A method that forgets, killed at its fourth run, then continued: (folder, rows)."""
+    folder, ran, run_method = tmp_path_factory.mktemp('orders'), [], trials.run_method
+
+    def until_killed(words):
+        ran.append(words)
+        if len(ran) == 4:
+            raise KeyboardInterrupt
+        return run_method(words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trials, 'run_method', until_killed)
+        patch.setattr('builtins.print', lambda *_, **__: None)
+        with pytest.raises(FileNotFoundError):              # main returned 130: nothing is kept yet
+            call(folder, *SGD, *FEW)
+        code, rows = call(folder, *SGD, *FEW)
+    assert code == 0 and ran[4] == ran[3] and len(ran) == 11        # eight planned, two of the search, one of them begun twice
+    return folder, rows
+
+
+def test_orders_are_named_and_a_row_is_a_run_of_main(sgd, parse):
+    rows = sgd[1]
+    assert [row['kind'] for row in rows] == ['easiest', 'hardest', 'random', 'random'] * 2 + ['searched'] * 2
+    assert [row['seed'] for row in rows] == ['0'] * 4 + ['1'] * 4 + ['0'] * 2
+    assert all(row['schedule'].startswith('split:2,order=') for row in rows) and len({row['schedule'] for row in rows}) == 6
+    row = rows[6]
+    words = '--lr', 0.05, '--n_epochs', 1, '--batch_size', 64, '--num_threads', 1, '--schedule', row['schedule'], '--seed', 1
+    model, dataset, args = initialize(parse('sgd', *words))
+    assert float(row['final_accuracy']) == pytest.approx(train(model, dataset, args)['final_accuracy'], abs=1e-3)
+
+
+def test_scroll_has_one_predictor_under_all_of_them_beside_the_others_rows(sgd, call, capsys):
+    folder, before = sgd
+    code, rows = call(folder, *FEW, '--tasks', '2', '--buffer_size', '0')
+    mine = [row for row in rows if row['model'] == 'scroll']
+    assert code == 0 and len(mine) == 10 and [row for row in rows if row['model'] == 'sgd'] == before
+    assert len({(row['net_digest'], row['final_accuracy']) for row in mine}) == 1
+    assert [row['schedule'] for row in mine[:4]] == [row['schedule'] for row in before[:4]]
+    assert '1 predictors' in capsys.readouterr().out
+
+
+def test_figures_are_those_of_the_rows(sgd):
+    rows = sgd[1]
+    found = sensitivity.figures(rows)
+    accuracy = np.array([float(row['final_accuracy']) for row in rows])
+    assert found['mean'] == pytest.approx(accuracy[2:4].mean()) and found['deviation'] == pytest.approx(accuracy[2:4].std(ddof=1))
+    assert found['easiest'] == pytest.approx(accuracy[[0, 4]].mean()) and found['hardest'] == pytest.approx(accuracy[[1, 5]].mean())
+    assert found['worst_found'] == accuracy[[0, 1, 2, 3, 8, 9]].min() and found['searched'] == 2 and found['predictors'] == 10
+    assert found['variance'] == sensitivity_by_hand(accuracy[[2, 3]], accuracy[[6, 7]])
+    assert sensitivity.figures([row for row in rows if row['seed'] == '0'])['variance'] is None
+
+
+def sensitivity_by_hand(first, second):
+    from scroll.certify.robustness import two_way
+    return two_way(np.stack([first, second], axis=1))
+
+
+@pytest.mark.parametrize('words, said', [(['--seed', '1'], '--seed: --seeds says which'), (['--permute_classes=1'], '--permute_classes'),
+                                         (['--tasks', '11'], '--tasks 11: expected 2..10'), (['--tasks', '1'], '--tasks'), (['--no_such', '1'], '--no_such')])
+def test_what_the_user_can_mend(call, tmp_path, words, said):
+    with refused(said):
+        call(tmp_path, *words)
+
+
+def test_help_needs_no_data(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['orders.py', '--help'])
+    with pytest.raises(SystemExit):
+        run_command(sensitivity.main)
+    assert 'easiest' in capsys.readouterr().out

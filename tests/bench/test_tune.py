@@ -1,0 +1,108 @@
+"""Tuning: the same number of trials for every method, on training samples alone, each once; and who says so."""
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from bench.cli.parsing import parse_args
+from bench.paper import tune
+from core.configs import chosen_by, model_config
+from core.plugins import ROOT
+from core.rows import read_rows
+from datasets.utils.readers import Images, digits
+from models import get_model_class
+from scroll.grid import sample_keys
+from tests.conftest import refused
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path, tiny_weights):
+    """call(*words): stdout of the script on the digits; config files go to tmp_path/models/config."""
+    folder = tmp_path / 'models' / 'config'
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(tune, 'CONFIG', folder)
+
+    def run(*words):
+        flags = ('--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, *words)
+        monkeypatch.setattr(sys, 'argv', ['tune.py', *map(str, flags)])
+        tune.main()
+        return capsys.readouterr().out
+    return run
+
+
+def _with_black_test_images():
+    """The digits with a black test image a class: no classifier has more than a tenth of them right."""
+    whole = digits()
+    return lambda: Images(whole.train, whole.train_labels, np.zeros_like(whole.test[:10]), np.arange(10), whole.class_names)
+
+
+def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_path, monkeypatch, tiny_weights):
+    path = tmp_path / 'models' / 'config' / 'er_ace.yaml'
+    before = dict(when=dict(dataset='seq-digits'), set=dict(lr=.5)), dict(when=dict(weights='other', dataset='seq-digits'), set=dict(lr=.3))
+    path.write_text('# Said by hand.\n' + yaml.safe_dump(dict(by='the paper', default=dict(lr=.4), best=list(before)), sort_keys=False))
+    monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
+    monkeypatch.setitem(tune.SPACES, 'scroll', tune.SPACES['scroll'] | dict(iterations=(2, 1)))
+    words = '--models', 'er-ace', 'scroll', '--trials', 2, '--buffer_sizes', 100, 25, '--num_threads', 1
+    said = call(*words)
+    rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')
+    assert len(rows) == 4 and said.count('trial 2 of 2') == 4 and max(float(row['accuracy']) for row in rows) > 15
+    assert ['--buffer_size 10 ' in row['command'] for row in rows] == [True, True, False, False]       # four of ten classes
+    assert 'trial' not in call(*words)                                         # every trial has its row
+    monkeypatch.setattr('core.configs.ROOT', tmp_path)
+    known = dict(model='er-ace', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=90)
+    best = max(rows[2:], key=lambda row: float(row['accuracy']))
+    assert {k: str(v) for k, v in model_config('er-ace', 'best', known)[0].items()} == {k: best[k] for k in tune.SPACES['er-ace']}
+    assert 'tuned with 2 trials' in chosen_by(known) and '|M| = 100' in chosen_by(known)
+    assert '|M| = 25' in chosen_by({**known, 'buffer_size': 25}) and chosen_by({**known, 'weights': 'none'}) == 'the paper'
+    assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == dict(lr=.3)
+    assert path.read_text().startswith('# Said by hand.\nby: the paper\n') and chosen_by({**known, 'model_config': 'base'}) == ''
+    assert 'adapt_lr' in model_config('scroll', 'best', {**known, 'model': 'scroll'})[0]
+
+
+def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
+    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
+    assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30))) == 0
+
+
+@pytest.mark.parametrize('model', sorted(tune.SPACES))
+def test_a_plan_begins_with_the_first_values_and_repeats_nothing(model):
+    space, planned = tune.SPACES[model], tune.plan(model, 16)
+    assert planned[0] == {name: values[0] for name, values in space.items()} and planned == tune.plan(model, 16)
+    assert len({tuple(values.items()) for values in planned}) == 16
+    assert all(values[name] in space[name] for values in planned for name in space)
+    online = get_model_class(model).ONLINE and model != 'scroll' and model != 'gdumb'
+    assert ({'lr', 'batch_size'} <= set(space)) == (model not in ('scroll', 'gdumb')) and ('batch_iterations' in space) == online
+
+
+@pytest.mark.parametrize('model', sorted(tune.SPACES))
+def test_every_value_is_a_flag_of_the_method(model, tiny_weights, tmp_path):
+    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path)])
+    tuning = tune.Tuning(model, options, flags)
+    for values in tune.plan(model, 16):
+        args = parse_args(tuning.words(20, values))
+        assert all(getattr(args, name) == value for name, value in values.items())
+
+
+@pytest.mark.parametrize('words, said', [(['--models', 'joint'], 'joint'), (['--models', 'er', '--trials', '0'], '--trials'),
+                                         (['--models', 'er', '--tasks', '9'], '--tasks 9: this stream has 5 tasks'),
+                                         (['--models', 'er', '--no_such', '1'], '--no_such'), (['--num_threads'], '--num_threads')])
+def test_what_cannot_be_tuned(call, words, said):
+    with refused(said):
+        call(*words)
+
+
+def test_samples_held_out_by_key_are_the_same_whatever_the_seed(parse):
+    from datasets import get_dataset
+    held = [get_dataset(parse('sgd', '--lr', .1, '--validation', 20, '--validation_by', 'key', seed=seed)) for seed in (0, 1)]
+    assert np.array_equal(held[0].train_ids, held[1].train_ids)
+    whole = held[0].images.train
+    assert np.array_equal(np.setdiff1d(np.arange(len(whole)), held[0].train_ids), np.flatnonzero(sample_keys(whole) % 5 == 0))
+    assert np.array_equal(held[0].test_images, whole[sample_keys(whole) % 5 == 0])
+    with refused('--validation_by', '--validation'):
+        parse('sgd', '--lr', .1, '--validation_by', 'key')
+
+
+@pytest.mark.parametrize('path', sorted((ROOT / 'models' / 'config').glob('*.yaml')), ids=lambda path: path.stem)
+def test_every_config_says_how_it_was_chosen(path):
+    assert chosen_by(dict(model=path.stem, model_config='default'))

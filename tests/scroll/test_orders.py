@@ -1,0 +1,85 @@
+"""Orders of classes: distances and chains by hand and beside numpy; a search that finds what is worst where it can."""
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from scroll.certify.orders import chain, dealt, separations, worse_orders
+from scroll.certify.prefix_sums import class_statistics
+from scroll.certify.robustness import two_way
+from scroll.grid import GRID
+from tests.scroll.conftest import make_stream, quick, refused
+
+
+def test_separations_are_fishers_ratio_and_the_same_in_any_order():
+    stream = make_stream(np.random.default_rng(0).integers(0, 4, 90), dim=6)
+    found = separations(class_statistics(stream.features, stream.labels))
+    of = [stream.features[stream.labels == c] / GRID for c in range(4)]
+    for a, b in itertools.permutations(range(4), 2):
+        gap = ((of[a].mean(axis=0) - of[b].mean(axis=0)) ** 2).sum()
+        assert found[a, b] == pytest.approx(gap / (of[a].var(axis=0).sum() + of[b].var(axis=0).sum()))
+    assert np.array_equal(found, found.T) and not found.diagonal().any()
+    shuffled = np.random.default_rng(1).permutation(90)
+    assert np.array_equal(found, separations(class_statistics(stream.features[shuffled], stream.labels[shuffled])))
+
+
+def test_classes_without_width_are_finite_and_one_class_has_no_order():
+    features = np.eye(3, dtype=np.int32)[[0, 1, 2]] * GRID
+    assert np.isfinite(separations(class_statistics(features, np.arange(3)))).all()
+    with refused('one class only'):
+        separations(class_statistics(features[:1], np.zeros(1, int)))
+
+
+def test_a_chain_goes_to_the_nearest_and_dealing_parts_neighbours():
+    line = np.array([0, 10, 1, 11, 2, 12.])                 # two groups on a line
+    order = chain(abs(line[:, None] - line))
+    assert order.tolist() == [0, 2, 4, 1, 3, 5] and dealt(order, 3).tolist() == [0, 1, 2, 3, 4, 5]
+    assert dealt(np.arange(7), 3).tolist() == [0, 3, 6, 1, 4, 2, 5]
+
+
+@quick
+@given(st.integers(2, 9), st.integers(2, 4), st.integers(0, 99))
+def test_orders_are_permutations(n, tasks, seed):
+    points = np.random.default_rng(seed).normal(size=(n, 2))
+    order = chain(((points[:, None] - points) ** 2).sum(axis=2))
+    for found in (order, dealt(order, min(tasks, n))):
+        assert sorted(found.tolist()) == list(range(n))
+
+
+def test_a_search_with_enough_trials_finds_the_worst_and_tries_nothing_twice():
+    """Accuracy: the lower, the more even classes share the first task."""
+    asked = []
+
+    def accuracy(order):
+        asked.append(tuple(order))
+        return 100 - 10 * sum(c % 2 == 0 for c in order[:3])
+    tried = worse_orders(accuracy, np.array([1, 3, 5, 0, 2, 4]), 2, 19, np.random.default_rng(0))
+    assert min(map(accuracy, tried)) == 70 and 9 <= len(tried) <= 19
+    tasks = {(frozenset(order[:3]), frozenset(order[3:])) for order in asked}
+    assert len(tasks) == 1 + len(tried)                     # of 6 choose 3
+    assert len(worse_orders(accuracy, np.arange(6), 2, 99, np.random.default_rng(1))) <= 19
+    assert worse_orders(accuracy, np.arange(6), 2, 0, np.random.default_rng(1)) == []
+    with refused('one task'):
+        worse_orders(accuracy, np.arange(6), 1, 5, np.random.default_rng(1))
+
+
+def test_a_two_way_layout_by_hand():
+    found = two_way([[1, 2], [3, 4], [5, 6.]])
+    assert found == (pytest.approx(100 * 16 / 17.5), pytest.approx(100 * 1.5 / 17.5), pytest.approx(0, abs=1e-9), 0, 0)
+    assert two_way(np.full((3, 2), 59.8)) == (0, 0, 0, 1, 1)
+    for wrong in ([[1, 2]], [[1], [2]], [1, 2]):
+        with refused('two schedules and two seeds'):
+            two_way(wrong)
+
+
+@quick
+@given(st.integers(2, 6), st.integers(2, 5), st.integers(0, 99))
+def test_shares_add_up_and_p_is_that_of_a_repeated_measures_test(r, s, seed):
+    a = np.random.default_rng(seed).normal(50, 5, (r, s))
+    found = two_way(a)
+    assert sum(found[:3]) == pytest.approx(100)
+    if r == 2:                                              # then F is the square of the paired t
+        assert found.p_schedule == pytest.approx(stats.ttest_rel(a[0], a[1]).pvalue)
