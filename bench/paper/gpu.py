@@ -83,8 +83,8 @@ def commands(stage: str, options) -> list:
                      *(small or ['--width', '64', '--input_size', '84', '--epochs', '60'])]
         return [['pretrain.py', *words, *base, *device]]
     if stage == 'table_2':
-        only = ['--only', 'SCROLL (NCC)/*200'] if toy else []
-        return _table('experiments/table_2_miniimagenet.yaml', only, ['--weights', mini], options)
+        only, few = (['--only', 'SCROLL (NCC)/*200'], ['--iterations', '2']) if toy else ([], [])
+        return _table('experiments/table_2_miniimagenet.yaml', only, ['--weights', mini, *few], options)
     only = [word for name in (_OFFLINE[:1] if toy else _OFFLINE)
             for word in ('--only', f'{name}/CIFAR-10 *200' if toy else name)]
     more = ['--dataset', 'seq-digits', '--n_epochs', '1', '--weights', cifar] if toy else []
