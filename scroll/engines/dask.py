@@ -15,7 +15,7 @@ def total(counter, sources: list, workers, partitions: int, gpus):
     try:
         running = get_client()
     except ValueError:                                  # there is none
-        with LocalCluster(workers, threads_per_worker=1, dashboard_address=None,
+        with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None,
                           silence_logs='ERROR') as cluster, Client(cluster) as client:
             return client.compute(counted).result()
     return running.compute(counted).result()
