@@ -230,7 +230,7 @@ def learn(args) -> None:
         if getattr(args, name):
             raise InputError(f'--{name} goes with --from PATTERN')
     if not args.files:
-        raise InputError('expected files, or --from PATTERN')
+        raise InputError('expected FILE ..., or --from PATTERN')
     _go_on(learner, args, args.shard)
 
 

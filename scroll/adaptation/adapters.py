@@ -6,7 +6,7 @@
 | with depthwise, or grouped, convolutions | `low-rank`: the same beside each pointwise one | |
 | with 3x3 convolutions in blocks | `parallel`: a 1x1 convolution beside each | the paper, section 3.3 |
 
-The first that fits is taken; what is not inside a block, or reads the image, is left as it is. y =
+The first that fits is taken; what is not inside a block is left as it is. y =
 conv3x3(x) + conv1x1(x), of the same stride, before the batch norm, is Li et al. 2022, "Cross-domain few-shot
 learning with task-specific adapters". Every kind can begin as nothing, bit for bit, and is folded into the
 layers that it stands beside when it has learned.
@@ -24,7 +24,6 @@ from scroll.randomness import torch_stream
 
 RANK = 8                    # of LoRA
 _SHARE = 9                  # a low-rank adapter has a ninth of its layer's parameters: a 1x1 has it of a 3x3
-_COLOURS = 3                # channels of an image
 _FEW = 8                    # channels: see `scroll.embedding.layout`
 
 
@@ -173,7 +172,7 @@ def _of_blocks(net: nn.Module) -> list:
     """3x3 convolutions."""
     return [name for name, module in _inner(net)
             if _is_plain(module, nn.Conv2d) and module.kernel_size == (3, 3) and module.groups == 1
-            and module.padding == module.dilation == (1, 1) and module.in_channels > _COLOURS]
+            and module.padding == module.dilation == (1, 1)]
 
 
 def _lora(net: nn.Module, places: list, scale: float, seed: int) -> list:

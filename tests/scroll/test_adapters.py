@@ -92,10 +92,10 @@ class OnlyStem(nn.Module):
 
 
 class Unfit(nn.Module):
-    """Convolutions in a block that a 1x1 one cannot stand beside, and one that reads the image."""
+    """Convolutions in a block that a 1x1 one cannot stand beside."""
     def __init__(self):
         super().__init__()
-        self.block = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 5, padding=2),
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 5, padding=2),
                                    nn.Conv2d(4, 4, 3, padding=1, dilation=2), nn.Conv2d(4, 4, 1))
 
 

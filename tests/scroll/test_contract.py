@@ -361,7 +361,10 @@ def imports(module: str) -> set:
     return out
 
 
-OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.io.parquet': {'pyarrow'}, 'scroll.io.export': {'safetensors'}, 'scroll.io.checking': {'safetensors'}}
+OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.io.parquet': {'pyarrow'}, 'scroll.io.export': {'safetensors'}, 'scroll.io.checking': {'safetensors'},
+            'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
+            'scroll.engines.counting': {'fsspec'}, 'scroll.engines.dask': {'dask'}, 'scroll.engines.ray': {'ray'}, 'scroll.engines.spark': {'pyspark'},
+            'scroll.engines.images': {'PIL', 'pyarrow'}}
 
 
 @pytest.mark.parametrize('module', MODULES)
