@@ -78,7 +78,8 @@ class Embedder:
         self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, device, int(chunk)
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
-        self.net = self.folded if integers is None else copy.deepcopy(integers).to(self.device)
+        self.net = (self.folded if integers is None
+                    else copy.deepcopy(integers).to(self.device, memory_format=self.layout))
         self.psi_digest = state_digest(self.pristine)
         if integers is None:
             with torch.inference_mode():                # of one image: a whole chunk may take seconds
