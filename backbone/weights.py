@@ -33,6 +33,7 @@ from scroll.io.files import atomic_write, sha256
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 DEFAULT = 'compact'
 _FORMAT = 'scroll-bench-weights-1'
+_TORCHVISION = re.compile(r'ResNet(18|50)_Weights\.\w+')
 
 
 class Published(NamedTuple):
@@ -166,7 +167,7 @@ def find(name: str) -> Path:
                          f'{SHIPPED / published.file}')
     if str(name) in PACKAGED:
         return _of_package(name)
-    if re.fullmatch(r'ResNet(18|50)_Weights\.\w+', str(name)):
+    if _TORCHVISION.fullmatch(str(name)):
         return _of_torchvision(name)
     known = [*names(), *PACKAGED, *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1',
              'ResNet50_Weights.IMAGENET1K_V1']
@@ -306,6 +307,8 @@ def load(name: str, tensors: bool = True) -> Weights:
     except InputError as error:
         raise InputError(f'--weights {name}: {error}') from error
     found = Weights(name=str(name), digest=digest, **content._asdict())
+    if name == 'byol-resnet50' or _TORCHVISION.fullmatch(str(name)):
+        found = replace(found, info=found.info | dict(saw='ImageNet'))
     if tensors or published or found.tensors:         # a file of ours is believed until its tensors are read
         _check(found)
     return replace(found, tensors=dict(found.tensors) if tensors else {}, options=dict(found.options))

@@ -509,6 +509,7 @@ def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, con
     saved(file, content())
     loaded = weights.load(name)
     assert loaded.name == name and loaded.backbone == weights.PUBLISHED[name].backbone
+    assert loaded.info.get('saw') == ('ImageNet' if name == 'byol-resnet50' else None)        # what seq-miniimg refuses
     network(loaded)
     torch.save(mammoth_content(), file)
     with refused(f'--weights {name}', str(file), 'resnet18', f'expected {loaded.backbone}'):
@@ -529,7 +530,7 @@ def test_torchvisions_files_are_found_in_torchs_cache_and_checked(tmp_path, monk
     (folder / 'resnet18-f37072fd.pth').rename(folder / f'resnet18-{digest[:8]}.pth')
     monkeypatch.setattr(models, 'get_weight', lambda name: SimpleNamespace(url=f'https://host/resnet18-{digest[:8]}.pth'))
     loaded = weights.load('ResNet18_Weights.IMAGENET1K_V1')
-    assert (loaded.backbone, loaded.input_size, loaded.digest) == ('resnet18-tv', 224, digest)
+    assert (loaded.backbone, loaded.input_size, loaded.digest, loaded.info['saw']) == ('resnet18-tv', 224, digest, 'ImageNet')
 
 
 def test_a_safetensors_file_may_begin_like_a_pickle(tmp_path):
