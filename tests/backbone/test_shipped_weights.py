@@ -6,7 +6,7 @@ from backbone import get_backbone_class, weights
 from bench.pretraining.recipes import SHARED
 from tests.conftest import ROOT
 
-NAMES = 'compact', 'wide'
+NAMES = 'compact', 'wide', 'small'
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -17,7 +17,7 @@ def test_classes_of_streams_are_left_out_and_said(name):
     assert not set(info['classes']) & set(info['left_out'])
 
 
-@pytest.mark.parametrize('name, width', list(zip(NAMES, (32, 64))))
+@pytest.mark.parametrize('name, width', list(zip(NAMES, (32, 64, 16))))
 def test_every_tensor_has_its_place_and_features_are_finite(name, width):
     about = weights.load(name)
     net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
