@@ -1,0 +1,60 @@
+"""What several commands share: arguments, and files that may be of two kinds."""
+import argparse
+
+from scroll.errors import InputError
+from scroll.io import columns, files
+from scroll.io.states import KIND, State
+from scroll.io.statistics_files import StatisticsFile
+from scroll.learner import Scroll
+
+
+class LineParser(argparse.ArgumentParser):
+    """argparse with errors as `InputError`."""
+
+    def error(self, message):
+        raise InputError(message)
+
+
+def add_columns(parser) -> None:
+    """--columns, of files of features."""
+    parser.add_argument('--columns', metavar='X=NAME,y=NAME', type=_columns,
+                        help='columns of features that are called otherwise; X=f*: all that match')
+
+
+def add_out(parser, **how) -> None:
+    """-o, the file to write."""
+    parser.add_argument('-o', '--out', **dict(required=True, help='file to write') | how)
+
+
+def _columns(text: str) -> dict:
+    try:
+        return columns.columns_of(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(error) from error
+
+
+def setting(text: str):
+    """A number, or else text; `scroll.io.states.PARAMS` says what it may be."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def read(path):
+    """A `StatisticsFile`, or the `State` of a learner."""
+    return (State if files.kind_of(path) == KIND else StatisticsFile).read(path)
+
+
+def write(what, path) -> None:
+    """Write statistics or a state, and print the digest of its statistics."""
+    what.write(path)
+    print(what.statistics.digest())
+
+
+def adapted(args) -> Scroll:
+    """The learner of the file args.state; with args.adapt it has f*."""
+    learner = Scroll.load(args.state)
+    return learner.adapt() if args.adapt else learner

@@ -1,0 +1,119 @@
+"""Commands that read features: learn, add, predict."""
+import argparse
+import inspect
+import sys
+from typing import Literal, get_args, get_origin
+
+from scroll import engines
+from scroll.commands import common
+from scroll.engines import counting
+from scroll.errors import InputError
+from scroll.io import features, learning
+from scroll.io.shards import shard
+from scroll.io.states import PARAMS, State, check_params
+from scroll.learner import Scroll
+
+_USUAL = dict(buffer_size=0)            # settings whose default is another here: no sample is kept
+
+
+def add_commands(command) -> None:
+    """`command(name, run, about, description)` adds a parser and returns it."""
+    about = f'{features.__doc__}\n{learning.__doc__}'
+    learned = command('learn', learn, 'make a learner of files of features', about)
+    longer = command('add', add, 'let a learner go on with more files', about)
+    predicted = command('predict', predict, 'labels of samples, as CSV', learning.predict.__doc__)
+    for out, usual in ((learned, 'train'), (longer, 'train'), (predicted, 'test')):
+        if out is not learned:
+            out.add_argument('state', help='file of a learner')
+        out.add_argument('files', metavar='FILE', nargs='*' if out is learned else '+',
+                         help='npz, npy or Parquet files')
+        common.add_columns(out)
+        out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
+                         help=f'of files with splits, the samples to take (default: {usual})')
+        out.add_argument('--block_size', type=common.setting, default=features.BLOCK, metavar='N',
+                         help='samples in memory at once (default: %(default)s)')
+        common.add_out(out)
+    learned.add_argument('--shard', type=shard, metavar='i/n',
+                         help='learn the i-th of n shares of the samples, cut by their features or pixels')
+    _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))
+    predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
+    predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and ask it')
+    flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
+    for name, parameter in inspect.signature(Scroll).parameters.items():
+        if name in PARAMS and name != 'adaptation':
+            default, kind = _USUAL.get(name, parameter.default), parameter.annotation
+            among = get_args(kind) if get_origin(kind) is Literal else ()
+            how = dict(action='store_true') if default is False else dict(type=common.setting)
+            flag(f'--{name}', default=argparse.SUPPRESS, **how,
+                 help=f"{', '.join(map(str, among))} (default: {default})".lstrip())
+
+
+def _add_engines(group) -> None:
+    flag = group.add_argument
+    flag('--from', dest='patterns', metavar='PATTERN', nargs='+',
+         help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'")
+    flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
+    flag('--workers', type=common.setting, metavar='N', help='processes (default: as the engine likes)')
+    flag('--partitions', type=common.setting, metavar='N',
+         help='parts that the files are dealt into (default: one each)')
+    flag('--embedder', metavar='MODULE:NAME', default='',
+         help='what makes an Embedder, for Parquet files of images as bytes (columns image, y)')
+    flag('--gpus', type=common.setting, default=0, metavar='N',
+         help='GPUs of a worker, 0.5 for two workers on one')
+
+
+def learn(args) -> None:
+    """A learner of files."""
+    given = {name: value for name, value in vars(args).items() if name in PARAMS}
+    check_params(given)
+    learner = Scroll(**_USUAL | given)
+    if args.patterns:
+        _learn_with_engine(learner, args)
+        return
+    for name in ('engine', 'workers', 'partitions', 'embedder', 'gpus'):
+        if getattr(args, name):
+            raise InputError(f'--{name} goes with --from PATTERN')
+    if not args.files:
+        raise InputError('expected FILE ..., or --from PATTERN')
+    _go_on(learner, args, args.shard)
+
+
+def _learn_with_engine(learner: Scroll, args) -> None:
+    """The state of a learner whose statistics an engine has made."""
+    if args.files:
+        raise InputError(f'{args.files[0]}: expected files or --from PATTERN, not both')
+    if learner.buffer_size or learner.keep_keys:
+        raise InputError('--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
+                         '--keep_keys, or give the files without --from')
+    params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
+    counter = counting.Counter(params, args.columns, args.split, args.block_size, args.shard, args.embedder,
+                               'cuda' if args.gpus else 'cpu')
+    counted = engines.total(args.engine or engines.LOCAL, counter, counting.find(args.patterns), args.workers,
+                            args.partitions, args.gpus)
+    if not counted.statistics.total:
+        raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
+    rows = sum(map(counting.rows_of, counted.parts))
+    print(f'learned {counted.statistics.total} of {rows} samples in {len(counted.parts)} blocks',
+          file=sys.stderr)
+    common.write(State(params, counted.psi, counted.statistics, blocks=counted.parts), args.out)
+
+
+def add(args) -> None:
+    """A learner, and what it learns from more files."""
+    _go_on(Scroll.load(args.state), args)
+
+
+def _go_on(learner: Scroll, args, share: str = None) -> None:
+    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size, share)
+    learner.save(args.out)
+    print('learned {} of {} samples'.format(*counts), file=sys.stderr)
+    print(learner.digest())
+
+
+def predict(args) -> None:
+    """Labels, and how many of them are right."""
+    learner = common.adapted(args)
+    right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
+                                    args.scores)
+    print(f'predicted {total} samples' if right is None else
+          f'accuracy {right / total:.4f} ({right} of {total} samples)')
