@@ -11,7 +11,8 @@ sees, so that a class has as many exemplars as at the end of the whole stream.
 takes the first of each; the others are points of the grid drawn once and for all, without repetition. Rows go
 to `<base_path>/tuning/<dataset>/<model>.csv`; trials that have a row are not run again, so a killed tuning
 goes on where it was, and several methods can be tuned at a time. Flags of main.py behind the script's own are
-those of every trial (`--n_splits`, `--num_threads`, `--device`, ...).
+those of every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of `SPACES` that is given so is
+not tuned, and goes into the rule as it is. `--input_size` becomes a condition of the rule.
 """
 import contextlib
 import csv
@@ -30,6 +31,7 @@ from core.arguments import ArgumentParser, whole
 from core.configs import read_yaml
 from core.plugins import ROOT, normalise
 from core.rows import read_rows
+from scroll.adaptation import Adaptation
 from scroll.errors import InputError
 from scroll.io.files import atomic_write
 from scroll.randomness import numpy_stream
@@ -68,6 +70,7 @@ def parse_options(words=None) -> tuple:
     flag('--models', nargs='+', type=normalise, default=list(SPACES), choices=list(SPACES), metavar='MODEL',
          help=f"of {', '.join(SPACES)}")
     flag('--weights', default='compact')
+    flag('--input_size', type=whole(1), help='pixels, where they are not those of the weights')
     flag('--buffer_sizes', type=whole(1), nargs='+', default=[500],
          help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
               'largest beyond')
@@ -78,12 +81,23 @@ def parse_options(words=None) -> tuple:
     return parser.parse_known_args(words)
 
 
-def plan(model: str, trials: int) -> list:
-    """Flags of each trial of a method: the first values of all; then other points of the grid, at random."""
-    space = SPACES[model]
+def plan(model: str, trials: int, fixed: dict = None) -> list:
+    """Flags of each trial of a method: the first values of all; then other points of the grid, at random.
+
+    fixed: values, as text, of flags of the grid that are not tuned.
+    """
+    space = SPACES[model] | {name: (_as(SPACES[model][name][0], name, text),)
+                             for name, text in (fixed or {}).items()}
     first, *others = (dict(zip(space, values)) for values in itertools.product(*space.values()))
     chosen = numpy_stream(0, f'tuning {model}').permutation(len(others))[:trials - 1]
     return [first, *(others[i] for i in chosen)]
+
+
+def _as(example, name: str, text: str):
+    try:
+        return type(example)(text)
+    except ValueError:
+        raise InputError(f'--{name} {text}: expected a value like {example}') from None
 
 
 class Trials:
@@ -128,7 +142,11 @@ class Tuning:
 
     def __init__(self, model: str, options, flags: list):
         from backbone import weights
-        self.model, self.options, self.flags = model, options, flags
+        given = dict(zip((flag.lstrip('-') for flag in flags[::2]), flags[1::2]))
+        self.model, self.options = model, options
+        self.fixed = {name: value for name, value in given.items() if name in SPACES[model]}
+        self.flags = [word for flag, value in zip(flags[::2], flags[1::2])
+                      if flag.lstrip('-') not in self.fixed for word in (flag, value)]
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
         self.trials = Trials(Path(options.base_path) / 'tuning' / options.dataset / f'{model}.csv')
 
@@ -141,15 +159,17 @@ class Tuning:
                   '--base_path', options.base_path, '--model_config', 'default', '--non_verbose', '1',
                   '--disable_log', '1', '--validation', '10', '--validation_by',
                   'key', '--stop_after', str(options.tasks), *_AT_THE_END.get(self.model, ())]
+        if options.input_size:
+            shared += ['--input_size', str(options.input_size)]
         buffered = ['--buffer_size', str(size)] if _has_buffer(self.model) else []
         return [*shared, *buffered, *([] if online else ['--n_epochs', str(options.passes)]), *own,
                 *self.flags]
 
     def tune(self, size: int, above: int) -> dict:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
-        planned, found = plan(self.model, self.options.trials), []
+        planned, found = plan(self.model, self.options.trials, self.fixed), []
         for number, values in enumerate(planned):
-            words = self.words(max(1, round(size * self.share)), values)
+            words = self.words(max(1, round(size * self.share)), values | self.threshold(size))
             known = dict(psi=self.psi[:16], command=_shown(words))
             row = self.trials.find(**known)
             if row is None:
@@ -162,6 +182,8 @@ class Tuning:
             found.append(float(row['accuracy']))
         best = max(range(len(found)), key=found.__getitem__)
         when = dict(weights=self.options.weights, dataset=normalise(self.options.dataset))
+        if self.options.input_size:
+            when |= dict(input_size=self.options.input_size)
         sizes = sorted(self.options.buffer_sizes)
         if len(sizes) > 1 and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above + 1, max=_MOST if size == sizes[-1] else size))
@@ -169,11 +191,17 @@ class Tuning:
               f'|M| = {size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %')
         return dict(when=when, set=planned[best], by=by)
 
+    def threshold(self, size: int) -> dict:
+        """SCROLL's choice of adapters or full tuning goes with the whole buffer, not with that of a trial."""
+        if self.model != 'scroll' or '--adaptation' in self.flags or '--adaptation_threshold' in self.flags:
+            return {}
+        return dict(adaptation='adapters' if size <= Adaptation.threshold else 'full')
+
     @functools.cached_property
     def share(self) -> float:
         """Of the classes, those that a trial sees."""
         from datasets import get_dataset
-        dataset = get_dataset(cli.parse_args(self.words(1, plan(self.model, 1)[0])))
+        dataset = get_dataset(cli.parse_args(self.words(1, plan(self.model, 1, self.fixed)[0])))
         if self.options.tasks > dataset.N_TASKS:
             raise InputError(f'--tasks {self.options.tasks}: this stream has {dataset.N_TASKS} tasks; use at '
                              f'most {dataset.N_TASKS}')
@@ -193,21 +221,25 @@ def _shown(words: list) -> str:
                       for word in (name, value))
 
 
-def write_rules(path: Path, weights: str, dataset: str, rules: list) -> None:
-    """Put the tuned rules of this backbone and data set into a config file in place of older ones, behind all
+def write_rules(path: Path, rules: list) -> None:
+    """Put the tuned rules of a backbone and data set into a config file in place of older ones, behind all
     others; what is said at its head stays."""
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}
-    others = [rule for rule in content.get('best') or []
-              if (rule['when'].get('weights'), rule['when'].get('dataset')) != (weights, dataset)]
+    replaced = _tuned_for(rules[0])
+    others = [rule for rule in content.get('best') or [] if _tuned_for(rule) != replaced]
     content['best'] = [rule for rule in others if 'weights' not in rule['when']] + sorted(
         [rule for rule in others if 'weights' in rule['when']] + rules,
-        key=lambda rule: (rule['when']['weights'], rule['when'].get('dataset', ''),
-                          rule['when'].get('buffer_size', {}).get('min', -1)))
+        key=lambda rule: (*_tuned_for(rule), rule['when'].get('buffer_size', {}).get('min', -1)))
     with atomic_write(path) as file:
         file.write((head + yaml.safe_dump(content, sort_keys=False, default_flow_style=None,
                                           width=150)).encode())
+
+
+def _tuned_for(rule: dict) -> tuple:
+    when = rule['when']
+    return when.get('weights', ''), when.get('dataset', ''), when.get('input_size', 0)
 
 
 def main():
@@ -220,5 +252,5 @@ def main():
             rules.append(tuning.tune(size, above))
             above = size
         path = CONFIG / f"{model.replace('-', '_')}.yaml"
-        write_rules(path, options.weights, normalise(options.dataset), rules)
+        write_rules(path, rules)
         print(f"{path}: {'; '.join(str(rule['set']) for rule in rules)}", flush=True)

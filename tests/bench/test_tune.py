@@ -84,6 +84,32 @@ def test_every_value_is_a_flag_of_the_method(model, tiny_weights, tmp_path):
         assert all(getattr(args, name) == value for name, value in values.items())
 
 
+def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, tmp_path, monkeypatch, tiny_weights):
+    given = '--iterations', 1, '--adapt_select', 'none', '--num_threads', 1
+    call('--models', 'scroll', '--trials', 3, '--buffer_sizes', 20, '--input_size', 20, *given)
+    call('--models', 'scroll', '--trials', 2, '--buffer_sizes', 20, *given)
+    content = yaml.safe_load((tmp_path / 'models' / 'config' / 'scroll.yaml').read_text())
+    assert [rule['when'].get('input_size') for rule in content['best']] == [None, 20]
+    assert all(rule['set']['iterations'] == 1 and rule['set']['adapt_select'] == 'none' for rule in content['best'])
+    rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'scroll.csv')
+    assert len(rows) == 5 and len({row['adapt_lr'] + row['classifier_lr'] + row['minibatch_size'] for row in rows[:3]}) > 1
+    monkeypatch.setattr('core.configs.ROOT', tmp_path)
+    run = '--buffer_size', 20, '--weights', tiny_weights, '--model_config', 'best'
+    words = [str(word) for word in ('--model', 'scroll', '--dataset', 'seq-digits', *run)]
+    assert parse_args([*words, '--input_size', '20']).adapt_lr == content['best'][1]['set']['adapt_lr']
+    with refused('--iterations many'):
+        call('--models', 'scroll', '--iterations', 'many')
+
+
+@pytest.mark.parametrize('size, mode', [(500, 'adapters'), (501, 'full')])
+def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypatch, tmp_path, tiny_weights):
+    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--trials', '1'])
+    asked = []
+    monkeypatch.setattr(tune, 'accuracy_of', lambda words: asked.append(parse_args(words)) or 50.)
+    tune.Tuning('scroll', options, flags).tune(size, 0)
+    assert [(args.adaptation, args.buffer_size) for args in asked] == [(mode, round(.4 * size))]
+
+
 @pytest.mark.parametrize('words, said', [(['--models', 'joint'], 'joint'), (['--models', 'er', '--trials', '0'], '--trials'),
                                          (['--models', 'er', '--tasks', '9'], '--tasks 9: this stream has 5 tasks'),
                                          (['--models', 'er', '--no_such', '1'], '--no_such'), (['--num_threads'], '--num_threads')])
