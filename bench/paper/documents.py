@@ -137,14 +137,26 @@ def label_errors_table(root: Path) -> list:
 
 def heads_table(root: Path) -> list:
     """f_T by head, and the megabytes of what it is made of, for 256 features and 100 classes."""
-    experiment, runs = load(ROOT / 'experiments/heads.yaml'), _runs(root, 'heads')
+    return _rows_by_head(root, 'heads', 'state, MB', lambda flags: f'{_megabytes(flags):.1f}')
+
+
+def heads_adapted_table(root: Path) -> list:
+    """f_T and f* by head."""
+    return _rows_by_head(root, 'heads_adapted')
+
+
+def _rows_by_head(root: Path, label: str, second: str = None, of_flags=None) -> list:
+    """The rows and columns of an experiment that have runs; `second`: a column more, `of_flags` of a cell."""
+    experiment, runs = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label)
     columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
-    lines = [md_row(['head', 'state, MB', *columns]), '|---|---|' + '---|' * len(columns)]
+    lines = [md_row(['head', *([second] if second else []), *columns])]
+    lines.append('|---' * (len(columns) + 1 + bool(second)) + '|')
     for row in experiment.rows:
         cells = [experiment.cell(row, column) for column in columns]
         found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
         if any(found):
-            lines.append(md_row([row, f'{_megabytes(cells[0].flags):.1f}', *map(_with_deviation, found)]))
+            own = [of_flags(cells[0].flags)] if second else []
+            lines.append(md_row([row, *own, *map(_with_deviation, found)]))
     return lines
 
 
@@ -202,7 +214,8 @@ def engine_rates_table(root: Path) -> list:
 
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
-          'label_errors': label_errors_table, 'heads': heads_table, 'certificates': certificates_table,
+          'label_errors': label_errors_table, 'heads': heads_table, 'heads_adapted': heads_adapted_table,
+          'certificates': certificates_table,
           'orders': orders_table, 'requests': requests_table, 'learners': learners_table,
           'engine_digests': engine_digests_table, 'engine_rates': engine_rates_table}
 

@@ -58,7 +58,7 @@ SPACES = {
                   cutmix_alpha=(0., 1.)),
     'scroll': dict(ridge_lambda=(.001, .03, .3, 3.), adapt_lr=(.002, .001, .01, .02),
                    classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1), minibatch_size=(50, 100),
-                   iterations=(300, 100), adapt_select=('none', 'folds'))}
+                   iterations=(300, 100), adapt_select=('none', 'folds'), adaptation=('auto',))}
 _AT_THE_END = dict(gdumb=('--fit_every_task', '1'), scroll=('--adapt_every_task', '1'))
 
 
@@ -169,7 +169,7 @@ class Tuning:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
         planned, found = plan(self.model, self.options.trials, self.fixed), []
         for number, values in enumerate(planned):
-            words = self.words(max(1, round(size * self.share)), values | self.threshold(size))
+            words = self.words(max(1, round(size * self.share)), values | self.threshold())
             known = dict(psi=self.psi[:16], command=_shown(words))
             row = self.trials.find(**known)
             if row is None:
@@ -191,11 +191,11 @@ class Tuning:
               f'|M| = {size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %')
         return dict(when=when, set=planned[best], by=by)
 
-    def threshold(self, size: int) -> dict:
-        """SCROLL's choice of adapters or full tuning goes with the whole buffer, not with that of a trial."""
-        if self.model != 'scroll' or '--adaptation' in self.flags or '--adaptation_threshold' in self.flags:
+    def threshold(self) -> dict:
+        """SCROLL tunes all of the network where the whole buffer, and not that of a trial, is large."""
+        if self.model != 'scroll' or '--adaptation_threshold' in self.flags:
             return {}
-        return dict(adaptation='adapters' if size <= Adaptation.threshold else 'full')
+        return dict(adaptation_threshold=max(1, round(Adaptation.threshold * self.share)))
 
     @functools.cached_property
     def share(self) -> float:

@@ -12,6 +12,7 @@ from core.plugins import ROOT
 from core.rows import read_rows
 from datasets.utils.readers import Images, digits
 from models import get_model_class
+from scroll.adaptation import Adaptation
 from scroll.grid import sample_keys
 from tests.conftest import refused
 
@@ -101,13 +102,15 @@ def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, tmp_path, monke
         call('--models', 'scroll', '--iterations', 'many')
 
 
-@pytest.mark.parametrize('size, mode', [(500, 'adapters'), (501, 'full')])
+@pytest.mark.parametrize('size, mode', [(500, 'adapters'), (502, 'full')])
 def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypatch, tmp_path, tiny_weights):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--trials', '1'])
     asked = []
     monkeypatch.setattr(tune, 'accuracy_of', lambda words: asked.append(parse_args(words)) or 50.)
     tune.Tuning('scroll', options, flags).tune(size, 0)
-    assert [(args.adaptation, args.buffer_size) for args in asked] == [(mode, round(.4 * size))]
+    args, = asked
+    assert args.buffer_size == round(.4 * size)
+    assert Adaptation(args.adaptation, threshold=args.adaptation_threshold).mode_for(args.buffer_size) == mode
 
 
 @pytest.mark.parametrize('words, said', [(['--models', 'joint'], 'joint'), (['--models', 'er', '--trials', '0'], '--trials'),
