@@ -80,7 +80,8 @@ _ADAPTATION = {     # the same, of `Adaptation`
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first'),
     'adapt_select': ('select', 'folds: cross-validation within the buffer chooses updates and mixture, or '
                                'f_T'),
-    'adapt_folds': ('folds', 'of it'),
+    'adapt_folds': ('folds', 'of it, of which as many are asked as'),
+    'adapt_held_out': ('held_out', 'have so many samples together'),
 }
 _LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
 _ALIASES = {'predictor': ('--head',)}
@@ -310,7 +311,8 @@ class ScrollModel(ContinualModel):
 
     def _adapt(self) -> None:
         began = time.perf_counter()
-        with Progress('Adapting', self.learner.adaptation.updates, quiet=self.args.non_verbose) as progress:
+        updates = self.learner.adaptation.updates(len(self.learner.buffer_ or ()))
+        with Progress('Adapting', updates, quiet=self.args.non_verbose) as progress:
             shared_work.adapt(self.learner, self.world, lambda loss: progress.update())
         self.seconds['adaptation'] += time.perf_counter() - began
 

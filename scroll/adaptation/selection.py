@@ -1,7 +1,8 @@
 """Whether f* is worth it, and how far to go from f_T: cross-validation within the buffer.
 
-The exemplars are cut into folds. Of each fold, f_T is taken as if it had never seen these samples (the exact
-sums without them), adapted on the others, and asked about these. What is looked at are numbers of updates,
+The exemplars are cut into folds. Of a fold, f_T is taken as if it had never seen these samples (the exact
+sums without them), adapted on the others, and asked about these; so with one fold after the other, until
+enough samples have been asked. What is looked at are numbers of updates,
 and how much of the way from f_T to f* to go: interpolation of all weights (Wortsman et al. 2022). The
 candidate with the least cross-entropy on the samples held out is taken, if it is sure to be below f_T's (by
 more than one standard error of the difference) and predicts no fewer of them right; if not, f* is f_T.
@@ -46,7 +47,7 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
     stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
     candidates = [(0, 0.0), *((stop, share) for stop in stops for share in SHARES)]
     logits, right = {candidate: [] for candidate in candidates}, []
-    for held in folds(exemplars, settings.folds):
+    for held in folds(exemplars, settings.folds, settings.held_out):
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
         online, left_out = without(held)
         held = held[np.isin(exemplars.labels[held], online.classes)]
@@ -97,11 +98,14 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, progres
     return between(next(path), next(path), best.share), trials
 
 
-def folds(exemplars: Exemplars, count: int) -> list:
-    """Positions of the samples of each fold: the samples of a class in turn, so that each has its share."""
+def folds(exemplars: Exemplars, count: int, asked: int) -> list:
+    """Positions of the samples of each of `count` folds, to which a class deals its samples in turn; of as
+    many folds as have `asked` samples together, or of all."""
     _, starts, rows = np.unique(exemplars.labels, return_index=True, return_inverse=True)
     turn = np.arange(len(exemplars)) - starts[rows]             # exemplars are sorted by class
-    return [at for at in (np.flatnonzero(turn % count == fold) for fold in range(count)) if len(at)]
+    cut = [at for at in (np.flatnonzero(turn % count == fold) for fold in range(count)) if len(at)]
+    before = np.cumsum([0, *map(len, cut[:-1])])
+    return [at for at, number in zip(cut, before) if number < asked]
 
 
 def taken(exemplars: Exemplars, rows: np.ndarray) -> Exemplars:

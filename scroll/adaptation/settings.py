@@ -1,4 +1,5 @@
 """How f* is made from f_T and the buffer: settings, which are part of a learner's files and need no torch."""
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +28,8 @@ class Adaptation:
         adapter_scale: adapters start as this times the identity.
         select: 'folds': cross-validation within the buffer decides on updates and mixture, and whether f* is
             f_T (`scroll.adaptation.selection`); 'none': f* is what the iterations end in.
-        folds: how many.
+        folds: parts that the buffer is cut into for that, each with its share of every class.
+        held_out: samples to ask at least; further folds are only asked until so many have been.
 
     Raises:
         InputError: a value that cannot be.
@@ -45,12 +47,14 @@ class Adaptation:
     augmentation: Augmentation = Augmentation()
     adapter_scale: float = 1e-4
     select: Literal[SELECTIONS] = 'none'
-    folds: int = 2
+    folds: int = 4
+    held_out: int = 250
 
     def __post_init__(self):
         one_of('adaptation mode', self.mode, MODES)
         one_of('adaptation select', self.select, SELECTIONS)
-        for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1), ('folds', 2)):
+        for name, least in (('iterations', 0), ('threshold', 0), ('minibatch', 1), ('folds', 2),
+                            ('held_out', 1)):
             whole(f'adaptation {name}', getattr(self, name), least)
         for name in ('lr', 'classifier_lr', 'scale_lr', 'adapter_scale'):
             number(f'adaptation {name}', getattr(self, name))
@@ -60,10 +64,10 @@ class Adaptation:
             on_off('adaptation learn_scale', self.learn_scale)
         instance('adaptation augmentation', self.augmentation, Augmentation)
 
-    @property
-    def updates(self) -> int:
-        """All updates that making f* takes, at most."""
-        return self.iterations * (1 + self.folds * (self.select == 'folds'))
+    def updates(self, buffered: int) -> int:
+        """All updates that making f* takes with this many samples, at most."""
+        asked = min(self.folds, math.ceil(self.held_out * self.folds / max(buffered, 1)))
+        return self.iterations * (1 + asked * (self.select == 'folds'))
 
     def mode_for(self, buffered: int) -> str:
         """The mode that `auto` stands for with this many samples."""

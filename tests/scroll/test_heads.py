@@ -204,6 +204,15 @@ def test_f_star_is_f_T_where_nothing_is_gained():
         assert learner.selection_[0].updates == 0 and len(learner.selection_) == 5
 
 
+@pytest.mark.parametrize('buffered, asked', [(100, 4), (200, 4), (250, 4), (251, 4), (334, 3), (500, 2), (1000, 1), (5000, 1)])
+def test_folds_are_asked_until_enough_samples_have_been(buffered, asked):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(buffered, 3)), np.arange(buffered) % 2
+    how, seen = Adaptation(select='folds', iterations=2), []
+    Scroll(head='ncc', buffer_size=buffered, strategy='hash', adaptation=how).fit(x, y).adapt(seen.append)
+    assert 2 * asked <= len(seen) <= how.updates(buffered) == 2 * (1 + asked)         # f* itself, if it is chosen
+
+
 def test_f_star_is_kept_where_it_gains():
     """Nearest means know nothing of a direction in which samples vary much and classes do not."""
     rng = np.random.default_rng(0)
