@@ -366,8 +366,8 @@ class Scroll:
             how = self.embedder, online, exemplars, settings, self.seed
             if settings.select == 'folds':
                 self.adapted_, self.selection_ = selection.adapt_selected(
-                    *how, lambda held: self._had_it_not_seen(exemplars, held), progress,
-                    self.left_out(exemplars))
+                    *how, lambda held: self._had_it_not_seen(exemplars, held), self.strategy == 'herding',
+                    progress, self.left_out(exemplars))
             else:
                 self.adapted_ = training.adapt(*how, progress, self.left_out(exemplars))
         return self

@@ -16,7 +16,7 @@ from scipy.special import log_softmax
 
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import AdaptedPredictor, adaptation_path
-from scroll.exemplars import Exemplars
+from scroll.exemplars import Exemplars, herding_order
 
 STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)        # of the updates; of the way from f_T to f*
 
@@ -37,17 +37,19 @@ class Trial:
     accuracy: float
 
 
-def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, progress=None) -> list:
+def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, herded: bool,
+           progress=None) -> list:
     """Trials of all candidates, f_T first, on the samples of `exemplars` in turn.
 
     Args:
         without: positions of exemplars -> (f_T had it not seen these, its leave-one-out logits on the rest).
+        herded: whether the exemplars were chosen for their common mean.
         The others as `scroll.adaptation.training.adapt`.
     """
     stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
     candidates = [(0, 0.0), *((stop, share) for stop in stops for share in SHARES)]
     logits, right = {candidate: [] for candidate in candidates}, []
-    for held in folds(exemplars, settings.folds, settings.held_out):
+    for held in folds(exemplars, settings.folds, settings.held_out, herded):
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
         online, left_out = without(held)
         held = held[np.isin(exemplars.labels[held], online.classes)]
@@ -85,11 +87,11 @@ def chosen(trials: list) -> Trial:
     return min(sure, key=lambda trial: trial.loss, default=trials[0])
 
 
-def adapt_selected(embedder, online, exemplars, settings, seed, without, progress=None,
+def adapt_selected(embedder, online, exemplars, settings, seed, without, herded, progress=None,
                    left_out=None) -> tuple:
     """(f*, or None where f_T is as good; the trials that it was chosen by). Arguments as `select` and
     `scroll.adaptation.training.adapt`."""
-    trials = select(embedder, exemplars, settings, seed, without, progress)
+    trials = select(embedder, exemplars, settings, seed, without, herded, progress)
     best = chosen(trials)
     if not best.updates:
         return None, trials
@@ -98,14 +100,25 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, progres
     return between(next(path), next(path), best.share), trials
 
 
-def folds(exemplars: Exemplars, count: int, asked: int) -> list:
-    """Positions of the samples of each of `count` folds, to which a class deals its samples in turn; of as
-    many folds as have `asked` samples together, or of all."""
-    _, starts, rows = np.unique(exemplars.labels, return_index=True, return_inverse=True)
-    turn = np.arange(len(exemplars)) - starts[rows]             # exemplars are sorted by class
-    cut = [at for at in (np.flatnonzero(turn % count == fold) for fold in range(count)) if len(at)]
+def folds(exemplars: Exemplars, count: int, asked: int, herded: bool) -> list:
+    """Positions of the samples of each of `count` folds; of as many folds as have `asked` samples together,
+    or of all.
+
+    Herded samples make up for each other: what is left without some of them is off the class mean, away from
+    these. But what comes first in their order is not, so folds are cut out of that order, from its end.
+    """
+    cut = [[] for _ in range(count)]
+    for label in np.unique(exemplars.labels):
+        rows = np.flatnonzero(exemplars.labels == label)
+        if herded:
+            features = exemplars.features[rows]
+            of_all = features.sum(axis=0, dtype=np.int64)
+            rows = rows[herding_order(features, of_all, len(rows), len(rows))][::-1]
+        for fold, part in zip(cut, np.array_split(rows, count)):
+            fold.append(part)
+    cut = [at for at in map(np.concatenate, cut) if len(at)]
     before = np.cumsum([0, *map(len, cut[:-1])])
-    return [at for at, number in zip(cut, before) if number < asked]
+    return [np.sort(at) for at, number in zip(cut, before) if number < asked]
 
 
 def taken(exemplars: Exemplars, rows: np.ndarray) -> Exemplars:

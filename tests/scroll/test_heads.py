@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import RidgeClassifier
 
 from scroll import Adaptation, InputError, Scroll, Statistics
+from scroll.adaptation.selection import folds
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import ridge
 from scroll.heads.quadratic import qda
@@ -185,7 +186,7 @@ def test_f_star_starts_from_any_head(name):
     assert again.adapted_.digest() == once.adapted_.digest() and len(again.adapted_.losses) == 3
 
 
-def folds(head, x, y, count, rate, size):
+def by_folds(head, x, y, count, rate, size):
     """f_T's accuracy on what was not learned, and the learner after adaptation."""
     how = Adaptation(select='folds', iterations=60, lr=rate, classifier_lr=rate, scale_lr=0.0)
     learner = Scroll(head=head, buffer_size=size, strategy='hash', adaptation=how).fit(x[:count], y[:count])
@@ -199,7 +200,7 @@ def test_f_star_is_f_T_where_nothing_is_gained():
     y = np.arange(3000) % 2
     x = rng.normal(size=(3000, 12)) + .35 * np.eye(12)[y]
     for rate in (0.0, 3.0):
-        before, learner = folds('lda', x, y, 2000, rate, 40)
+        before, learner = by_folds('lda', x, y, 2000, rate, 40)
         assert learner.adapted_ is None and learner.score(x[2000:], y[2000:]) == before
         assert learner.selection_[0].updates == 0 and len(learner.selection_) == 5
 
@@ -213,10 +214,25 @@ def test_folds_are_asked_until_enough_samples_have_been(buffered, asked):
     assert 2 * asked <= len(seen) <= how.updates(buffered) == 2 * (1 + asked)         # f* itself, if it is chosen
 
 
+def test_folds_are_a_partition_and_leave_a_herded_class_its_mean():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(900, 12)) + 2, np.arange(900) % 3
+    exemplars = Scroll(head='ncc', buffer_size=121).fit(x, y).buffer_.content()
+    off = {}
+    for herded in (True, False):
+        cut = folds(exemplars, 4, 10 ** 9, herded)
+        assert np.array_equal(np.sort(np.concatenate(cut)), np.arange(121)) and [len(at) for at in cut] == [31, 30, 30, 30]
+        means = [exemplars.features[(exemplars.labels == label) & ~np.isin(np.arange(121), at)].mean(axis=0)
+                 - exemplars.features[exemplars.labels == label].mean(axis=0) for at in cut for label in range(3)]
+        off[herded] = np.linalg.norm(means, axis=1).mean()
+        assert [at.tolist() for at in folds(exemplars, 4, 32, herded)] == [at.tolist() for at in cut[:2]]
+    assert off[True] < .6 * off[False]
+
+
 def test_f_star_is_kept_where_it_gains():
     """Nearest means know nothing of a direction in which samples vary much and classes do not."""
     rng = np.random.default_rng(0)
     y = np.arange(400) % 2
     x = np.stack([rng.normal(size=400) * 5, y + .1 * rng.normal(size=400), np.ones(400)], axis=1)
-    before, learner = folds('ncc', x, y, 200, .5, 200)
+    before, learner = by_folds('ncc', x, y, 200, .5, 200)
     assert learner.adapted_ is not None and learner.score(x[200:], y[200:]) > before
