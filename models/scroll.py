@@ -80,8 +80,8 @@ _ADAPTATION = {     # the same, of `Adaptation`
     'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first'),
     'adapt_select': ('select', 'folds: cross-validation within the buffer chooses updates and mixture, or '
                                'f_T'),
-    'adapt_folds': ('folds', 'of it, of which as many are asked as'),
-    'adapt_held_out': ('held_out', 'have so many samples together'),
+    'adapt_select_folds': ('folds', 'of it, of which as many are asked as'),
+    'adapt_select_held_out': ('held_out', 'have so many samples together'),
 }
 _LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
 _ALIASES = {'predictor': ('--head',)}
