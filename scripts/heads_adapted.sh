@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From f_T to f* by head, as the paper goes and by cross-validation within the buffer: 168 runs of 1 to 5 minutes each on CIFAR-100;
+# From f_T to f* by head, as the paper goes and by cross-validation within the buffer: 168 runs of half a minute to three on CIFAR-100;
 # those that have rows are skipped.
 # Arguments are passed on: --seeds 1, --only '*/compact*', --dry_run (see scripts/sweep.py --help).
 set -euo pipefail
