@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# f_T by head: 13 heads, three data sets, two backbones. 234 runs of 10 to 120 seconds each, from cached features; those that
+# f_T by head: 14 heads, three data sets, two backbones. 252 runs of 10 to 120 seconds each, from cached features; those that
 # have rows are skipped.
 # Arguments are passed on: --seeds 1, --only '*/compact*', --dry_run (see scripts/sweep.py --help).
 set -euo pipefail

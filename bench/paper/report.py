@@ -171,15 +171,15 @@ class Report:
         """Write an experiment's files; returns its line of the index, empty where nothing is to be shown."""
         experiment, runs = self._experiment(label), self._rows(label)
         folder, findings = self.out / 'tables', self.findings(label)
-        pictures = sorted(path for path in folder.glob(f'{label}*.png'))
+        picture = folder / f'{label}.png'
         listed = experiment.values and (experiment.name in self.asked or (folder / f'{label}.md').is_file())
-        if not (runs or pictures or listed):
+        if not (runs or picture.is_file() or listed):
             return ''
         if experiment.kind == 'figure' and experiment.cells:
-            pictures = [tables.figure(folder / f'{label}.png', experiment, runs)]
+            tables.figure(picture, experiment, runs)
         about = facts(experiment, [row for rows in runs.values() for row in rows])
         text = tables.markdown(experiment, runs, findings, about, self.chosen(label))
-        text += ''.join(f'\n![{experiment.title}]({path.name})\n' for path in pictures)
+        text += f'\n![{experiment.title}]({picture.name})\n' if picture.is_file() else ''
         write(folder / f'{label}.md', text)
         if experiment.cells:
             write(folder / f'{label}.tex', tables.latex(experiment, runs))

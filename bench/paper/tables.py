@@ -165,7 +165,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     """Accuracy against columns, a line a row, bars of one standard deviation; the paper's in its own panel.
 
     Columns that differ in the number of splits stand where these numbers are. Of a method that has f_T and f*
-    both are drawn.
+    both are drawn. Rows of one method have a colour each, and no zero.
     """
     lines, beside = _lines(experiment, runs), experiment.of_the_paper
     heights = [mean + (deviation or 0) for panel in lines for *_, points in panel
@@ -181,13 +181,18 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
                                                   label=label, **look)
             axes.set(xlabel=experiment.x, title=title if beside else '')
             axes.set_xticks(list(places.values()), names)
-        panels[0].set(ylabel='accuracy (%)', ylim=(0, 1.08 * max(heights, default=100)))
+        lowest = min(heights, default=0) if _one_method(experiment) else 0
+        panels[0].set(ylabel='accuracy (%)', ylim=(0.92 * lowest, 1.08 * max(heights, default=100)))
         if drawn:
             order = sorted(drawn)
             figure.legend([drawn[key] for key in order], [label for _, label in order],
                           loc='outside right center')
         figure.suptitle(experiment.title)
     return path
+
+
+def _one_method(experiment: Experiment) -> bool:
+    return len({cell.flags['model'] for cell in experiment.cells}) == 1
 
 
 def _places(experiment: Experiment) -> dict:
@@ -200,12 +205,12 @@ def _places(experiment: Experiment) -> dict:
 
 def _lines(experiment: Experiment, runs: dict) -> tuple:
     """(ours, the paper's): lists of (row number, label, look, points), points of (place, mean, deviation)."""
-    places, drawn, ours, paper = _places(experiment), {}, [], []
+    places, drawn, ours, paper, alone = _places(experiment), {}, [], [], _one_method(experiment)
     for i, row in enumerate(experiment.rows):
         cells = [experiment.cell(row, column) for column in experiment.columns]
         model = cells[0].flags['model']
-        colour, marker = style.of(model)
         nth = drawn[model] = drawn.get(model, -1) + 1
+        colour, marker = style.nth(nth) if alone else style.of(model)
         look = dict(color=colour, marker=marker, linestyle=('-', '-.', ':')[nth % 3])
         both = any(r.get('adapted_accuracy') for cell in cells for r in runs.get((row, cell.column), []))
         for metric, label, more in ((None, f'{row}, f*' if both else row, {}),

@@ -35,6 +35,11 @@ def of(method: str) -> tuple:
     return METHODS[method]
 
 
+def nth(number: int) -> tuple:
+    """(colour, marker) of a curve by its number, where all are of one method."""
+    return list(METHODS.values())[number % len(METHODS)]
+
+
 def name(method: str) -> str:
     """How a method is called in pictures and tables."""
     return NAMES.get(method.replace('_', '-').lower(), method)

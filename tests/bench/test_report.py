@@ -212,6 +212,18 @@ def test_a_figure_of_ones_own_names_no_paper(own, make, tmp_path, drawn):
     assert axes.get_xticks().tolist() == [2, 5]
 
 
+def test_rows_of_one_method_have_a_colour_each(own, make, tmp_path, drawn):
+    heads = {'model: joint': 'model: scroll, buffer_size: 0', 'model: er-ace': 'model: scroll, predictor: lda', 'model: er,': 'model: scroll, predictor: ncc,'}
+    text = 'kind: figure\n' + own.read_text(encoding='utf-8')
+    for before, after in heads.items():
+        text = text.replace(before, after)
+    own.write_text(text, encoding='utf-8')
+    write_runs(tmp_path / 'data', load(own), VALUES)
+    make(own, '--collect', '--base_path', tmp_path / 'data')
+    colours = [bars.lines[0].get_color() for bars in drawn[0].axes[0].containers]
+    assert len(colours) > 2 and len(set(colours)) == len(colours)
+
+
 def test_pages_of_ones_own_stay_beside_those_of_the_paper(experiment, own, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, VALUES)
     make(own, '--collect', '--base_path', tmp_path / 'data')
