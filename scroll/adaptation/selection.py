@@ -2,10 +2,10 @@
 
 The exemplars are cut into folds. Of a fold, f_T is taken as if it had never seen these samples (the exact
 sums without them), adapted on the others, and asked about these; so with one fold after the other, until
-enough samples have been asked. What is looked at are numbers of updates,
-and how much of the way from f_T to f* to go: interpolation of all weights (Wortsman et al. 2022). The
-candidate with the least cross-entropy on the samples held out is taken, if it is sure to be below f_T's (by
-more than one standard error of the difference) and predicts no fewer of them right; if not, f* is f_T.
+enough samples have been asked. What is looked at are numbers of updates, and how much of the way from f_T to
+f* to go: interpolation of all weights (Wortsman et al. 2022). The candidate with the least cross-entropy on
+the samples held out is taken, if it is sure to be below f_T's (by more than one standard error of the
+difference) and predicts no fewer of them right; if not, f* is f_T.
 """
 import copy
 from dataclasses import dataclass, replace
