@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from core.arguments import binary_to_boolean_type, real, whole
+from core.arguments import real, whole
 from core.loss_watch import LossWatch
 from core.progress import Progress
 from models.utils.replay_model import ReplayModel
@@ -42,7 +42,7 @@ class Gdumb(ReplayModel):
 
     The paper of SCROLL uses a reservoir (`--sampler greedy` is GDumb's own, class-balanced
     one), one cosine decay and no CutMix. Accuracies before the last task are those of the
-    untrained head, unless `--fit_every_task 1`.
+    untrained head, unless `--fit_every_task 1` (2: after every second task).
     """
     NAME = 'gdumb'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
@@ -67,8 +67,8 @@ class Gdumb(ReplayModel):
              help='of the beta distribution of CutMix; 0: no CutMix')
         flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
         flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
-        flag('--fit_every_task', bears='record', type=binary_to_boolean_type, default=False,
-             help='train and evaluate after each task')
+        flag('--fit_every_task', bears='record', type=whole(0), default=0,
+             help='train and evaluate after every so many tasks, 1: after each (0: after the last alone)')
         parser.set_defaults(lr=0.0, n_epochs=1)
         return parser
 
@@ -85,7 +85,7 @@ class Gdumb(ReplayModel):
         return 0.0
 
     def end_task(self, dataset):
-        due = self.args.fit_every_task or self.current_task == self.n_tasks - 1
+        due = self.ends_task_of(self.args.fit_every_task)
         if due and not self.buffer.is_empty() and not self.args.inference_only:
             self.fit()
 

@@ -149,8 +149,9 @@ class ScrollModel(ContinualModel):
         learn = next(word for word, value in _LEARN.items() if value is Adaptation.learn_scale)
         group.add_argument('--learn_scale', choices=tuple(_LEARN), default=learn,
                            help='auto: with adapters only')
-        group.add_argument('--adapt_every_task', bears='record', type=binary_to_boolean_type, default=False,
-                           help='make and evaluate f* after each task')
+        group.add_argument('--adapt_every_task', bears='record', type=whole(0), default=0,
+                           help='make and evaluate f* after every so many tasks, 1: after each (0: after the '
+                                'last alone)')
         group.add_argument('--adapt_padding', type=real(0),
                            help='largest shift of a crop, as a share of the size '
                                 '(default: the data set says)')
@@ -234,8 +235,8 @@ class ScrollModel(ContinualModel):
             learned_files.check_learned(self.learner, self.args)
 
     def _adapts(self) -> bool:
-        last = self.current_task == self.n_tasks - 1
-        return self.buffered > 0 and self.args.adaptation != 'none' and (last or self.args.adapt_every_task)
+        return (self.buffered > 0 and self.args.adaptation != 'none'
+                and self.ends_task_of(self.args.adapt_every_task))
 
     @property
     def buffered(self) -> int:

@@ -59,7 +59,7 @@ SPACES = {
     'scroll': dict(ridge_lambda=(.001, .03, .3, 3.), adapt_lr=(.002, .001, .01, .02),
                    classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1), minibatch_size=(50, 100),
                    iterations=(300, 100), adapt_select=('none', 'folds'), adaptation=('auto',))}
-_AT_THE_END = dict(gdumb=('--fit_every_task', '1'), scroll=('--adapt_every_task', '1'))
+_AT_THE_END = dict(gdumb='--fit_every_task', scroll='--adapt_every_task')      # takes a number of tasks
 
 
 def parse_options(words=None) -> tuple:
@@ -158,7 +158,9 @@ class Tuning:
         shared = ['--model', self.model, '--dataset', options.dataset, '--weights', options.weights,
                   '--base_path', options.base_path, '--model_config', 'default', '--non_verbose', '1',
                   '--disable_log', '1', '--validation', '10', '--validation_by',
-                  'key', '--stop_after', str(options.tasks), *_AT_THE_END.get(self.model, ())]
+                  'key', '--stop_after', str(options.tasks)]
+        if self.model in _AT_THE_END:
+            shared += [_AT_THE_END[self.model], str(options.tasks)]
         if options.input_size:
             shared += ['--input_size', str(options.input_size)]
         buffered = ['--buffer_size', str(size)] if _has_buffer(self.model) else []

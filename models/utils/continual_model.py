@@ -111,6 +111,12 @@ class ContinualModel(nn.Module):
         kind = dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[self.args.optimizer]
         return kind(params, lr=lr, weight_decay=wd)
 
+    def ends_task_of(self, every: int) -> bool:
+        """Whether the task that ends is the last one of the stream or, where `every` is not 0, one of every
+        so many."""
+        done = self.current_task + 1
+        return done == self.n_tasks or bool(every) and done % every == 0
+
     def get_offsets(self, task: int):
         """First and last + 1 class of a task."""
         return self.dataset.get_offsets(task)

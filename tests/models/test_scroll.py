@@ -143,6 +143,8 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
     every, once = row('--adapt_every_task', '1', '--classifier_lr', '1'), row('--classifier_lr', '1')
     assert every['adapted_digest'] == once['adapted_digest'] and every['task5'] == once['task5']
     assert [every[f'task{t}'] for t in (2, 3, 4)] != [once[f'task{t}'] for t in (2, 3, 4)]
+    second = row('--adapt_every_task', '2', '--classifier_lr', '1')
+    assert [second[f'task{t}'] for t in (2, 3, 4, 5)] == [run[f'task{t}'] for t, run in zip((2, 3, 4, 5), (every, once, every, once))]
 
 
 def test_what_a_person_looks_for_is_on_top_of_the_last_screen(ready, capsys, tmp_path):
