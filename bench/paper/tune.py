@@ -130,7 +130,7 @@ def accuracy_of(words: list) -> float:
     with contextlib.redirect_stdout(io.StringIO()):
         model, dataset, args = initialize(cli.parse_args(words))
         try:
-            return train(model, dataset, args)['final_accuracy']
+            return train(model, dataset, args, test=False)['final_accuracy']
         except InputError as error:
             if 'no longer finite' in str(error):
                 return 0.0

@@ -37,8 +37,10 @@ class _Run:
     later: list
 
 
-def train(model, dataset, args) -> dict:
+def train(model, dataset, args, test: bool = True) -> dict:
     """Run the whole stream, or with `--start_from` and `--stop_after` a part of it.
+
+    test: False to leave out the test set at the end of a run on held-out samples (`--validation`).
 
     Returns:
         The results row, which is also written unless `--disable_log 1`.
@@ -75,7 +77,7 @@ def train(model, dataset, args) -> dict:
         for task in range(start.task, tasks):
             begun = task == start.task and start.begun
             file = _do_task(run, task, begun, trained=task >= first, last=task == tasks - 1)
-        row, unwritten = _finish(run, folders, file)
+        row, unwritten = _finish(run, folders, file, test)
     if record.unkept or unwritten:
         advice = f'; free some space or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
         raise InputError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
@@ -108,10 +110,10 @@ def _do_task(run: _Run, task: int, begun: bool, trained: bool, last: bool):
     return file
 
 
-def _finish(run: _Run, folders: dict, file) -> tuple:
+def _finish(run: _Run, folders: dict, file, test: bool) -> tuple:
     """(the row, which is written, a line for each file that could not be)."""
     model, record = run.model, run.record
-    if run.args.validation and hasattr(run.dataset, 'without_validation'):
+    if test and run.args.validation and hasattr(run.dataset, 'without_validation'):
         _evaluate_for_real(run)
     record.tell_total()
     record.anytime = run.anytime
