@@ -35,8 +35,8 @@ _SIZES = ('200', '500', '2000')
 
 
 def main_table(root: Path) -> list:
-    """The methods of the paper's first table at |M| = 500 that have rows: ours, then the paper's; last, the
-    best head that keeps no sample."""
+    """The methods of the paper's first table at |M| = 500 that have rows: ours, then the paper's; then the
+    best head that keeps no sample, and SCROLL on a backbone that has seen ImageNet."""
     experiment, runs = load(ROOT / 'experiments/table_1_cifar.yaml'), _runs(root, 'table_1_cifar')
     columns = [column for column in experiment.columns if column.endswith('|M| = 500')]
     heads = [head for column in columns for head in (column.split(', ')[0], 'in the paper')]
@@ -48,13 +48,27 @@ def main_table(root: Path) -> list:
             lines.append(md_row([row, *(text for mine, cell in zip(ours, cells) for text in (
                 number(mine.mean, mine.deviation) if mine else '',
                 number(*cell.paper) if cell.paper else ''))]))
-    heads = _runs(root, 'heads')
-    cells = [('LDA, square, 5,000', f"compact, {column.split(' ')[0]}") for column in columns]
-    found = [summary(heads.get(cell, []), 'online_accuracy') for cell in cells]
-    if all(found):
-        lines.append(md_row(['SCROLL (LDA on 5,000 features more), no sample in memory', *(
-            text for mine in found for text in (number(mine.mean, mine.deviation), ''))]))
+    names = [column.split(', ')[0] for column in columns]
+    best = [('heads', 'LDA, square, 5,000', f"compact, {name.split(' ')[0]}") for name in names]
+    lines += _front_row('SCROLL (LDA on 5,000 features more), no sample in memory', root, best)
+    for label, *cell in (('SCROLL (Ridge)', 'Ridge', '|M| = 500'),
+                         ('SCROLL (RP, 5,000), no sample in memory', 'RP, 5,000 (ridge, relu)', '|M| = 0')):
+        cells = [('lite_table_1_cifar', cell[0], f'{name}, {cell[1]}') for name in names]
+        lines += _front_row(f'{label}, on EfficientNet-Lite0', root, cells)
     return lines
+
+
+def _front_row(label: str, root: Path, cells: list) -> list:
+    """The line of a row whose cells (experiment, row, column) are of other tables than the first; none where
+    one of them has no rows."""
+    found = []
+    for experiment, row, column in cells:
+        cell = load(ROOT / f'experiments/{experiment}.yaml').cell(row, column)
+        found.append((summary(_runs(root, experiment).get((row, column), []), cell.metric), cell.paper))
+    if not all(mine for mine, _ in found):
+        return []
+    return [md_row([label, *(text for mine, paper in found for text in (
+        number(mine.mean, mine.deviation), number(*paper) if paper else ''))])]
 
 
 def scroll_table(root: Path) -> list:
@@ -145,8 +159,19 @@ def heads_adapted_table(root: Path) -> list:
     return _rows_by_head(root, 'heads_adapted')
 
 
-def _rows_by_head(root: Path, label: str, second: str = None, of_flags=None) -> list:
-    """The rows and columns of an experiment that have runs; `second`: a column more, `of_flags` of a cell."""
+def lite_table(root: Path) -> list:
+    """SCROLL on EfficientNet-Lite0 at 96 px, and what the paper has beside NCC and ridge."""
+    return _rows_by_head(root, 'lite_table_1_cifar', with_paper=True)
+
+
+def lite_sizes_table(root: Path) -> list:
+    """f_T on EfficientNet-Lite0 by head and input size."""
+    return _rows_by_head(root, 'lite_sizes')
+
+
+def _rows_by_head(root: Path, label: str, second: str = None, of_flags=None, with_paper=False) -> list:
+    """The rows and columns of an experiment that have runs; `second`: a column more, `of_flags` of a cell;
+    with_paper: what the paper has in a line below."""
     experiment, runs = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label)
     columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
     lines = [md_row(['head', *([second] if second else []), *columns])]
@@ -157,6 +182,8 @@ def _rows_by_head(root: Path, label: str, second: str = None, of_flags=None) -> 
         if any(found):
             own = [of_flags(cells[0].flags)] if second else []
             lines.append(md_row([row, *own, *map(_with_deviation, found)]))
+        if with_paper and any(cell.paper for cell in cells):
+            lines.append(md_row([f'{row}, the paper', *(number(*c.paper) if c.paper else '' for c in cells)]))
     return lines
 
 
@@ -215,7 +242,7 @@ def engine_rates_table(root: Path) -> list:
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
           'label_errors': label_errors_table, 'heads': heads_table, 'heads_adapted': heads_adapted_table,
-          'certificates': certificates_table,
+          'lite': lite_table, 'lite_sizes': lite_sizes_table, 'certificates': certificates_table,
           'orders': orders_table, 'requests': requests_table, 'learners': learners_table,
           'engine_digests': engine_digests_table, 'engine_rates': engine_rates_table}
 

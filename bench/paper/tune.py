@@ -56,7 +56,7 @@ SPACES = {
     'mir': _ONLINE | dict(subsample=(50, 100)),
     'gdumb': dict(maxlr=(.05, .01, .03, .1), fitting_epochs=(20, 10, 50), fitting_batch_size=(16, 10, 32),
                   cutmix_alpha=(0., 1.)),
-    'scroll': dict(ridge_lambda=(.001, .03, .3, 3.), adapt_lr=(.002, .001, .01, .02),
+    'scroll': dict(ridge_lambda=(.001, .03, .3, 3.), adapt_lr=(.002, .001, .01, .02, .05, .1),
                    classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1), minibatch_size=(50, 100),
                    iterations=(300, 100), adapt_select=('none', 'folds'), adaptation=('auto',))}
 _AT_THE_END = dict(gdumb='--fit_every_task', scroll='--adapt_every_task')      # takes a number of tasks
