@@ -61,7 +61,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a figure.
+    """A table or figure; `path`: its file; `groups`: row -> heading; `x`: the horizontal axis of a figure;
+    `like`: the name of the one that it is like.
 
     The rest is as in its file.
     """
@@ -79,6 +80,7 @@ class Experiment:
     commands: list = field(default_factory=list)
     values: dict = field(default_factory=dict)
     x: str = ''
+    like: str = ''
 
     @property
     def name(self) -> str:
@@ -154,7 +156,8 @@ def _experiment(path: Path, content: dict) -> Experiment:
         path, content['title'], kind, content.get('source', ''), seeds, list(rows), list(columns),
         _cells(content, columns, rows), lists['claims'], content.get('about', ''),
         {row: spec.get('group', '') for row, spec in rows.items()}, lists['commands'],
-        _mapping(content.get('values'), 'values'), content.get('x', ''))
+        _mapping(content.get('values'), 'values'), content.get('x', ''),
+        content.get('like', ''))
     if experiment.of_the_paper and not experiment.source:
         raise InputError('source: expected the label in the paper, since there are values of the paper')
     return experiment

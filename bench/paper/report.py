@@ -203,13 +203,33 @@ class Report:
             'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in '
             '`experiments/`, and',
             '`scripts/table_*.sh`, `scripts/figure_*.sh` run it all.', '',
-            '| | what | cells with rows | claims of the paper |', '|---|---|---|---|', *of_the_paper]
+            '| | what | cells with rows | claims of the paper |', '|---|---|---|---|', *of_the_paper,
+            *self._each_claim(lines)]
         if own:
             heading = ['', '## Other experiments'] if index else ['# Tables and figures, from our own runs']
             index += [*heading, '', 'Made by `scripts/report.py` from `rows/` and the experiment files.', '',
                       '| | what | cells with rows | claims |', '|---|---|---|---|', *own]
         write(self.out / 'README.md', '\n'.join(index) + '\n')
         return list(lines)
+
+    def _each_claim(self, labels) -> list:
+        """Lines of the index: the claims of the paper, each with what is said of it by the rows of its
+        experiment and of those that are like it, claim by claim in the same order."""
+        found = {}
+        for label in labels:
+            experiment = self._experiment(label)
+            for number, finding in enumerate(self.findings(label) if experiment.of_the_paper else []):
+                found.setdefault((experiment.like or experiment.name, number), {})[label] = finding.verdict
+        if not found:
+            return []
+        undecided = sum(set(verdicts.values()) == {claims.UNDECIDED} for verdicts in found.values())
+        lines = [tables.md_row([self.get(name).claims[number]['says'],
+                                '; '.join(f'[{label}](tables/{label}.md): {verdict}'
+                                          for label, verdict in verdicts.items())])
+                 for (name, number), verdicts in found.items()]
+        return ['', '## Each claim of the paper', '',
+                f'{len(found)} claims; of {undecided} our rows cannot tell at any scale.', '',
+                '| claim | our rows |', '|---|---|', *lines]
 
     def _experiment(self, label: str):
         return self.get(label.partition('.')[0])

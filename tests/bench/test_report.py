@@ -1,5 +1,6 @@
 """Reports: means, deviations and p-values agree with hand and scipy; empty cells stay empty; claims get the verdict they deserve."""
 import csv
+import itertools
 import re
 import sys
 from dataclasses import replace
@@ -106,6 +107,23 @@ def test_a_page_has_means_deviations_and_seeds_beside_the_papers_values(experime
     assert 'tiny (abcdef01)' in text and 'torch 9.9' in text and 'commits cccccccc' in text and 'hardware: cpu' in text
     index = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
     assert '| [some](tables/some.md) | Some methods, \\|M\\| = 20 | 5 of 8 | 1 supported, 2 cannot tell |' in index
+
+
+def test_the_index_has_each_claim_with_what_every_scale_says(experiment, make, tmp_path):
+    """A claim of an experiment, and the same of those that are like it, in one line."""
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    small = experiment.path.with_name('small.yaml')
+    small.write_text('like: some\ntitle: Fewer samples\nseeds: 2\nflags: {buffer_size: 10}\n'
+                     'rows: {ER: {buffer_size: 10}, ACE: {buffer_size: 10}, SCROLL: {buffer_size: 10}}\n', encoding='utf-8')
+    write_runs(tmp_path / 'data', load(small), {key: VALUES['SCROLL', TWO][:2] if key[0] == 'SCROLL' else [20, 21]
+                                                for key in itertools.product(('ER', 'ACE', 'SCROLL'), (TWO, FIVE))})
+    make('--collect', '--base_path', tmp_path / 'data')
+    said = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8').split('## Each claim of the paper')[1]
+    here, other = '[some](tables/some.md): ', '[small](tables/small.md): '
+    assert '3 claims; of 1 our rows cannot tell' in said and table_of(said)[1:] == [
+        ['SCROLL is above the others', f'{other}supported; {here}cannot tell'],
+        ['the others fall', f'{other}cannot tell; {here}cannot tell'],
+        ['SCROLL stays', f'{other}supported; {here}supported']]
 
 
 def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make, tmp_path, monkeypatch):
