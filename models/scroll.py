@@ -7,33 +7,21 @@ batch size; f_T on demand; f* from f_T and the buffer after the last task (`--ad
 each), always from the pristine backbone. All state is kept under the labels of the files, so that renaming
 classes (`--permute_classes`) changes no digest.
 """
-import argparse
-import inspect
 import time
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 
-from core.arguments import add_rehearsal_args, binary_to_boolean_type, of_signature, real, share, whole
 from core.distributed import agree_on_arguments, world
 from core.progress import Progress
-from models.utils import label_scores, learned_files, shared_work
+from models.utils import label_scores, learned_files, scroll_flags, shared_work
 from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import (
-    TestFeatures,
-    add_embedding_args,
-    as_images,
-    make_embedder,
-    settle_dtype,
-)
-from scroll.adaptation import Adaptation
+from models.utils.frozen_features import TestFeatures, as_images, make_embedder, settle_dtype
 from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
-from scroll.embedding.images import Augmentation
 from scroll.embedding.machine import in_words
 from scroll.errors import InputError
-from scroll.heads.lda import OAS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io.shards import in_shard
 from scroll.learner import Scroll
@@ -41,65 +29,6 @@ from utils.evaluate import evaluate
 
 # small segments wait for each other: the backbone runs on chunks, the learner on segments
 _EMBED_AT_ONCE = 1024
-
-
-def _or(word: str, kind):
-    """Command-line type: what `kind` takes, or this word."""
-    def value(text):
-        try:
-            return text if text == word else kind(text)
-        except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentTypeError(f'{error} (or {word})') from None
-    return value
-
-
-_ONLINE = {         # flag: parameter of `Scroll`, which has its default and its choices; help
-    'predictor': ('head', "classifier of f_T; rp, rff: ridge on lifted features; 'auto': the best on the "
-                          'buffer, leave-one-out'),
-    'ridge_lambda': ('ridge_lambda', "ridge: added to the Gram matrix (sum, not mean); 'auto': "
-                                     'chosen from the statistics (GCV)'),
-    'ridge_targets': ('targets', 'ridge: +-1 or one-hot'),
-    'ncc_bias': ('ncc_bias', "ncc: -|c|^2/2, the paper's -|c|^2, or none"),
-    'shrinkage': ('shrinkage', "lda, qda: share of the identity in the covariance, below 1; 'oas': chosen "
-                               'from the statistics'),
-    'pooling': ('pooling', 'qda: share of the common covariance in that of each class'),
-    'lift': ('lift', 'lift the features before they are counted: integer random features (default: as the '
-                     'head says)'),
-    'lift_dim': ('lift_dim', 'random features'),
-    'lift_bandwidth': ('lift_bandwidth', 'fourier: length scale of its kernel'),
-    'buffer_strategy': ('strategy', 'which samples of a class are kept'),
-}
-_ADAPTATION = {     # the same, of `Adaptation`
-    'adaptation': ('mode', 'auto: adapters up to the threshold, full tuning above'),
-    'adaptation_threshold': ('threshold', 'largest buffer for adapters'),
-    'iterations': ('iterations', 'updates'),
-    'adapt_lr': ('lr', 'AdaDelta: adapters or network'),
-    'classifier_lr': ('classifier_lr', 'AdaDelta: classifier'),
-    'scale_lr': ('scale_lr', 'AdaDelta: logit scale, where it is learned'),
-    'scale': ('scale', 'initial logit scale, where it is not calibrated'),
-    'calibrate_scale': ('calibrate', 'set the scale by cross-entropy first'),
-    'adapt_select': ('select', 'folds: cross-validation within the buffer chooses updates and mixture, or '
-                               'f_T'),
-    'adapt_select_folds': ('folds', 'of it, of which as many are asked as'),
-    'adapt_select_held_out': ('held_out', 'have so many samples together'),
-}
-_LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
-_ALIASES = {'predictor': ('--head',)}
-_TYPES = dict(ridge_lambda=_or(AUTO, real(positive=True)), shrinkage=_or(OAS, share),
-              scale=real(positive=True))
-
-
-def _add_flags(group, build, table: dict) -> None:
-    parameters = inspect.signature(build).parameters
-    for flag, (name, text) in table.items():
-        options = of_signature(parameters[name], {int: whole(0), float: real(0)})
-        options['type'] = _TYPES.get(flag, options['type'])
-        group.add_argument(f'--{flag}', *_ALIASES.get(flag, ()), help=text, **options)
-
-
-def _given(args, table: dict) -> dict:
-    """The parameters of a table, as the flags say."""
-    return {name: getattr(args, flag) for flag, (name, _) in table.items()}
 
 
 def _said(trials: list) -> str:
@@ -138,29 +67,7 @@ class ScrollModel(ContinualModel):
 
     @staticmethod
     def get_parser(parser):
-        add_rehearsal_args(parser)
-        online = parser.add_argument_group('SCROLL, online stage')
-        _add_flags(online, Scroll, _ONLINE)
-        online.add_argument('--lift_seed', type=whole(0),
-                            help="of the lift's random matrix (default: --seed)")
-        add_embedding_args(parser)
-        group = parser.add_argument_group('SCROLL, adaptation')
-        _add_flags(group, Adaptation, _ADAPTATION)
-        learn = next(word for word, value in _LEARN.items() if value is Adaptation.learn_scale)
-        group.add_argument('--learn_scale', choices=tuple(_LEARN), default=learn,
-                           help='auto: with adapters only')
-        group.add_argument('--adapt_every_task', bears='record', type=whole(0), default=0,
-                           help='make and evaluate f* after every so many tasks, 1: after each (0: after the '
-                                'last alone)')
-        group.add_argument('--adapt_padding', type=real(0),
-                           help='largest shift of a crop, as a share of the size '
-                                '(default: the data set says)')
-        group.add_argument('--adapt_flip', type=binary_to_boolean_type,
-                           help='mirror half of the images (default: the data set says)')
-        group.add_argument('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
-        learned_files.add_file_args(parser)
-        parser.set_defaults(lr=0.0, n_epochs=1, model_config='best', buffer_size=Scroll().buffer_size,
-                            minibatch_size=Adaptation.minibatch)
+        scroll_flags.add_flags(parser)
         return parser
 
     @staticmethod
@@ -179,19 +86,11 @@ class ScrollModel(ContinualModel):
             learned_files.check_writable(args)
         self.embedder = shared_work.shared(make_embedder(self.net, args, dataset, self.device), self.world)
         self.features_of = TestFeatures(self.embedder)
-        flip = getattr(dataset, 'FLIP', True) if args.adapt_flip is None else args.adapt_flip
-        padding = args.adapt_padding
-        if padding is None:
-            padding = getattr(dataset, 'ADAPT_PADDING', 6 / 84)
-        adaptation = Adaptation(
-            **_given(args, _ADAPTATION), learn_scale=_LEARN[args.learn_scale], minibatch=args.minibatch_size,
-            augmentation=Augmentation(padding, flip, args.adapt_jitter))
+        adaptation = scroll_flags.adaptation(args, dataset)
         images = None if hasattr(dataset, 'num_inputs') else self.embedder  # features are learned as they are
         if images is not None and adaptation.mode_for(args.buffer_size) == 'adapters' and args.buffer_size:
             kind_for(self.net)                              # better now than after the stream
-        self.learner = Scroll(images, **_given(args, _ONLINE), buffer_size=args.buffer_size,
-                              adaptation=adaptation, seed=args.seed, keep_keys=args.keep_keys,
-                              lift_seed=args.seed if args.lift_seed is None else args.lift_seed)
+        self.learner = Scroll(images, adaptation=adaptation, **scroll_flags.online(args))
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
