@@ -16,7 +16,7 @@ A file reads like its table. `flags` go to every run; a column and a row are nam
     claims: [...]                   # what the paper's text says, for scripts/claims.py
 
 `like: table_1_cifar` begins with all that the other file says, flags, columns and rows name by name; claims
-about it are then claims about this one.
+about it are then claims about this one, and claims of its own stand for the other's one by one.
 
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file to show,
 and `group` a heading beside rows. What other commands make has `commands` in the place of columns and rows.

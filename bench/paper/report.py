@@ -219,14 +219,15 @@ class Report:
         for label in labels:
             experiment = self._experiment(label)
             for number, finding in enumerate(self.findings(label) if experiment.of_the_paper else []):
-                found.setdefault((experiment.like or experiment.name, number), {})[label] = finding.verdict
+                found.setdefault((experiment.like or experiment.name, number), {})[label] = finding
         if not found:
             return []
-        undecided = sum(set(verdicts.values()) == {claims.UNDECIDED} for verdicts in found.values())
-        lines = [tables.md_row([self.get(name).claims[number]['says'],
-                                '; '.join(f'[{label}](tables/{label}.md): {verdict}'
-                                          for label, verdict in verdicts.items())])
-                 for (name, number), verdicts in found.items()]
+        undecided = sum(all(finding.verdict == claims.UNDECIDED for finding in by_label.values())
+                        for by_label in found.values())
+        lines = [tables.md_row([by_label.get(name, next(iter(by_label.values()))).says,
+                                '; '.join(f'[{label}](tables/{label}.md): {finding.verdict}'
+                                          for label, finding in by_label.items())])
+                 for (name, _), by_label in found.items()]
         return ['', '## Each claim of the paper', '',
                 f'{len(found)} claims; of {undecided} our rows cannot tell at any scale.', '',
                 '| claim | our rows |', '|---|---|', *lines]

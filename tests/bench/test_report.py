@@ -126,6 +126,19 @@ def test_the_index_has_each_claim_with_what_every_scale_says(experiment, make, t
         ['SCROLL stays', f'{other}supported; {here}supported']]
 
 
+def test_the_one_that_it_is_like_need_not_be_given(experiment, make, tmp_path):
+    """An experiment of one's own, like one beside it, with a claim more than that has."""
+    folder = tmp_path / 'elsewhere'
+    folder.mkdir()
+    (folder / 'first.yaml').write_bytes(experiment.path.read_bytes())
+    more = EXPERIMENT.split('claims:')[1] + '- says: one more\n  higher: {columns: 2-split}\n  lower: {columns: 5-split}\n  rows: ER\n'
+    (folder / 'mine.yaml').write_text(f'like: first\nclaims:{more}', encoding='utf-8')
+    write_runs(tmp_path / 'data', experiment, VALUES)
+    code, _, err = make(folder / 'mine.yaml', '--collect', '--base_path', tmp_path / 'data')
+    said = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8').split('## Each claim of the paper')[1]
+    assert (code, err) == (0, '') and table_of(said)[4] == ['one more', '[mine](tables/mine.md): supported']
+
+
 def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make, tmp_path, monkeypatch):
     write_runs(tmp_path / 'data', experiment, VALUES)
     make('--collect', '--base_path', tmp_path / 'data')
