@@ -16,8 +16,8 @@ from models.utils.frozen_features import (
     settle_dtype,
 )
 from scroll.errors import InputError
+from scroll.grid import GRID
 from scroll.randomness import torch_stream
-from scroll.statistics import GRID
 
 _AT_ONCE = 512          # samples whose answers are held together when predicting
 

@@ -30,8 +30,9 @@ from scroll.grid_learner import GridLearner
 from scroll.heads.lda import OAS
 from scroll.heads.predictors import NCC_BIASES, TARGETS
 from scroll.io.states import CLASSIFIERS, check_params, lift_of
+from scroll.labels import check_labels
 from scroll.lift import LIFTS
-from scroll.statistics import MAX_SAMPLES, check_labels
+from scroll.statistics import MAX_SAMPLES
 
 SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix

@@ -19,9 +19,10 @@ import numpy as np
 
 from scroll.arguments import MOST_SEED, one_of, whole
 from scroll.errors import InputError
+from scroll.labels import by_label, check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.randomness import numpy_stream
-from scroll.statistics import Statistics, by_label, check_labels, label_array
+from scroll.statistics import Statistics
 
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
 _SPLIT = 20                         # bits of the lower part of integers that int64 cannot hold

@@ -12,7 +12,7 @@ to unlearn what it never learned, or has unlearned already.
 import numpy as np
 
 from scroll.errors import InputError
-from scroll.statistics import by_label, check_labels, label_array
+from scroll.labels import by_label, check_labels, label_array
 
 
 class LearnedKeys:

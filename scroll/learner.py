@@ -28,10 +28,11 @@ from scroll.heads.predictors import NCC_BIASES, TARGETS, LinearPredictor
 from scroll.heads.registry import HEADS, Head, Settings
 from scroll.io.saving import Savable
 from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples, lift_of
+from scroll.labels import check_labels
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import LIFTS
 from scroll.revision import Revisable
-from scroll.statistics import Statistics, check_labels
+from scroll.statistics import Statistics
 
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder

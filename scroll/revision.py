@@ -6,7 +6,8 @@ import numpy as np
 
 from scroll.arguments import instance, shown
 from scroll.errors import InputError
-from scroll.statistics import Statistics, check_labels, label_array
+from scroll.labels import check_labels, label_array
+from scroll.statistics import Statistics
 
 if TYPE_CHECKING:
     from scroll.learner import Scroll

@@ -24,15 +24,14 @@ import json
 import numpy as np
 from scipy.sparse import csr_array
 
-from scroll.arguments import shown
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.io import files
+from scroll.labels import by_label, check_labels, label_array
 from scroll.lift import Lift
+from scroll.sums import add_products, contradiction, lifted_blocks
 
 _BLOCK = 1 << 13                     # rows that wait to be multiplied together
-_PRODUCT = 1 << 12                   # rows per matrix product; exactness would allow 2^17, caches like less
-_PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a matrix product
 MAX_SAMPLES = (1 << 27) - 1          # int64 holds this many products of 2^36; one more is 2^63, and wraps
 _FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
 _FILE = 'scroll-statistics-2'        # of files
@@ -47,7 +46,7 @@ class Statistics:
         by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum.
 
     Attributes:
-        classes: (K,) sorted labels seen, int64 or text (`label_array`).
+        classes: (K,) sorted labels seen, int64 or text (`scroll.labels.label_array`).
         counts: int64 (K,), samples of each class.
         sums: int64 (K, D + 1), sum of [h; 1] over each class, in units of 2^-18; D is d, or the lift's size.
     """
@@ -355,121 +354,11 @@ class Statistics:
         out.classes, index, out.counts = np.unique(labels, return_inverse=True, return_counts=True)
         out.sums = np.zeros((len(out.classes), self.size + 1), np.int64)
         out.sums[:, -1] = out.counts << GRID_BITS
-        for rows, part in _blocks(features, self.lift):
+        for rows, part in lifted_blocks(features, self.lift):
             members = csr_array((np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
                                 (len(out.classes), len(part)))
             out.sums[:, :-1] += members @ part
         return features, labels, out
-
-
-def check_labels(labels, count: int) -> np.ndarray:
-    """Labels as an array (N,) of int64, or of text (`label_array`); anything else is an InputError.
-
-    Lists, object arrays, categoricals and other columns of a data frame are taken if all their labels are
-    integers, or all are strings.
-    """
-    try:
-        array = np.asarray(labels)
-        if array.dtype.kind in 'OT' or (array.dtype.kind == 'U' and not isinstance(labels, np.ndarray)):
-            array = np.asarray(labels, object)          # of a list with text numpy makes text throughout
-    except ValueError as error:
-        raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
-    if array.shape != (count,):
-        raise InputError(f'y has shape {array.shape}: expected ({count},), one label a sample')
-    if count == 0 and array.dtype.kind in 'fO':             # what numpy makes of []
-        return array.astype(np.int64)
-    if array.dtype.kind in 'bi' or (array.dtype.kind == 'u' and (array <= np.iinfo(np.int64).max).all()):
-        return array.astype(np.int64)
-    if array.dtype.kind == 'U':
-        return array
-    if array.dtype.kind == 'O':
-        for place, label in enumerate(array.tolist()):
-            if not isinstance(label, str):
-                raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings')
-        return label_array(array.tolist())
-    raise InputError(f'y has dtype {array.dtype}: labels must be integers or strings')
-
-
-def label_array(labels: list) -> np.ndarray:
-    """Labels (K,) of one kind: int64; text; or objects if one ends in NUL, which numpy takes for padding."""
-    if not labels or not isinstance(labels[0], str):
-        return np.array(labels, np.int64)
-    ends = any(label.endswith('\0') for label in labels)
-    return np.array([str.__str__(label) for label in labels], object if ends else str)
-
-
-def by_label(labels: np.ndarray):
-    """Yield (label, its positions) of checked labels (N,), labels in ascending order.
-
-    (Comparing an array with one string will not do: numpy makes text of the string, and drops a NUL at its
-    end.)
-    """
-    found, rows = np.unique(labels, return_inverse=True)
-    for row, label in enumerate(found.tolist()):
-        yield label, np.flatnonzero(rows == row)
-
-
-def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:
-    """Why no samples on the grid can have these statistics, in short; '' where nothing says so.
-
-    Checked in integers, none of which wraps: each sum and product is within its bound, the constant feature
-    has the sums that follow from the others, and each diagonal entry is at least the least sum of squares of
-    integers with the sums of the classes. Then the scatter within classes, G - sum_c s_c s_c^T / n_c, must be
-    positive semidefinite: its Cholesky decomposition, scaled to a diagonal of at most 1, may not fail after
-    more than the largest rounding error (Higham 2002, theorem 10.7) was added, so what is refused is certain.
-    Takes (d + 1)^3 / 3 multiplications.
-
-    Args:
-        counts: int64 (K,), each at least 0, at most `MAX_SAMPLES` in all. sums: int64 (K, d + 1). gram: int64
-            (d + 1, d + 1), or one for each class.
-    """
-    if gram.ndim == 3:
-        each = (contradiction(counts[k:k + 1], sums[k:k + 1], gram[k]) for k in range(len(counts)))
-        return next(filter(None, each), '')
-    if not _within(sums, GRID * counts[:, None]) or (sums[:, -1] != GRID * counts).any():
-        return 'class sums that samples on the grid cannot have'
-    constant = (gram[-1] == GRID * sums.sum(axis=0)).all()
-    if not _within(gram, GRID * GRID * counts.sum()) or (gram != gram.T).any() or not constant:
-        return 'a Gram matrix that does not go with the sums'
-    some, diagonal = np.maximum(counts, 1)[:, None], gram.diagonal()
-    mean, rest = np.divmod(sums, some)          # the squares are least where all are one of mean, mean + 1
-    least = (some * mean * mean + rest * (2 * mean + 1)).sum(axis=0)
-    if (diagonal < least).any() or gram[diagonal == 0].any():
-        return 'a Gram matrix too small for the sums'
-    scale = 1 / np.sqrt(np.maximum(diagonal, 1))
-    between = sums / np.sqrt(some) * scale
-    rounding = 2 * len(gram) * (len(gram) + len(counts) + 20) * np.finfo(float).eps
-    try:
-        np.linalg.cholesky(gram * scale * scale[:, None] - between.T @ between + rounding * np.eye(len(gram)))
-    except np.linalg.LinAlgError:
-        return 'a Gram matrix too small for the sums'
-    return ''
-
-
-def _within(array: np.ndarray, bound) -> bool:
-    """Whether -bound <= array <= bound; the absolute value of the least int64 would be negative."""
-    return bool(((array >= -bound) & (array <= bound)).all())
-
-
-def add_products(gram: np.ndarray, features: np.ndarray, lift: Lift = None) -> None:
-    """Add sum [h; 1][h; 1]^T over quantised features (N, d) to gram, int64 (D + 1, D + 1), exactly."""
-    size = len(gram)
-    rows = max(min(_PRODUCT, _NUMBERS // size, len(features)), 1)
-    block = np.full((rows, size), float(GRID))                                  # last: the constant feature
-    for _, lifted in _blocks(features, lift):
-        for start in range(0, len(lifted), rows):
-            part = lifted[start:start + rows]
-            x = block[:len(part)]
-            x[:, :-1] = part
-            for i in range(0, size, _PANEL):                                    # of a wide one half is enough
-                products = (x[:, i:i + _PANEL].T @ x[:, i:]).astype(np.int64)
-                gram[i:i + _PANEL, i:] += products
-                gram[i + _PANEL:, i:i + _PANEL] += products[:, _PANEL:].T
-
-
-def _blocks(features: np.ndarray, lift: Lift = None):
-    """Yield (rows, h of these rows), so that not all of h is in memory at once."""
-    return [(slice(None), features)] if lift is None else lift.blocks(features)
 
 
 def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:

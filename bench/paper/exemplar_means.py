@@ -25,8 +25,9 @@ from bench.results.style import with_vector
 from bench.run.building import initialize
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
+from scroll.grid import GRID
 from scroll.schedules import make_schedule
-from scroll.statistics import GRID, Statistics
+from scroll.statistics import Statistics
 
 SCENARIOS = ((20, 20), (20, 80), (90, 10), (50, 50))  # (b1, b2): places in the buffer, samples a segment
 STRATEGIES = ('herding', 'random', 'hash')

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
 from scroll.lift import Lift
-from scroll.statistics import GRID, Statistics
+from scroll.statistics import Statistics
 
 
 class Samples(NamedTuple):

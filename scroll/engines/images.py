@@ -13,7 +13,7 @@ import numpy as np
 from scroll.errors import InputError
 from scroll.io.features import Block, FeatureFile
 from scroll.io.parquet import Table
-from scroll.statistics import by_label
+from scroll.labels import by_label
 
 
 class _Bytes(Table):

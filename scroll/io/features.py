@@ -20,7 +20,7 @@ from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
 from scroll.io.arrays import Arrays, is_column
 from scroll.io.columns import NAMES
-from scroll.statistics import by_label, check_labels
+from scroll.labels import by_label, check_labels
 
 BLOCK = 1 << 13                     # samples
 SPLITS = ('train', 'test')

@@ -25,9 +25,10 @@ from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io import files
 from scroll.io.statistics_files import show
+from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import LIFTS, MOST_WIDTH, Lift
-from scroll.statistics import Statistics, check_labels, label_array
+from scroll.statistics import Statistics
 
 KIND = 'scroll-state-1'
 CLASSIFIERS = (*HEADS, AUTOMATIC)

@@ -19,7 +19,8 @@ from scroll.errors import InputError
 from scroll.grid import check_quantised, quantise, sample_keys
 from scroll.io import files
 from scroll.io.features import open_files, read_blocks
-from scroll.statistics import Statistics, check_labels
+from scroll.labels import check_labels
+from scroll.statistics import Statistics
 
 
 @dataclass

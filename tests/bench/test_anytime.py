@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.statistics import GRID
+from scroll.grid import GRID
 from tests.conftest import files_below, refused
 
 SCROLL = {'model_config': 'base', 'iterations': 2, 'minibatch_size': 20, 'buffer_size': 40}

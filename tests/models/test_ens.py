@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from bench.run.training import train
 from models.ens import shares
-from scroll.statistics import GRID
+from scroll.grid import GRID
 from tests.conftest import refused
 from tests.models.conftest import seeded
 

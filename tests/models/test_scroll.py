@@ -14,8 +14,8 @@ from sklearn.metrics import roc_auc_score
 from bench.run.building import initialize
 from bench.run.training import train
 from core.rows import read_rows
+from scroll.grid import GRID
 from scroll.heads.predictors import exact_lambda
-from scroll.statistics import GRID
 from tests.conftest import files_below, refused
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')

@@ -14,8 +14,9 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
+from scroll.grid import GRID
 from scroll.heads.predictors import ncc, random_weights
-from scroll.statistics import GRID, Statistics
+from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, make_stream, quick, tiny_net, toy_images
 
 PLAIN = Augmentation(padding=0, flip=False)

@@ -16,8 +16,7 @@ from torch import nn
 
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
-from scroll.grid import quantise, sample_keys
-from scroll.statistics import GRID
+from scroll.grid import GRID, quantise, sample_keys
 from tests.scroll.conftest import PREPROCESSING, quick, refused, threads, tiny_net, toy_images
 
 IMAGES = toy_images(6, seed=4)[0]           # 18

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from scroll.exemplars import STRATEGIES, ExemplarBuffer, herding_order, quotas
-from scroll.statistics import GRID, Statistics
+from scroll.grid import GRID
+from scroll.statistics import Statistics
 from tests.scroll.conftest import Stream, cuttings, make_stream, quick, refused, streams
 
 COUNTS = st.lists(st.integers(0, 30), min_size=1, max_size=8)

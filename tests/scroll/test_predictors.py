@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
-from scroll.grid import quantise
+from scroll.grid import GRID, quantise
 from scroll.heads.predictors import (
     NCC_BIASES,
     TARGETS,
@@ -24,7 +24,7 @@ from scroll.heads.predictors import (
 )
 from scroll.heads.registry import HEADS, Settings
 from scroll.heads.ridge_lambda import choose_lambda
-from scroll.statistics import GRID, Statistics
+from scroll.statistics import Statistics
 from tests.scroll.conftest import exact_solution, make_stream, quick, refused, streams
 
 STREAM = make_stream(np.random.default_rng(1).integers(0, 4, 60), dim=8)

@@ -14,10 +14,11 @@ from scroll.certify.prefix_sums import (
     first_segments,
     learn_stream,
 )
+from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor, ridge
 from scroll.learner import Scroll
 from scroll.schedules import Schedule, make_schedule
-from scroll.statistics import GRID, Statistics
+from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream, quick
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import RidgeCV
 
 from scroll import Scroll
-from scroll.grid import quantise
+from scroll.grid import GRID, quantise
 from scroll.heads.predictors import TARGETS, exact_lambda, ridge
 from scroll.heads.ridge_lambda import (
     choose_lambda,
@@ -20,7 +20,7 @@ from scroll.heads.ridge_lambda import (
     search,
     spectrum,
 )
-from scroll.statistics import GRID, Statistics
+from scroll.statistics import Statistics
 from tests.scroll.conftest import cuttings, exact_solution, quick, refused, streams
 
 LAMBDAS = (1e-4, 3e-3, 0.1, 1.0, 50.0)

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from scroll import statistics as module
-from scroll.statistics import GRID, MAX_SAMPLES, Statistics, check_labels
+from scroll import sums as products
+from scroll.grid import GRID
+from scroll.labels import check_labels
+from scroll.statistics import MAX_SAMPLES, Statistics
 from tests.scroll.conftest import cuttings, make_stream, quick, refused, streams
 
 
@@ -78,7 +81,7 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
 @pytest.mark.parametrize('low', [GRID, GRID - 999])
 def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(block, low, monkeypatch):
     monkeypatch.setattr(module, '_BLOCK', block)
-    monkeypatch.setattr(module, '_PRODUCT', block)
+    monkeypatch.setattr(products, '_PRODUCT', block)
     features = np.random.default_rng(0).integers(low, GRID + 1, (1 << 17, 2))
     features[:, 1] *= -1
     s = Statistics(2).add(features, np.arange(1 << 17) % 2)
