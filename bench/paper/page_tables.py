@@ -10,6 +10,7 @@ from bench.paper.experiments import load
 from bench.paper.tables import md_row, number, summary
 from bench.results import style
 from bench.speed.tables import digest_lines, learner_lines, rate_lines, request_lines
+from core.configs import read_yaml
 from core.plugins import ROOT
 from core.rows import read_rows
 from scroll.heads.registry import HEADS
@@ -120,6 +121,20 @@ def orders_table(root: Path) -> list:
             style.name(model), number(of['mean'], of['deviation'], of['orders']),
             *(f'{of[n]:.2f}' for n in names),
             ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none', of['predictors']]))
+    return lines
+
+
+def tuned_table(root: Path) -> list:
+    """What `scripts/tune.py` chose for the backbone `small`, and what it was worth on held-out samples."""
+    said = re.compile(r'tuned with (\d+) trials .*?: (\S+) %; with the values of the first trial (\S+) %')
+    lines = [md_row(['', 'data set', 'trials', 'values', 'held out', 'first trial']), '|---|' + '---|' * 5]
+    for path in sorted((ROOT / 'models/config').glob('*.yaml')):
+        for rule in read_yaml(path).get('best') or []:
+            if rule['when'].get('weights') == 'small':
+                trials, best, first = said.match(rule['by']).groups()
+                values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
+                dataset = _DATA_SETS.get(rule['when']['dataset'], 'digits').split(',')[0]
+                lines.append(md_row([style.name(path.stem), dataset, trials, values, best, first]))
     return lines
 
 
@@ -246,4 +261,4 @@ TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, '
           'label_errors': label_errors_table, 'heads': heads_table, 'heads_adapted': heads_adapted_table,
           'lite': lite_table, 'lite_sizes': lite_sizes_table, 'certificates': certificates_table,
           'orders': orders_table, 'requests': requests_table, 'learners': learners_table,
-          'engine_digests': engine_digests_table, 'engine_rates': engine_rates_table}
+          'tuned': tuned_table, 'engine_digests': engine_digests_table, 'engine_rates': engine_rates_table}
