@@ -1,6 +1,6 @@
 """What was learned, changed afterwards: samples and classes unlearned, renamed, merged, offered once more."""
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 
@@ -9,14 +9,13 @@ from scroll.errors import InputError
 from scroll.labels import check_labels, label_array
 from scroll.statistics import Statistics
 
-if TYPE_CHECKING:
-    from scroll.learner import Scroll
+Learner = TypeVar('Learner', bound='Revisable')
 
 
 class Revisable:
     """The part of `Scroll` that changes what was learned. Each method does all that it says, or nothing."""
 
-    def remove(self, X, y) -> 'Scroll':
+    def remove(self: Learner, X, y) -> Learner:
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
         the buffer drops them (their capacity stays free until new samples come), f* is dropped, and the
         embedder's cache loses their features. Files that were written before still hold what they held
@@ -34,7 +33,7 @@ class Revisable:
             self.embedder.forget(X)
         return self.take(rest)
 
-    def remove_class(self, label, X=None, statistics: Statistics = None) -> 'Scroll':
+    def remove_class(self: Learner, label, X=None, statistics: Statistics = None) -> Learner:
         """Unlearn a whole class: as `remove`, of all its samples.
 
         What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
@@ -72,7 +71,7 @@ class Revisable:
             self.embedder.forget(samples)
         return self.take(rest)
 
-    def rename(self, mapping: dict) -> 'Scroll':
+    def rename(self: Learner, mapping: dict) -> Learner:
         """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
 
         What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
@@ -100,7 +99,7 @@ class Revisable:
         out[self.keys_.lacks(keys, check_labels(y, len(features)))] = False
         return out
 
-    def refill(self, X, y) -> 'Scroll':
+    def refill(self: Learner, X, y) -> Learner:
         """Offer samples that were learned, and are counted, to the buffer again, after `remove`.
 
         With all that remain, given at once, it becomes the buffer of never having seen what was removed
@@ -125,7 +124,7 @@ class Revisable:
         self.buffer_.refill(keys, features, samples, labels, self.statistics_)
         return self._changed()
 
-    def merge(self, other: 'Scroll') -> 'Scroll':
+    def merge(self: Learner, other: Learner) -> Learner:
         """Add what another learner, with the same backbone, has learned from another part of the data."""
         self._check_begun()
         other._check_begun()

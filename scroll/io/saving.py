@@ -1,12 +1,13 @@
 """A learner as nested arrays, as a file, and as what others deploy."""
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from scroll.errors import InputError
 from scroll.io.states import State
 
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
-    from scroll.learner import Scroll
+
+Learner = TypeVar('Learner', bound='Savable')
 
 
 class Savable:
@@ -60,7 +61,7 @@ class Savable:
         export(self, folder, formats, **about)
 
     @classmethod
-    def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
+    def load(cls: type[Learner], path, embedder: 'Embedder' = None) -> Learner:
         """The learner that `save` wrote, to go on as if it had never stopped (f*: `adapt` again).
 
         Args:
