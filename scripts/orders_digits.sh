@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How far every method depends on the order of the classes, on scikit-learn's digits: five tasks, |M| = 200, the backbone `small`.
-# Offline methods pass three times over each task. Two hours or so on one core; runs that were made are not made again.
+# Offline methods pass three times over each task. By what single runs take, two hours of one core; runs that were made are not made again.
 # Further flags are passed on to each study: --orders 5 --seeds 2 (see scripts/orders.py --help).
 set -euo pipefail
 cd "$(dirname "$0")/.."
