@@ -125,15 +125,17 @@ def orders_table(root: Path) -> list:
 
 def tuned_table(root: Path) -> list:
     """What `scripts/tune.py` chose for the backbone `small`, and what it was worth on held-out samples."""
-    said = re.compile(r'tuned with (\d+) trials .*?: (\S+) %; with the values of the first trial (\S+) %')
-    lines = [md_row(['', 'data set', 'trials', 'values', 'held out', 'first trial']), '|---|' + '---|' * 5]
+    said = re.compile(r'tuned with (\d+) trials .*?\|M\| = (\d+): (\S+) %; with the values of the first '
+                      r'trial (\S+) %')
+    lines = [md_row(['', 'data set', '|M|', 'trials', 'values', 'held out', 'first trial']),
+             '|---|' + '---|' * 6]
     for path in sorted((ROOT / 'models/config').glob('*.yaml')):
         for rule in read_yaml(path).get('best') or []:
             if rule['when'].get('weights') == 'small':
-                trials, best, first = said.match(rule['by']).groups()
+                trials, size, best, first = said.match(rule['by']).groups()
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
                 dataset = _DATA_SETS.get(rule['when']['dataset'], 'digits').split(',')[0]
-                lines.append(md_row([style.name(path.stem), dataset, trials, values, best, first]))
+                lines.append(md_row([style.name(path.stem), dataset, size, trials, values, best, first]))
     return lines
 
 

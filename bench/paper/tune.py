@@ -9,10 +9,10 @@ sees, so that a class has as many exemplars as at the end of the whole stream.
 
 `SPACES` has what is tried: of each flag some values, the paper's (else Mammoth's) first. The first trial
 takes the first of each; the others are points of the grid drawn once and for all, without repetition. Rows go
-to `<base_path>/tuning/<dataset>/<model>.csv`; trials that have a row are not run again, so a killed tuning
-goes on where it was, and several methods can be tuned at a time. Flags of main.py behind the script's own are
-those of every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of `SPACES` that is given so is
-not tuned, and goes into the rule as it is. `--input_size` becomes a condition of the rule.
+to `<out>/<dataset>/<model>.csv`; trials that have a row are not run again, so a killed tuning goes on where
+it was, and several methods can be tuned at a time. Flags of main.py behind the script's own are those of
+every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of `SPACES` that is given so is not
+tuned, and goes into the rule as it is. `--input_size` becomes a condition of the rule.
 """
 import contextlib
 import csv
@@ -74,11 +74,18 @@ def parse_options(words=None) -> tuple:
     flag('--buffer_sizes', type=whole(1), nargs='+', default=[500],
          help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
               'largest beyond')
+    flag('--above', type=whole(1), default=0,
+         help='the values serve buffers with more samples than these alone; rules for smaller ones stay')
     flag('--trials', type=whole(1), default=16, help='of each method and buffer size')
     flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
     flag('--passes', type=whole(1), default=5, help='over each task, of offline methods')
     flag('--base_path', default='./data/')
-    return parser.parse_known_args(words)
+    flag('--out', default='results/tuning', help='folder of the rows of trials')
+    options, flags = parser.parse_known_args(words)
+    if options.above >= min(options.buffer_sizes):
+        raise InputError(f'--above {options.above}: expected fewer samples than --buffer_sizes '
+                         f'{min(options.buffer_sizes)}')
+    return options, flags
 
 
 def plan(model: str, trials: int, fixed: dict = None) -> list:
@@ -148,7 +155,7 @@ class Tuning:
         self.flags = [word for flag, value in zip(flags[::2], flags[1::2])
                       if flag.lstrip('-') not in self.fixed for word in (flag, value)]
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
-        self.trials = Trials(Path(options.base_path) / 'tuning' / options.dataset / f'{model}.csv')
+        self.trials = Trials(Path(options.out) / options.dataset / f'{model}.csv')
 
     def words(self, size: int, values: dict) -> list:
         """Of a trial, for main.py."""
@@ -187,8 +194,8 @@ class Tuning:
         if self.options.input_size:
             when |= dict(input_size=self.options.input_size)
         sizes = sorted(self.options.buffer_sizes)
-        if len(sizes) > 1 and _has_buffer(self.model):
-            when |= dict(buffer_size=dict(min=above + 1, max=_MOST if size == sizes[-1] else size))
+        if (len(sizes) > 1 or self.options.above) and _has_buffer(self.model):
+            when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
         by = (f'tuned with {len(found)} trials on held-out training samples of {self.options.tasks} tasks, '
               f'|M| = {size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %')
         return dict(when=when, set=planned[best], by=by)
@@ -223,14 +230,23 @@ def _shown(words: list) -> str:
                       for word in (name, value))
 
 
-def write_rules(path: Path, rules: list) -> None:
+def write_rules(path: Path, rules: list, above: int = 0) -> None:
     """Put the tuned rules of a backbone and data set into a config file in place of older ones, behind all
-    others; what is said at its head stays."""
+    others; what is said at its head stays.
+
+    above: older ones stay for buffers with up to so many samples.
+    """
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}
     replaced = _tuned_for(rules[0])
-    others = [rule for rule in content.get('best') or [] if _tuned_for(rule) != replaced]
+    before = content.get('best') or []
+    others = [rule for rule in before if _tuned_for(rule) != replaced]
+    for rule in before if above else ():
+        sizes = {'min': 0, 'max': _MOST} | rule['when'].get('buffer_size', {})
+        if rule not in others and sizes['min'] <= above:
+            sizes['max'] = min(sizes['max'], above)
+            others.append(rule | dict(when=rule['when'] | dict(buffer_size=sizes)))
     content['best'] = [rule for rule in others if 'weights' not in rule['when']] + sorted(
         [rule for rule in others if 'weights' in rule['when']] + rules,
         key=lambda rule: (*_tuned_for(rule), rule['when'].get('buffer_size', {}).get('min', -1)))
@@ -249,10 +265,10 @@ def main():
     if len(flags) % 2:
         raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     for model in options.models:
-        tuning, rules, above = Tuning(model, options, flags), [], 0
+        tuning, rules, above = Tuning(model, options, flags), [], options.above
         for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:
             rules.append(tuning.tune(size, above))
             above = size
         path = CONFIG / f"{model.replace('-', '_')}.yaml"
-        write_rules(path, rules)
+        write_rules(path, rules, options.above if _has_buffer(model) else 0)
         print(f"{path}: {'; '.join(str(rule['set']) for rule in rules)}", flush=True)

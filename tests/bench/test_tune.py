@@ -25,7 +25,7 @@ def call(monkeypatch, capsys, tmp_path, tiny_weights):
     monkeypatch.setattr(tune, 'CONFIG', folder)
 
     def run(*words):
-        flags = ('--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, *words)
+        flags = ('--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path, '--out', tmp_path / 'tuning', *words)
         monkeypatch.setattr(sys, 'argv', ['tune.py', *map(str, flags)])
         tune.main()
         return capsys.readouterr().out
@@ -59,6 +59,21 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_
     assert model_config('er-ace', 'best', {**known, 'weights': 'other'})[0] == dict(lr=.3)
     assert path.read_text().startswith('# Said by hand.\nby: the paper\n') and chosen_by({**known, 'model_config': 'base'}) == ''
     assert 'adapt_lr' in model_config('scroll', 'best', {**known, 'model': 'scroll'})[0]
+
+
+def test_larger_buffers_are_tuned_beside_the_rules_of_smaller_ones(call, tmp_path, monkeypatch, tiny_weights):
+    words = '--models', 'er-ace', '--trials', 1, '--num_threads', 1
+    call(*words, '--buffer_sizes', 50)
+    monkeypatch.setitem(tune.SPACES, 'er-ace', dict(lr=(.07,), batch_size=(10,)))
+    for _ in range(2):                                                  # the second says the same again
+        call(*words, '--above', 50, '--buffer_sizes', 100)
+        monkeypatch.setattr('core.configs.ROOT', tmp_path)
+        rate = {size: model_config('er-ace', 'best', dict(model='er-ace', model_config='best', weights=tiny_weights, dataset='seq-digits',
+                                                          buffer_size=size))[0]['lr'] for size in (0, 50, 51, 100, 9999)}
+        assert rate == {0: .01, 50: .01, 51: .07, 100: .07, 9999: .07}
+    assert len(yaml.safe_load((tmp_path / 'models' / 'config' / 'er_ace.yaml').read_text())['best']) == 2
+    with refused('--above 50'):
+        call(*words, '--above', 50, '--buffer_sizes', 50)
 
 
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
@@ -104,7 +119,8 @@ def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, tmp_path, monke
 
 @pytest.mark.parametrize('size, mode', [(500, 'adapters'), (502, 'full')])
 def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypatch, tmp_path, tiny_weights):
-    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--trials', '1'])
+    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--out', str(tmp_path / 'tuning'),
+                                         '--trials', '1'])
     asked = []
     monkeypatch.setattr(tune, 'accuracy_of', lambda words: asked.append(parse_args(words)) or 50.)
     tune.Tuning('scroll', options, flags).tune(size, 0)
