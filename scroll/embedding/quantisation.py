@@ -13,16 +13,13 @@ import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from torch import nn
 
+from scroll.embedding.calibration import exported, magnitudes_of
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import BRANCH, EXACT, SUM_BITS, IntegerNetwork, Op, channel_bound
 from scroll.errors import InputError
 
-QUANTILE = 0.9999
-_AT_ONCE = 32
-_SAMPLED = 1 << 20                  # values of a map that a quantile is taken of
 _IMAGE = 0.0                        # the unit of the image, whose channels have each their own
 _LINEAR = 127                       # range of values that no ReLU has cut: -127 to 127
 
@@ -85,7 +82,7 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
     Raises:
         InputError: they are of another network, or a layer is one that integers cannot do.
     """
-    graph, constants = _exported(net, preprocessing)
+    graph, constants = exported(net, preprocessing)
     builder = _Builder(graph, constants, iter(scales), preprocessing)
     network = builder.build()
     if len(builder.magnitudes) != len(scales):
@@ -95,61 +92,8 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
 
 
 def _calibrated(net, preprocessing, images) -> '_Builder':
-    graph, constants = _exported(net, preprocessing)
-    return _Builder(graph, constants, _calibrate(graph, preprocessing, images), preprocessing)
-
-
-class _Features(nn.Module):
-    """A network whose `forward` is another's `features`."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        return self.net.features(x)
-
-
-def _exported(net, preprocessing) -> tuple:
-    """(graph module of torch operators, its parameters and buffers by the name that nodes have)."""
-    wrapped = _Features(net).eval()
-    example = torch.zeros(_AT_ONCE, 3, preprocessing.input_size, preprocessing.input_size)
-    program = torch.export.export(wrapped, (example,), strict=False).run_decompositions({})
-    module = program.module()
-    constants = {node.name: module.get_parameter(node.target)
-                 if node.target in dict(module.named_parameters())
-                 else module.get_buffer(node.target) for node in module.graph.nodes if node.op == 'get_attr'}
-    return module, {name: value.detach().double().numpy() for name, value in constants.items()}
-
-
-class _Watch(torch.fx.Interpreter):
-    """Runs a graph and keeps, of each map, a high quantile of the magnitude and of the value."""
-
-    def __init__(self, module):
-        super().__init__(module)
-        self.quantiles = {}
-
-    def run_node(self, node):
-        """What the node gives; of its first output the quantile is kept."""
-        value = super().run_node(node)
-        watched = value[0] if isinstance(value, (tuple, list)) else value
-        if isinstance(watched, torch.Tensor) and watched.is_floating_point() and node.op == 'call_function':
-            flat = watched.abs().reshape(-1)
-            step = -(-len(flat) // _SAMPLED)
-            flat = flat[::step]
-            rank = max(1, int(np.ceil(QUANTILE * len(flat))))
-            self.quantiles.setdefault(node.name, []).append(float(flat.kthvalue(rank).values))
-        return value
-
-
-@torch.no_grad()
-def _calibrate(module, preprocessing, images) -> dict:
-    """Node name -> quantile of the magnitude of its values, the mean over batches."""
-    watch = _Watch(module)
-    for start in range(0, len(images), _AT_ONCE):
-        at = np.arange(start, start + _AT_ONCE) % len(images)                   # the graph has one batch size
-        watch.run(preprocessing(torch.from_numpy(images[at])))
-    return {name: float(np.mean(values)) for name, values in watch.quantiles.items()}
+    graph, constants = exported(net, preprocessing)
+    return _Builder(graph, constants, magnitudes_of(graph, preprocessing, images), preprocessing)
 
 
 class _Builder:
