@@ -17,7 +17,8 @@ from torch import nn
 
 from scroll.embedding.calibration import exported, magnitudes_of
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import BRANCH, EXACT, SUM_BITS, IntegerNetwork, Op, channel_bound
+from scroll.embedding.integer_network import IntegerNetwork
+from scroll.embedding.integer_program import BRANCH, EXACT, SUM_BITS, Op, channel_bound
 from scroll.errors import InputError
 
 _IMAGE = 0.0                        # the unit of the image, whose channels have each their own

@@ -15,7 +15,8 @@ from backbone import get_backbone_class
 from scroll import Adaptation, Scroll
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import IntegerNetwork, Op, golden_images
+from scroll.embedding.integer_network import IntegerNetwork, golden_images
+from scroll.embedding.integer_program import Op
 from scroll.embedding.quantisation import quantise_network
 from scroll.grid import quantise
 from tests.scroll.conftest import refused, threads, tiny_net, toy_images
