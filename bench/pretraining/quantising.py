@@ -7,7 +7,7 @@ import argparse
 import numpy as np
 import torch
 
-from backbone import recorded_scales, weights
+from backbone import recorded_scales, weight_files, weights
 from bench.pretraining import parts as pretraining
 from core.arguments import whole
 from datasets.utils.readers import mini_split
@@ -42,7 +42,7 @@ def quantise(args) -> str:
                                                      replace=False)
     images = data.images[torch.from_numpy(np.sort(chosen))].numpy()
     about = dict(weights=found.digest, images=len(chosen), seed=args.seed, data=data.digest)
-    if args.weights in weights.PACKAGED:
+    if args.weights in weight_files.PACKAGED:
         recorded = recorded_scales.record(path, net, preprocessing, images, about)
         networks = [f"{size} px {facts['digest'][:16]}" for size, facts in recorded['networks'].items()]
         return f"{path}: {len(recorded['scales'])} scales; networks for {', '.join(networks)}"

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torchvision import models
 
-from backbone import checkpoints, weights
+from backbone import checkpoints, weight_files, weights
 from tests.backbone.conftest import build, pictures, settle, small
 from tests.bench.test_safe_pickle import Calls
 from tests.conftest import refused
@@ -492,23 +492,23 @@ def test_a_class_that_is_allowed_gets_no_say(tmp_path, records):
     ('url-resnet', ['did you mean url-resnet18?']),
 ])
 def test_what_must_be_fetched_says_from_where_to_where_and_how_much(tmp_path, monkeypatch, name, words):
-    monkeypatch.setattr(weights, 'SHIPPED', tmp_path / 'weights')
+    monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path / 'weights')
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
     with refused(f'--weights {name}:', *words):
         weights.load(name)
-    if name in weights.PUBLISHED:
-        with refused(str(tmp_path / 'weights' / weights.PUBLISHED[name].file)):
+    if name in weight_files.PUBLISHED:
+        with refused(str(tmp_path / 'weights' / weight_files.PUBLISHED[name].file)):
             weights.load(name)
 
 
 @pytest.mark.parametrize('name, content', [('url-resnet18', url_content), ('sdl-resnet18', url_content), ('rfs-resnet12', rfs_content),
                                            ('byol-resnet50', byol_content)])
 def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, content):
-    monkeypatch.setattr(weights, 'SHIPPED', tmp_path)
-    file = tmp_path / weights.PUBLISHED[name].file
+    monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
+    file = tmp_path / weight_files.PUBLISHED[name].file
     saved(file, content())
     loaded = weights.load(name)
-    assert loaded.name == name and loaded.backbone == weights.PUBLISHED[name].backbone
+    assert loaded.name == name and loaded.backbone == weight_files.PUBLISHED[name].backbone
     assert loaded.info.get('saw') == ('ImageNet' if name == 'byol-resnet50' else None)        # what seq-miniimg refuses
     network(loaded)
     torch.save(mammoth_content(), file)

