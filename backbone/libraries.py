@@ -15,7 +15,9 @@ import torch
 from torch import nn
 
 from backbone import MammothBackbone, ReturnTypes, register_backbone
-from scroll.embedding.libraries import LIBRARIES, LibraryNetwork, timm_network, transformers_network
+from scroll.embedding.libraries import LIBRARIES, LibraryNetwork
+from scroll.embedding.timm_networks import timm_network
+from scroll.embedding.transformers_networks import transformers_network
 from scroll.errors import InputError
 
 _OPTIONS = {'timm': dict(random=int, img_size=int, file=str), 'transformers': dict(random=int, file=str)}
@@ -25,7 +27,7 @@ class LibraryBackbone(LibraryNetwork, MammothBackbone):
     """A network of another library with a linear head of ours, at its random start or with its weights.
 
     Args:
-        net: as `scroll.embedding.libraries` makes it.
+        net: as `timm_network` or `transformers_network` makes it.
     """
 
     def __init__(self, net: LibraryNetwork, num_classes: int):

@@ -1,7 +1,7 @@
 """Vision transformers and EfficientNets of timm, by the names and flags of Mammoth."""
 from backbone import register_backbone
 from backbone.libraries import LibraryBackbone, drawn
-from scroll.embedding.libraries import timm_network
+from scroll.embedding.timm_networks import timm_network
 from scroll.errors import InputError
 
 

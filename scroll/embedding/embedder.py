@@ -131,7 +131,7 @@ class Embedder:
         Raises:
             InputError: timm or the weights are missing, or do not fit.
         """
-        from scroll.embedding.libraries import timm_network
+        from scroll.embedding.timm_networks import timm_network
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
@@ -147,7 +147,7 @@ class Embedder:
         Raises:
             InputError: transformers or the weights are missing, or do not fit.
         """
-        from scroll.embedding.libraries import transformers_network
+        from scroll.embedding.transformers_networks import transformers_network
         return cls(*transformers_network(name, file, random), **options)
 
     def with_net(self, net: nn.Module) -> 'Embedder':

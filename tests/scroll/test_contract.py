@@ -362,7 +362,8 @@ def imports(module: str) -> set:
 
 
 OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.io.parquet': {'pyarrow'}, 'scroll.io.export': {'safetensors'}, 'scroll.io.checking': {'safetensors'},
-            'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
+            'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'transformers', 'huggingface_hub'},
+            'scroll.embedding.timm_networks': {'timm'}, 'scroll.embedding.transformers_networks': {'transformers', 'safetensors'},
             'scroll.engines.counting': {'fsspec'}, 'scroll.engines.dask': {'dask'}, 'scroll.engines.ray': {'ray'}, 'scroll.engines.spark': {'pyspark'},
             'scroll.engines.images': {'PIL', 'pyarrow'}}
 

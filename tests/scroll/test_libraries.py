@@ -11,7 +11,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
-from scroll.embedding.libraries import timm_network, transformers_network
+from scroll.embedding.timm_networks import timm_network
+from scroll.embedding.transformers_networks import transformers_network
 from scroll.embedding.transforms import resize_matrix
 from scroll.io.modules import whole_module
 from tests.scroll.conftest import refused, toy_images
