@@ -2,8 +2,8 @@
 
 There are 100,000 training and 10,000 test images.
 """
-from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
+from datasets.utils.tiny_imagenet import tiny_imagenet
 
 
 class SequentialTinyImageNet(ScheduledDataset):
@@ -19,4 +19,4 @@ class SequentialTinyImageNet(ScheduledDataset):
 
     @classmethod
     def read(cls, args):
-        return readers.tiny_imagenet(args.base_path)
+        return tiny_imagenet(args.base_path)

@@ -116,9 +116,9 @@ def data_digest(dataset) -> str:
 def make_trials(options, words, model, dataset, specs):
     """What runs a schedule for this method."""
     if model.NAME == 'scroll':
-        from bench.certify.trials import ScrollTrials
+        from bench.certify.scroll_trials import ScrollTrials
         return ScrollTrials(options, model, dataset, specs)
-    from bench.certify.trials import MethodTrials
+    from bench.certify.method_trials import MethodTrials
     return MethodTrials(options, words, model, dataset, specs)
 
 
@@ -202,7 +202,7 @@ def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -
 def prepare(options, words: list) -> tuple:
     """(identity, arguments, data set, specs, what runs a schedule)."""
     with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
-        from bench.certify.trials import about_machine
+        from bench.certify.facts import about_machine
         from datasets.utils.scheduled_dataset import ScheduledDataset
         from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)

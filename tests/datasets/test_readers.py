@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from datasets.utils import readers
+from datasets.utils.tiny_imagenet import tiny_imagenet
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import refused
 
@@ -294,7 +295,7 @@ def test_tiny_imagenet_in_its_official_folder(tiny_home, unpacked_above):
         for path in list(tiny_home.iterdir()):
             path.rename(tiny_home.parent / path.name)
         tiny_home.rmdir()
-    images = readers.tiny_imagenet(base)
+    images = tiny_imagenet(base)
     assert images.class_names == ['goldfish', 'n02', 'lamp']
     assert images.train_labels.tolist() == [0, 0, 1, 1, 2, 2] and images.test_labels.tolist() == [2, 0, 1]
     assert images.train.shape == (6, 64, 64, 3) and images.train.dtype == images.test.dtype == np.uint8
@@ -312,7 +313,7 @@ def test_tiny_imagenet_in_its_official_folder(tiny_home, unpacked_above):
 def test_what_is_wrong_with_tiny_imagenet_is_named(tiny_home, damage, words):
     damage(tiny_home)
     with refused(*words):
-        readers.tiny_imagenet(tiny_home.parent.parent)
+        tiny_imagenet(tiny_home.parent.parent)
 
 
 @pytest.fixture
@@ -330,7 +331,7 @@ def tiny_parts(tmp_path):
 
 
 def test_tiny_imagenet_in_mammoths_parts(tiny_parts):
-    images = readers.tiny_imagenet(tiny_parts.parent.parent)
+    images = tiny_imagenet(tiny_parts.parent.parent)
     assert images.train.dtype == np.uint8 and images.train_labels.dtype == np.int64 and len(images.class_names) == 200
     assert images.train[:, 0, 0, 2].tolist() == list(range(200)) == images.train_labels.tolist()    # every level comes back
     assert images.test_labels.tolist() == list(range(0, 200, 10)) and images.test.shape == (20, 64, 64, 3)
@@ -345,7 +346,7 @@ def test_tiny_imagenet_in_mammoths_parts(tiny_parts):
 def test_what_is_wrong_with_the_parts_is_named(tiny_parts, damage, words):
     damage(tiny_parts)
     with refused(*words):
-        readers.tiny_imagenet(tiny_parts.parent.parent)
+        tiny_imagenet(tiny_parts.parent.parent)
 
 
 def test_a_run_on_tiny_imagenet(tiny_parts, command_line):

@@ -1,19 +1,9 @@
-"""One schedule, one outcome: what `scripts/certify.py` runs, for SCROLL and for any other method."""
-import contextlib
+"""SCROLL under a schedule: its predictor f_T and its curve, for `scripts/certify.py`."""
 import hashlib
-import io
-import json
-import multiprocessing
-import platform
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
-import torch
 
-from bench.cli import parsing as cli
-from bench.resume.model_state import model_state
-from bench.run.building import initialize
-from bench.run.training import train
+from bench.certify.facts import single
 from core.environment import check_memory
 from scroll.certify.prefix_sums import (
     Samples,
@@ -26,23 +16,14 @@ from scroll.certify.prefix_sums import (
     learn_stream,
 )
 from scroll.certify.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
-from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io.states import lift_of
 from scroll.learner import Scroll
-from utils.evaluate import eval_mode, is_task_aware, serve
 
 _SOLVED = 64                        # predictors kept, of `--solves`
-
-
-def about_machine() -> dict:
-    """What bits may depend on besides data and arguments."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return dict(processor=kind_of_machine(), gpu=gpu, torch=torch.__version__,
-                numpy=np.__version__, python=platform.python_version(), threads=torch.get_num_threads())
 
 
 class ScrollTrials:
@@ -240,127 +221,9 @@ class ScrollTrials:
         """Nothing is open."""
 
 
-def single(digests) -> str:
-    """The digest, if all are the same, but for those that are None; else how many there are."""
-    distinct = {digest for digest in digests if digest is not None}
-    return distinct.pop() if len(distinct) == 1 else f'{len(distinct)} different digests'
-
-
 def followed(visits, solve) -> tuple:
     """The learner at the end of a stream, and its predictors at all points, as `solve` makes them."""
     predictors = []
     for learner in visits:
         predictors.append(solve(learner))
     return learner, predictors
-
-
-class MethodTrials:
-    """Any method, trained from scratch on each schedule; with several jobs, in processes of their own.
-
-    Attributes:
-        labels: (N,), of the test samples in the order of predictions.
-        device: where the network runs.
-    """
-
-    def __init__(self, options, words, model, dataset, specs):
-        if is_task_aware(model):
-            raise InputError(f'--model {model.NAME} is task-aware (it needs the task of a sample): '
-                             'it has no predictor to compare')
-        for spec in specs:
-            if not spec.startswith('split:'):  # may be refused: better now than after hours
-                cli.parse_args([*words, '--schedule', spec])
-        self.words, self.device = words, model.device
-        self.labels = np.sort(dataset.test_labels, kind='stable')
-        spawn = multiprocessing.get_context('spawn')
-        self._pool = ProcessPoolExecutor(options.jobs, spawn) if options.jobs > 1 else None
-
-    def asks(self, number: int) -> dict:
-        """Nothing that depends on the number of the schedule."""
-        return {}
-
-    def run(self, number: int, spec: str, schedule) -> tuple:
-        """(row, weights float32 (P,), predictions (N,)) after training on the whole stream."""
-        words = [*self.words, '--schedule', spec]
-        return self._pool.submit(run_method, words).result() if self._pool else run_method(words)
-
-    def claims(self, rows: list) -> tuple:
-        """(name -> digests, name -> whether each is claimed to equal the others)."""
-        digests = {'net': [row['net_digest'] for row in rows],
-                   'weights and predictions': [row['outcome'] for row in rows]}
-        return digests, {name: [True] * len(rows) for name in digests}
-
-    def lines(self, rows: list) -> tuple:
-        """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
-        return {}, dict(net=single(row['net_digest'] for row in rows))
-
-    def remarks(self, rows: list) -> list:
-        """What the reader of the verdict should know."""
-        return ['trained from scratch on each schedule, with the same seed']
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
-
-
-def run_method(words: list) -> tuple:
-    """One run of main.py with these words: (row, weights float32 (P,), predictions (N,))."""
-    curve = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        model, dataset, args = initialize(cli.parse_args(words))
-        after = model.meta_end_eval
-
-        def end_eval(dataset, accuracies):
-            sizes = [len(loader.dataset) for loader in dataset.test_loaders]
-            seen = int(dataset.schedule.tasks[dataset.c_task + 1])
-            curve[seen] = round(float(np.average(accuracies[0], weights=sizes)), 4)
-            after(dataset, accuracies)
-        model.meta_end_eval = end_eval
-        measured = train(model, dataset, args)
-    labels, predictions = test_predictions(model, dataset)
-    own = measured.get('anytime_curve')                                         # of --eval_every
-    points = [list(point) for point in (json.loads(own) if own else curve.items())]
-    area = anytime_area(*np.array(points).T)
-    row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None,
-               net_digest=net_digest(model),
-               final_accuracy=round(100 * float((predictions == labels).mean()), 4),
-               average_incremental_accuracy=measured['average_incremental_accuracy'],
-               anytime_area=round(area, 4), curve=points)
-    return row, weights_of(model), predictions
-
-
-@torch.no_grad()
-def test_predictions(model, dataset) -> tuple:
-    """Labels and predictions int64 (N,) of all test samples, by class and, within, as in the files."""
-    seen, pairs = torch.as_tensor(dataset.seen_classes()).to(model.device), []
-    with eval_mode(model.net):
-        for loader in dataset.test_loaders:
-            serve(loader, model)
-            for inputs, labels, *_ in loader:
-                pairs.append((labels.cpu(), seen[model(inputs.to(model.device))[:, seen].argmax(1)].cpu()))
-    labels, predictions = (torch.cat(part).numpy() for part in zip(*pairs))
-    order = np.argsort(labels, kind='stable')
-    return labels[order], predictions[order]
-
-
-def _tensors(model) -> dict:
-    """name -> tensor: of the network, and those that the method has beside it."""
-    own = {name: packed['tensor'] for name, packed in model_state(model).items() if 'tensor' in packed}
-    return {**{f'net.{name}': tensor.detach().cpu() for name, tensor in model.net.state_dict().items()},
-            **own}
-
-
-def weights_of(model) -> np.ndarray:
-    """float32 (P,): all that is not whole numbers."""
-    parts = [tensor.float().numpy().ravel() for _, tensor in sorted(_tensors(model).items())
-             if tensor.is_floating_point()]
-    return np.concatenate(parts)
-
-
-def net_digest(model) -> str:
-    """SHA-256 of names and values."""
-    sha = hashlib.sha256()
-    for name, tensor in sorted(_tensors(model).items()):
-        sha.update(name.encode())
-        sha.update(np.ascontiguousarray(tensor.numpy()))
-    return sha.hexdigest()
