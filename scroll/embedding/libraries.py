@@ -106,7 +106,7 @@ def from_hub(told: str, repository: str, names: tuple, needed: bool = True):
                          f'{instead}') from error
 
 
-def library(name: str):
+def imported(name: str):
     """The imported library; InputError where it is not installed."""
     try:
         return __import__(name)

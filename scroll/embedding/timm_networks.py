@@ -5,27 +5,16 @@ from pathlib import Path
 from torch import nn
 
 from scroll.arguments import whole
+from scroll.embedding import libraries
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.libraries import (
-    WEIGHTS,
-    LibraryNetwork,
-    check_source,
-    existing,
-    from_hub,
-    interpolation,
-    library,
-    quiet,
-    seeded,
-    told_in_a_line,
-)
 from scroll.errors import InputError
 from scroll.io.files import sha256
 
 
 def timm_network(name: str, file=None, random: int = None, img_size: int = None) -> tuple:
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_timm`."""
-    timm = library('timm')
-    check_source(random, file)
+    timm = libraries.imported('timm')
+    libraries.check_source(random, file)
     if img_size is not None:
         whole('img_size', img_size, 1, 4096)
     if not isinstance(name, str) or not timm.is_model(name.partition('.')[0]):
@@ -34,15 +23,15 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
                          f"{': did you mean ' + ', '.join(close) + '?' if close else ''}")
     sized = {} if img_size is None else dict(img_size=img_size)
     if random is None:
-        path = existing(file) if file is not None else _published_by_timm(timm, name)
+        path = libraries.existing(file) if file is not None else _published_by_timm(timm, name)
         body, origin = _timm_with(timm, name, path, sized), sha256(path)
     else:
-        with seeded(random), told_in_a_line(f'timm:{name}'):
+        with libraries.seeded(random), libraries.told_in_a_line(f'timm:{name}'):
             body = timm.create_model(name, num_classes=0, **sized)
         origin = 'random', random
     preprocessing = _of_timm(name, timm.data.resolve_model_data_config(body), img_size)
-    return LibraryNetwork(body, preprocessing.input_size,
-                          ('timm', name.partition('.')[0], img_size, origin)).eval(), preprocessing
+    made_from = 'timm', name.partition('.')[0], img_size, origin
+    return libraries.LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
 
 
 def _timm_with(timm, name: str, path: Path, sized: dict) -> nn.Module:
@@ -52,7 +41,7 @@ def _timm_with(timm, name: str, path: Path, sized: dict) -> nn.Module:
     weights, or of as many classes as the file has, or none.
     """
     from timm.models import get_pretrained_cfg, load_state_dict
-    with told_in_a_line(f'timm:{name}: {path}'), quiet('timm'):
+    with libraries.told_in_a_line(f'timm:{name}: {path}'), libraries.quiet('timm'):
         overlay = dict(file=str(path))
         heads = get_pretrained_cfg(name).classifier or ()
         heads, classes = (heads,) if isinstance(heads, str) else heads, 0
@@ -82,8 +71,8 @@ def _published_by_timm(timm, name: str) -> Path:
         raise InputError(f'timm:{name}: there are no weights of it on the hub: give a file or a seed '
                          f'(timm:{name},file=PATH or timm:{name},random=0)')
     given = config.hf_hub_filename
-    names = WEIGHTS if not given else (str(Path(given).with_suffix('.safetensors')), given)
-    return from_hub(f'timm:{name}', config.hf_hub_id, names)
+    names = libraries.WEIGHTS if not given else (str(Path(given).with_suffix('.safetensors')), given)
+    return libraries.from_hub(f'timm:{name}', config.hf_hub_id, names)
 
 
 def _of_timm(name: str, config: dict, img_size: int = None) -> Preprocessing:
@@ -94,5 +83,5 @@ def _of_timm(name: str, config: dict, img_size: int = None) -> Preprocessing:
                          f'width), cut by {config["crop_mode"]}; expected three channels, squares, center or '
                          'squash')
     return Preprocessing(img_size or height, tuple(config['mean']), tuple(config['std']),
-                         interpolation(f'timm:{name}', config['interpolation']), float(config['crop_pct']),
-                         config['crop_mode'] == 'center')
+                         libraries.interpolation(f'timm:{name}', config['interpolation']),
+                         float(config['crop_pct']), config['crop_mode'] == 'center')

@@ -5,50 +5,39 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from scroll.embedding import libraries
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.libraries import (
-    WEIGHTS,
-    LibraryNetwork,
-    check_source,
-    existing,
-    from_hub,
-    interpolation,
-    library,
-    quiet,
-    seeded,
-    told_in_a_line,
-)
 from scroll.errors import InputError
 from scroll.io.files import sha256
 
 
 def transformers_network(name: str, file=None, random: int = None) -> tuple:
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_transformers`."""
-    transformers = library('transformers')
-    check_source(random, file)
+    transformers = libraries.imported('transformers')
+    libraries.check_source(random, file)
     told, folder = f'transformers:{name}', None
-    with quiet('transformers'):
+    with libraries.quiet('transformers'):
         if name in transformers.CONFIG_MAPPING:
             if random is None and file is None:
                 raise InputError(f'{told}: a type of model, which has no weights of its own: give the name '
                                  'of a model on the hub, a file or a seed '
                                  f'({told},file=PATH or {told},random=0)')
-            with told_in_a_line(told):
+            with libraries.told_in_a_line(told):
                 config = transformers.AutoConfig.for_model(name)
         else:
             folder = _folder(told, str(name))
-            with told_in_a_line(told):
+            with libraries.told_in_a_line(told):
                 config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
-        with told_in_a_line(told):
+        with libraries.told_in_a_line(told):
             if getattr(config, 'mask_ratio', 0):
                 raise InputError(f'{told}: it masks its input at random: no features to rely on')
             preprocessing = _of_transformers(told, *_processor(transformers, told, folder, config))
             config = getattr(config, 'vision_config', config)
             if random is None:
-                path = existing(file) if file is not None else _weights_of(told, str(name), folder)
+                path = libraries.existing(file) if file is not None else _weights_of(told, str(name), folder)
                 body, origin = _transformers_with(transformers, told, path, config), sha256(path)
             else:
-                with seeded(random):
+                with libraries.seeded(random):
                     body = transformers.AutoModel.from_config(config)
                 origin = 'random', random
     if _learned_pooler(body):
@@ -57,7 +46,7 @@ def transformers_network(name: str, file=None, random: int = None) -> tuple:
     for of_a_file in ('_name_or_path', 'transformers_version', 'architectures', 'dtype', 'torch_dtype'):
         described.pop(of_a_file, None)
     made_from = 'transformers', json.dumps(described, sort_keys=True, default=str), origin
-    return LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
+    return libraries.LibraryNetwork(body, preprocessing.input_size, made_from).eval(), preprocessing
 
 
 def _learned_pooler(body) -> bool:
@@ -89,18 +78,18 @@ def _folder(told: str, name: str) -> Path:
     if Path(name).is_absolute() or name.count('/') != 1 or Path(name).exists():
         raise InputError(f'{told}: no folder with a config.json, no name of a model on the hub (as '
                          'facebook/dinov2-small), and no type of model that transformers has')
-    path = from_hub(told, name, ('config.json',))
-    from_hub(told, name, ('preprocessor_config.json',), needed=False)
+    path = libraries.from_hub(told, name, ('config.json',))
+    libraries.from_hub(told, name, ('preprocessor_config.json',), needed=False)
     return path.parent
 
 
 def _weights_of(told: str, name: str, folder: Path) -> Path:
-    found = [folder / file for file in WEIGHTS if (folder / file).is_file()]
+    found = [folder / file for file in libraries.WEIGHTS if (folder / file).is_file()]
     if found:
         return found[0]
     if folder == Path(name):
-        raise InputError(f"{told}: the folder has no {' or '.join(WEIGHTS)}")
-    return from_hub(told, name, WEIGHTS)
+        raise InputError(f"{told}: the folder has no {' or '.join(libraries.WEIGHTS)}")
+    return libraries.from_hub(told, name, libraries.WEIGHTS)
 
 
 def _processor(transformers, told: str, folder, config) -> tuple:
@@ -145,4 +134,4 @@ def _of_transformers(told: str, settings: dict, made_for: int = None) -> Preproc
     if not settings.get('do_normalize', True):
         levels = (0.0,) * 3, (1.0,) * 3
     return Preprocessing(made_for or kept, *(tuple(value / unit for value in values) for values in levels),
-                         interpolation(told, settings.get('resample')), crop, keep_ratio)
+                         libraries.interpolation(told, settings.get('resample')), crop, keep_ratio)
