@@ -239,14 +239,14 @@ def write_rules(path: Path, rules: list, above: int = 0) -> None:
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}
-    replaced = _tuned_for(rules[0])
-    before = content.get('best') or []
+    before, replaced = content.get('best') or [], _tuned_for(rules[0])
     others = [rule for rule in before if _tuned_for(rule) != replaced]
     for rule in before if above else ():
-        sizes = {'min': 0, 'max': _MOST} | rule['when'].get('buffer_size', {})
-        if rule not in others and sizes['min'] <= above:
-            sizes['max'] = min(sizes['max'], above)
-            others.append(rule | dict(when=rule['when'] | dict(buffer_size=sizes)))
+        if _tuned_for(rule) == replaced:
+            sizes = dict(min=0, max=_MOST) | rule['when'].get('buffer_size', {})
+            if sizes['min'] <= above:
+                sizes['max'] = min(sizes['max'], above)
+                others.append(rule | dict(when=rule['when'] | dict(buffer_size=sizes)))
     content['best'] = [rule for rule in others if 'weights' not in rule['when']] + sorted(
         [rule for rule in others if 'weights' in rule['when']] + rules,
         key=lambda rule: (*_tuned_for(rule), rule['when'].get('buffer_size', {}).get('min', -1)))

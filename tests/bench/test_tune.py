@@ -63,6 +63,9 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_
 
 def test_larger_buffers_are_tuned_beside_the_rules_of_smaller_ones(call, tmp_path, monkeypatch, tiny_weights):
     words = '--models', 'er-ace', '--trials', 1, '--num_threads', 1
+    by_hand = dict(when=dict(dataset='seq-mnist', buffer_size=200), set=dict(lr=.6))
+    path = tmp_path / 'models' / 'config' / 'er_ace.yaml'
+    path.write_text(yaml.safe_dump(dict(best=[by_hand])))
     call(*words, '--buffer_sizes', 50)
     monkeypatch.setitem(tune.SPACES, 'er-ace', dict(lr=(.07,), batch_size=(10,)))
     for _ in range(2):                                                  # the second says the same again
@@ -71,7 +74,8 @@ def test_larger_buffers_are_tuned_beside_the_rules_of_smaller_ones(call, tmp_pat
         rate = {size: model_config('er-ace', 'best', dict(model='er-ace', model_config='best', weights=tiny_weights, dataset='seq-digits',
                                                           buffer_size=size))[0]['lr'] for size in (0, 50, 51, 100, 9999)}
         assert rate == {0: .01, 50: .01, 51: .07, 100: .07, 9999: .07}
-    assert len(yaml.safe_load((tmp_path / 'models' / 'config' / 'er_ace.yaml').read_text())['best']) == 2
+    rules = yaml.safe_load(path.read_text())['best']
+    assert len(rules) == 3 and by_hand in rules
     with refused('--above 50'):
         call(*words, '--above', 50, '--buffer_sizes', 50)
 
