@@ -24,6 +24,7 @@ from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
 from core.rows import append_row, read_rows
 from datasets.utils import image_files, label_changes, readers
+from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll import InputError, Scroll
 from scroll.embedding.cache import FeatureCache
 from scroll.grid import quantise
@@ -163,7 +164,7 @@ FILES = {       # name -> (write, read: what must be equal whatever the damage, 
     'MINIIMAGENET/test.csv': (mini_table, lambda path: readers.mini_split(path.parents[1], 'test')[0].shape[1:]),
     'MNIST/train-images-idx3-ubyte.gz': (mnist_file, lambda path: readers.mnist(path.parents[1]).train.shape),
     'TINYIMG/processed/x_train_07.npy':
-        (tiny_file, lambda path: readers.tiny_imagenet(path.parents[2]).train.shape),
+        (tiny_file, lambda path: tiny_imagenet(path.parents[2]).train.shape),
     'byol.pkl': (lambda path: path.write_bytes(pickle.dumps(byol_content(), 2)), no_tensor_is_of_another_kind),
     'config.yaml': (lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),
     'schedule.txt': (lambda path: path.write_text(' '.join(map(str, range(30)))),
