@@ -40,6 +40,7 @@ class LibraryNetwork(nn.Module):
         self.register_buffer('origin', torch.tensor(list(digest), dtype=torch.uint8))
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
+        """Features (B, d) of inputs (B, 3, S, S); InputError where it takes images of another size alone."""
         out = self.run(self.body, x)
         return out if isinstance(out, torch.Tensor) else _pooled(out)
 
