@@ -12,7 +12,7 @@ takes the first of each; the others are points of the grid drawn once and for al
 to `<out>/<dataset>/<model>.csv`; trials that have a row are not run again, so a killed tuning goes on where
 it was, and several methods can be tuned at a time. Flags of main.py behind the script's own are those of
 every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of `SPACES` that is given so is not
-tuned, and goes into the rule as it is. `--input_size` becomes a condition of the rule.
+tuned, and goes into the rule as it is. `--input_size` and `--passes` become conditions of the rule.
 """
 import contextlib
 import csv
@@ -40,6 +40,7 @@ CONFIG = ROOT / 'models' / 'config'
 _STEPS = dict(lr=(.01, .001, .003, .02, .03, .05, .1, .2), batch_size=(32, 10))
 _ONLINE = _STEPS | dict(batch_iterations=(1, 2))
 _MOST = 10 ** 9                                 # above any buffer
+_PASSES = 5                                     # over each task, of offline methods
 SPACES = {
     'er': _STEPS,
     'der': _STEPS | dict(alpha=(.5, .1, .3, 1.)),
@@ -78,7 +79,8 @@ def parse_options(words=None) -> tuple:
          help='the values serve buffers with more samples than these alone; rules for smaller ones stay')
     flag('--trials', type=whole(1), default=16, help='of each method and buffer size')
     flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
-    flag('--passes', type=whole(1), default=5, help='over each task, of offline methods')
+    flag('--passes', type=whole(1), help='over each task, of offline methods; the values serve so many alone '
+                                         f'(default: {_PASSES}, for any number)')
     flag('--base_path', default='./data/')
     flag('--out', default='results/tuning', help='folder of the rows of trials')
     options, flags = parser.parse_known_args(words)
@@ -149,8 +151,9 @@ class Tuning:
 
     def __init__(self, model: str, options, flags: list):
         from backbone import weights
+        from models import get_model_class
         given = dict(zip((flag.lstrip('-') for flag in flags[::2]), flags[1::2]))
-        self.model, self.options = model, options
+        self.model, self.options, self.online = model, options, get_model_class(model).ONLINE
         self.fixed = {name: value for name, value in given.items() if name in SPACES[model]}
         self.flags = [word for flag, value in zip(flags[::2], flags[1::2])
                       if flag.lstrip('-') not in self.fixed for word in (flag, value)]
@@ -159,9 +162,9 @@ class Tuning:
 
     def words(self, size: int, values: dict) -> list:
         """Of a trial, for main.py."""
-        from models import get_model_class
         own = [word for name, value in values.items() for word in (f'--{name}', str(value))]
-        options, online = self.options, get_model_class(self.model).ONLINE
+        options = self.options
+        passes = [] if self.online else ['--n_epochs', str(options.passes or _PASSES)]
         shared = ['--model', self.model, '--dataset', options.dataset, '--weights', options.weights,
                   '--base_path', options.base_path, '--model_config', 'default', '--non_verbose', '1',
                   '--disable_log', '1', '--validation', '10', '--validation_by',
@@ -171,8 +174,7 @@ class Tuning:
         if options.input_size:
             shared += ['--input_size', str(options.input_size)]
         buffered = ['--buffer_size', str(size)] if _has_buffer(self.model) else []
-        return [*shared, *buffered, *([] if online else ['--n_epochs', str(options.passes)]), *own,
-                *self.flags]
+        return [*shared, *buffered, *passes, *own, *self.flags]
 
     def tune(self, size: int, above: int) -> dict:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
@@ -193,6 +195,8 @@ class Tuning:
         when = dict(weights=self.options.weights, dataset=normalise(self.options.dataset))
         if self.options.input_size:
             when |= dict(input_size=self.options.input_size)
+        if self.options.passes and not self.online:
+            when |= dict(n_epochs=self.options.passes)
         sizes = sorted(self.options.buffer_sizes)
         if (len(sizes) > 1 or self.options.above) and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
@@ -256,8 +260,8 @@ def write_rules(path: Path, rules: list, above: int = 0) -> None:
 
 
 def _tuned_for(rule: dict) -> tuple:
-    when = rule['when']
-    return when.get('weights', ''), when.get('dataset', ''), when.get('input_size', 0)
+    usual = dict(weights='', dataset='', input_size=0, n_epochs=0)
+    return tuple(rule['when'].get(name, value) for name, value in usual.items())
 
 
 def main():

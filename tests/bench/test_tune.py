@@ -80,6 +80,17 @@ def test_larger_buffers_are_tuned_beside_the_rules_of_smaller_ones(call, tmp_pat
         call(*words, '--above', 50, '--buffer_sizes', 50)
 
 
+def test_values_for_some_passes_leave_those_for_any_alone(call, tmp_path, monkeypatch, tiny_weights):
+    words = '--models', 'er', '--trials', 1, '--num_threads', 1, '--buffer_sizes', 20
+    call(*words, '--passes', 2)
+    monkeypatch.setitem(tune.SPACES, 'er', dict(lr=(.07,), batch_size=(10,)))
+    call(*words)
+    monkeypatch.setattr('core.configs.ROOT', tmp_path)
+    known = dict(model='er', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=20)
+    assert [model_config('er', 'best', known | dict(n_epochs=n))[0]['lr'] for n in (1, 2, 5)] == [.07, .01, .07]
+    assert ['--n_epochs 2' in row['command'] for row in read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er.csv')] == [True, False]
+
+
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
     assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30))) == 0
