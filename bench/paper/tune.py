@@ -90,13 +90,18 @@ def parse_options(words=None) -> tuple:
     return options, flags
 
 
-def plan(model: str, trials: int, fixed: dict = None) -> list:
+def space_of(model: str, passes: int = None) -> dict:
+    """What is tried of a method: flag -> values. With one pass over the stream it is tried as online ones are."""
+    return (_ONLINE if passes == 1 and 'lr' in SPACES[model] else {}) | SPACES[model]
+
+
+def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> list:
     """Flags of each trial of a method: the first values of all; then other points of the grid, at random.
 
     fixed: values, as text, of flags of the grid that are not tuned.
     """
-    space = SPACES[model] | {name: (_as(SPACES[model][name][0], name, text),)
-                             for name, text in (fixed or {}).items()}
+    space = space_of(model, passes)
+    space |= {name: (_as(space[name][0], name, text),) for name, text in (fixed or {}).items()}
     first, *others = (dict(zip(space, values)) for values in itertools.product(*space.values()))
     chosen = numpy_stream(0, f'tuning {model}').permutation(len(others))[:trials - 1]
     return [first, *(others[i] for i in chosen)]
@@ -154,11 +159,15 @@ class Tuning:
         from models import get_model_class
         given = dict(zip((flag.lstrip('-') for flag in flags[::2]), flags[1::2]))
         self.model, self.options, self.online = model, options, get_model_class(model).ONLINE
-        self.fixed = {name: value for name, value in given.items() if name in SPACES[model]}
+        self.fixed = {name: value for name, value in given.items() if name in space_of(model, options.passes)}
         self.flags = [word for flag, value in zip(flags[::2], flags[1::2])
                       if flag.lstrip('-') not in self.fixed for word in (flag, value)]
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
         self.trials = Trials(Path(options.out) / options.dataset / f'{model}.csv')
+
+    def plan(self, trials: int) -> list:
+        """`plan` of this method."""
+        return plan(self.model, trials, self.fixed, self.options.passes)
 
     def words(self, size: int, values: dict) -> list:
         """Of a trial, for main.py."""
@@ -178,7 +187,7 @@ class Tuning:
 
     def tune(self, size: int, above: int) -> dict:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
-        planned, found = plan(self.model, self.options.trials, self.fixed), []
+        planned, found = self.plan(self.options.trials), []
         for number, values in enumerate(planned):
             words = self.words(max(1, round(size * self.share)), values | self.threshold())
             known = dict(psi=self.psi[:16], command=_shown(words))
@@ -214,7 +223,7 @@ class Tuning:
     def share(self) -> float:
         """Of the classes, those that a trial sees."""
         from datasets import get_dataset
-        dataset = get_dataset(cli.parse_args(self.words(1, plan(self.model, 1, self.fixed)[0])))
+        dataset = get_dataset(cli.parse_args(self.words(1, self.plan(1)[0])))
         if self.options.tasks > dataset.N_TASKS:
             raise InputError(f'--tasks {self.options.tasks}: this stream has {dataset.N_TASKS} tasks; use at '
                              f'most {dataset.N_TASKS}')

@@ -91,6 +91,12 @@ def test_values_for_some_passes_leave_those_for_any_alone(call, tmp_path, monkey
     assert ['--n_epochs 2' in row['command'] for row in read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er.csv')] == [True, False]
 
 
+def test_one_pass_is_tried_as_online_methods_are():
+    assert tune.space_of('er', 1) == tune.space_of('er-ace') == tune.space_of('er-ace', 1) and tune.space_of('gdumb', 1) == tune.SPACES['gdumb']
+    assert {tuple(values) for values in tune.plan('er', 9, {'lr': '.07'}, 1)} == {('lr', 'batch_size', 'batch_iterations')}
+    assert {values['lr'] for values in tune.plan('er', 4, {'lr': '.07'}, 1)} == {.07}
+
+
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
     assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30))) == 0
@@ -102,6 +108,7 @@ def test_a_plan_begins_with_the_first_values_and_repeats_nothing(model):
     assert planned[0] == {name: values[0] for name, values in space.items()} and planned == tune.plan(model, 16)
     assert len({tuple(values.items()) for values in planned}) == 16
     assert all(values[name] in space[name] for values in planned for name in space)
+    assert tune.plan(model, 16, {}, 5) == planned
     online = get_model_class(model).ONLINE and model != 'scroll' and model != 'gdumb'
     assert ({'lr', 'batch_size'} <= set(space)) == (model not in ('scroll', 'gdumb')) and ('batch_iterations' in space) == online
 
