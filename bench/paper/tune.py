@@ -91,7 +91,7 @@ def parse_options(words=None) -> tuple:
 
 
 def space_of(model: str, passes: int = None) -> dict:
-    """What is tried of a method: flag -> values. With one pass over the stream it is tried as online ones are."""
+    """What is tried of a method: flag -> values. One pass is tried as those of online methods are."""
     return (_ONLINE if passes == 1 and 'lr' in SPACES[model] else {}) | SPACES[model]
 
 
@@ -270,7 +270,7 @@ def write_rules(path: Path, rules: list, above: int = 0) -> None:
 
 def _tuned_for(rule: dict) -> tuple:
     usual = dict(weights='', dataset='', input_size=0, n_epochs=0)
-    return tuple(rule['when'].get(name, value) for name, value in usual.items())
+    return tuple(str(rule['when'].get(name, value)) for name, value in usual.items())
 
 
 def main():
