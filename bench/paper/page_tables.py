@@ -135,6 +135,8 @@ def tuned_table(root: Path) -> list:
                 trials, size, best, first = said.match(rule['by']).groups()
                 values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
                 dataset = _DATA_SETS.get(rule['when']['dataset'], 'digits').split(',')[0]
+                if passes := rule['when'].get('n_epochs'):
+                    dataset += f', {passes} {"pass" if passes == 1 else "passes"}'
                 lines.append(md_row([style.name(path.stem), dataset, size, trials, values, best, first]))
     return lines
 
