@@ -36,6 +36,13 @@ def test_a_cloud_is_a_point_where_all_schedules_agree(tmp_path, drawn):
     axes, = drawn[0].axes
     assert [sorted(line.get_xdata()) for line in axes.lines] == [[98], [20, 40, 70.5]]
     assert [text.get_text() for text in axes.texts] == ['3 schedules: 98.0 %, every time', '3 schedules: 20.0 to 70.5 %']
+    assert axes.get_xlim() == (0, 100)
+
+
+def test_low_accuracies_are_not_drawn_into_a_corner(tmp_path, drawn):
+    plots.cloud(tmp_path / 'c.png', {'er': [12, 28]}, 'title', 'order')
+    axes, = drawn[0].axes
+    assert axes.get_xlim() == (0, 30) and 'each order' in axes.get_xlabel() and axes.texts[0].get_text() == '2 orders: 12.0 to 28.0 %'
 
 
 def test_both_predictors_of_a_run_show(tmp_path, drawn):
