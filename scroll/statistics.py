@@ -238,6 +238,7 @@ class Statistics:
         return Statistics(self.dim, self.lift).become(self.classes, self.counts, self.sums, self.gram)
 
     def become(self, classes, counts, sums, gram) -> 'Statistics':
+        """Take these, as `classes`, `counts`, `sums` and `gram` have them, in place of what was counted."""
         self.classes, self.counts, self.sums = classes, counts, sums
         self._gram, self._shared, self._pending, self._n_pending = gram, True, [], 0
         return self

@@ -123,6 +123,7 @@ class LowRankAdapter(nn.Module):
         return own + product.view(own.shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """As the layer it stands for: (B, C, H, W) of a convolution, (..., C) of a linear layer."""
         if isinstance(self.layer, nn.Linear):
             return F.linear(x, self._weight(), self.layer.bias)
         return F.conv2d(x, self._weight(), self.layer.bias, self.layer.stride)

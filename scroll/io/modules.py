@@ -59,6 +59,7 @@ class ImageFeatures(nn.Module):
         self.same = (height, width) == scaled == (size, size)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Features (N, d) of uint8 images (N, H, W, C), or (N, H, W) if grey."""
         images = (images.unsqueeze(-1) if self.grey else images).double()
         if not self.same:                               # as `scroll.embedding.transforms.resize`, exactly
             maps = self.rows @ (images.permute(0, 3, 1, 2) @ self.columns.T)
@@ -74,6 +75,7 @@ class OnGrid(nn.Module):
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Whole numbers float64 (N, d), of features (N, d) of any length."""
         x = x.double()
         largest = x.abs().amax(dim=1, keepdim=True)
         x = x / torch.where(largest > 0, largest, 1.0)
@@ -97,6 +99,7 @@ class Lifted(nn.Module):
             self.register_buffer('table', torch.from_numpy(cosine_table()).double())
 
     def forward(self, u: torch.Tensor) -> torch.Tensor:
+        """(N, d) on the grid, float64 -> (N, d + lift) on the grid."""
         products = u @ self.matrix
         if self.kind == 'relu':
             h = torch.floor(products / self.shift).clamp(0, GRID)
@@ -144,6 +147,7 @@ class ExactLinear(nn.Module):
         self.register_buffer('limbs', torch.from_numpy(np.stack(limbs)), persistent=False)
 
     def forward(self, features: torch.Tensor) -> tuple:
+        """(logits float64 (N, K), column int64 (N,) of the largest) of features (N, d) on the grid."""
         base, features = 2.0 ** self.width, self.lifted(features)
         high = features @ self.limbs[0, :, :-1].T + self.limbs[0, :, -1] * GRID
         low = torch.zeros_like(high)
@@ -172,6 +176,7 @@ class ExactQuadratic(nn.Module):
             self.register_buffer(name, torch.from_numpy(getattr(predictor, name)).double())
 
     def forward(self, features: torch.Tensor) -> tuple:
+        """(logits float64 (N, K), column int64 (N,) of the largest) of features (N, d) on the grid."""
         base, rest = 2.0 ** PIECE, None
         difference = self.lifted(features) - self.means[:, None]                # (K, N, D)
         rest, sums = difference @ self.forms, []
@@ -208,6 +213,7 @@ class ScaledLinear(nn.Module):
             self.register_buffer('forms', torch.from_numpy(predictor.forms))
 
     def forward(self, features: torch.Tensor) -> tuple:
+        """(logits float64 (N, K), columns int64 (N,) of the largest) of features (N, d)."""
         features = features.double()
         norm = (features * features).sum(dim=1, keepdim=True).sqrt()
         h = features / norm.clamp(min=1e-12)
