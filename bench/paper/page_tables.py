@@ -1,6 +1,7 @@
 """The tables of README.md and docs/, each from committed rows: a function a table, its lines in Markdown."""
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -106,10 +107,10 @@ def schedules_table(root: Path) -> list:
     return lines
 
 
-def orders_table(root: Path) -> list:
-    """How far each method depends on the order of the classes of the digits, in numbers."""
+def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
+    """How far each method depends on the order of a data set's classes, in numbers."""
     found = {model: figures(rows)
-             for model, rows in cloud_rows(root / 'results/orders/seq-digits.csv').items()}
+             for model, rows in cloud_rows(root / f'results/orders/{dataset}.csv').items()}
     names = dict(worst='worst', cvar10='CVaR 10 %', anytime='anytime', easiest='easiest', hardest='hardest',
                  worst_found='worst found')
     lines = [md_row(['', 'random orders', *names.values(), 'variance by order, seed, rest (%)',
@@ -260,8 +261,28 @@ def cloud_rows(path: Path) -> dict:
     return dict(sorted(found.items(), key=lambda item: span(item[1])))
 
 
+def cifar100_clouds(root: Path) -> dict:
+    """Method -> accuracies on CIFAR-100 at the small scale, |M| = 500, seed 0, one a schedule, the steadiest
+    method first. The schedules are orders of the classes and, of methods that have these, numbers of tasks.
+    SCROLL's accuracies are those of f_T by ridge."""
+    rows = read_rows(root / 'results/orders/seq-cifar100.csv')
+    method = lambda row: row['model'].replace('_', '-')
+    methods = set(map(method, rows))
+    for label in ('small_table_1_cifar', 'small_figure_2_splits', 'small_table_5_two_class_splits'):
+        rows += [row for cell in _runs(root, label).values() for row in cell if row['predictor'] != 'ncc'
+                 and (row['dataset'], row['buffer_size']) == ('seq-cifar100', '500')]
+    found = {}
+    for row in rows:
+        if row['seed'] == '0' and method(row) in methods:
+            accuracy = float(row.get('online_accuracy') or row['final_accuracy'])
+            found.setdefault(method(row), {})[row['schedule']] = accuracy
+    clouds = {name: list(mine.values()) for name, mine in found.items()}
+    return dict(sorted(clouds.items(), key=lambda item: np.ptp(item[1])))
+
+
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
           'label_errors': label_errors_table, 'heads': heads_table, 'heads_adapted': heads_adapted_table,
           'lite': lite_table, 'lite_sizes': lite_sizes_table, 'certificates': certificates_table,
-          'orders': orders_table, 'requests': requests_table, 'learners': learners_table,
+          'orders': orders_table, 'orders_cifar100': partial(orders_table, dataset='seq-cifar100'),
+          'requests': requests_table, 'learners': learners_table,
           'tuned': tuned_table, 'engine_digests': engine_digests_table, 'engine_rates': engine_rates_table}

@@ -101,12 +101,11 @@ def buffer_panels(paths: tuple, panels: dict, title: str) -> None:
         figure.suptitle(title)
 
 
-def cloud(path: Path, accuracies: dict, title: str, kind: str = 'schedule') -> Path:
+def cloud(path: Path, accuracies: dict, title: str) -> Path:
     """Draw each method's final accuracies under many schedules: a row a method, a point a schedule.
 
     Args:
         accuracies: method -> list of percent, one a schedule.
-        kind: what a point is, in the singular.
     """
     tens = math.ceil(max(map(max, accuracies.values())) / 10)
     with style.picture(*style.with_vector(path), size=(7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
@@ -119,10 +118,10 @@ def cloud(path: Path, accuracies: dict, title: str, kind: str = 'schedule') -> P
                       linestyle='none', markersize=10 if same else 7, mec='white', mew=0.6,
                       alpha=1 if same else 0.8, clip_on=False)
             said = f'{low:.1f} %, every time' if same else f'{low:.1f} to {high:.1f} %'
-            axes.annotate(f'{len(values)} {kind}s: {said}', (1.02, place), va='center',
+            axes.annotate(f'{len(values)} schedules: {said}', (1.02, place), va='center',
                           xycoords=axes.get_yaxis_transform(), annotation_clip=False)
         axes.set(xlim=(0, 10 * max(tens, 1)), ylim=(len(accuracies) - 0.5, -0.5),
-                 xlabel=f'final accuracy on all classes (%), a point for each {kind}')
+                 xlabel='final accuracy on all classes (%), a point for each schedule')
         figure.suptitle(title)
         axes.set_yticks(range(len(accuracies)), [style.name(method) for method in accuracies])
         axes.tick_params(axis='y', length=0)
