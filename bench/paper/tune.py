@@ -12,7 +12,8 @@ takes the first of each; the others are points of the grid drawn once and for al
 to `<out>/<dataset>/<model>.csv`; trials that have a row are not run again, so a killed tuning goes on where
 it was, and several methods can be tuned at a time. Flags of main.py behind the script's own are those of
 every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of `SPACES` that is given so is not
-tuned, and goes into the rule as it is. `--input_size` and `--passes` become conditions of the rule.
+tuned, and goes into the rule as it is. `--input_size`, `--passes` and `--predictor` become conditions of the
+rule.
 """
 import contextlib
 import csv
@@ -81,12 +82,16 @@ def parse_options(words=None) -> tuple:
     flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
     flag('--passes', type=whole(1), help='over each task, of offline methods; the values serve so many alone '
                                          f'(default: {_PASSES}, for any number)')
+    flag('--predictor', help='of scroll; the values serve it alone (default: ridge, and the values serve '
+                             'any that has none of its own)')
     flag('--base_path', default='./data/')
     flag('--out', default='results/tuning', help='folder of the rows of trials')
     options, flags = parser.parse_known_args(words)
     if options.above >= min(options.buffer_sizes):
         raise InputError(f'--above {options.above}: expected fewer samples than --buffer_sizes '
                          f'{min(options.buffer_sizes)}')
+    if options.predictor and options.models != ['scroll']:
+        raise InputError(f'--predictor {options.predictor}: scroll alone has one; give --models scroll')
     return options, flags
 
 
@@ -182,6 +187,8 @@ class Tuning:
             shared += [_AT_THE_END[self.model], str(options.tasks)]
         if options.input_size:
             shared += ['--input_size', str(options.input_size)]
+        if options.predictor:
+            shared += ['--predictor', options.predictor]
         buffered = ['--buffer_size', str(size)] if _has_buffer(self.model) else []
         return [*shared, *buffered, *passes, *own, *self.flags]
 
@@ -206,6 +213,8 @@ class Tuning:
             when |= dict(input_size=self.options.input_size)
         if self.options.passes and not self.online:
             when |= dict(n_epochs=self.options.passes)
+        if self.options.predictor:
+            when |= dict(predictor=self.options.predictor)
         sizes = sorted(self.options.buffer_sizes)
         if (len(sizes) > 1 or self.options.above) and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
@@ -269,7 +278,7 @@ def write_rules(path: Path, rules: list, above: int = 0) -> None:
 
 
 def _tuned_for(rule: dict) -> tuple:
-    usual = dict(weights='', dataset='', input_size=0, n_epochs=0)
+    usual = dict(weights='', dataset='', input_size=0, n_epochs=0, predictor='')
     return tuple(str(rule['when'].get(name, value)) for name, value in usual.items())
 
 

@@ -91,6 +91,22 @@ def test_values_for_some_passes_leave_those_for_any_alone(call, tmp_path, monkey
     assert ['--n_epochs 2' in row['command'] for row in read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er.csv')] == [True, False]
 
 
+def test_values_for_a_predictor_leave_those_for_any_alone(call, tmp_path, monkeypatch, tiny_weights):
+    words = '--models', 'scroll', '--trials', 1, '--num_threads', 1, '--buffer_sizes', 20, '--iterations', 1
+    call(*words, '--predictor', 'ncc')
+    monkeypatch.setitem(tune.SPACES, 'scroll', dict(adapt_lr=(.07,)))
+    call(*words[:-2])
+    monkeypatch.setattr('core.configs.ROOT', tmp_path)
+    run = ['--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights, '--model_config', 'best', '--buffer_size', '20']
+    rates = [parse_args([*run, *own]).adapt_lr for own in ([], ['--predictor', 'ncc'], ['--head', 'ncc'], ['--predictor', 'random'])]
+    assert rates == [.07, .002, .002, .07]
+    assert ['--predictor ncc' in row['command'] for row in read_rows(tmp_path / 'tuning' / 'seq-digits' / 'scroll.csv')] == [True, False]
+    with refused('--predictor ncc: scroll alone'):
+        call('--models', 'scroll', 'er', '--predictor', 'ncc')
+    with refused('--predictor', 'no_such'):
+        call(*words, '--predictor', 'no_such')
+
+
 def test_one_pass_is_tried_as_online_methods_are():
     assert tune.space_of('er', 1) == tune.space_of('er-ace') == tune.space_of('er-ace', 1) and tune.space_of('gdumb', 1) == tune.SPACES['gdumb']
     assert {tuple(values) for values in tune.plan('er', 9, {'lr': '.07'}, 1)} == {('lr', 'batch_size', 'batch_iterations')}
