@@ -7,6 +7,10 @@ import torch
 from scroll.errors import InputError
 
 
+class Diverged(InputError):
+    """A loss is not finite any more; the network cannot predict."""
+
+
 class LossWatch:
     """Stops a run whose loss is not finite; looks once in a while, since looking makes a GPU wait.
 
@@ -35,11 +39,11 @@ class LossWatch:
         return due and self.mean is not None
 
     def check(self) -> None:
-        """InputError if a loss since the last look is not finite."""
+        """Diverged if a loss since the last look is not finite."""
         waited_for = torch.stack(self._waiting).tolist() if self._waiting else []
         losses = [float(loss) for loss in self._known] + waited_for
         if not all(map(math.isfinite, losses)):
-            raise InputError(f'the loss is no longer finite ({self.where}): try a smaller --lr')
+            raise Diverged(f'the loss is no longer finite ({self.where}): try a smaller --lr')
         if losses:
             self.mean = sum(losses) / len(losses)
         self._known, self._waiting, self._looked = [], [], time.monotonic()

@@ -8,7 +8,8 @@ Orders are drawn at random (`--orders`), and made from how alike classes are to 
 task, *hardest* deals them out to different tasks. `--worst` runs are spent on a search for a worse order than
 all of these: two classes of different tasks change places, and stay where the accuracy falls. Each of the
 random orders, the easiest and the hardest are run under `--seeds` seeds, and an analysis of variance tells
-what of the differences between random orders the order makes, and what the seed. SCROLL is run as f_T.
+what of the differences between random orders the order makes, and what the seed. SCROLL is run as f_T. A run
+whose loss ends up infinite counts as 0 %.
 
 Every run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, where
 `scripts/certify.py` keeps its own), so the same command goes on where it was killed, and what both have run
@@ -28,6 +29,7 @@ from bench.certify import command
 from bench.certify.store import Store
 from bench.cli.flags import whole
 from core.arguments import ArgumentParser
+from core.loss_watch import Diverged
 from core.progress import Progress
 from core.rows import read_rows
 from scroll.errors import InputError
@@ -87,12 +89,16 @@ class Orders:
         return self.prepared[model, seed]
 
     def run(self, kind: str, order: np.ndarray, seed: int = 0) -> float:
-        """The final accuracy under an order (K,), places in `classes`; its row is kept."""
+        """The final accuracy under an order (K,), places in `classes`; its row is kept, with 0 and no digest
+        where the loss ended up infinite."""
         identity, args, dataset, _, trials = self.prepare(seed)
         spec = f"split:{self.tasks},order={'-'.join(map(str, self.classes[order].tolist()))}"
         asked, _ = command.parse_options(['--dataset', self.options.dataset, '--model', self.options.model])
         asked.non_verbose = True
-        (row,), _ = command.run_all(trials, [spec], dataset, args, identity, self.store, asked)
+        try:
+            (row,), _ = command.run_all(trials, [spec], dataset, args, identity, self.store, asked)
+        except Diverged:
+            row = dict.fromkeys(COLUMNS, 0.0) | dict(net_digest='')
         known = dict(row, model=identity['model'], kind=kind, schedule=spec, seed=seed)
         self.rows.append({name: known[name] for name in COLUMNS})
         return row['final_accuracy']
@@ -152,9 +158,15 @@ def figures(rows: list) -> dict:
                easiest=float(np.mean(values('easiest'))), hardest=float(np.mean(values('hardest'))),
                searched=len(values('searched')),
                worst_found=min(float(row['final_accuracy']) for row in rows if int(row['seed']) == seeds[0]),
-               predictors=len({row['net_digest'] for row in rows}), seeds=len(seeds))
+               predictors=len({row['net_digest'] for row in rows} - {''}), seeds=len(seeds),
+               diverged=sum(not row['net_digest'] for row in rows))
     variance = two_way(np.array([values('random', seed) for seed in seeds]).T) if len(seeds) > 1 else None
     return out | dict(variance=variance)
+
+
+def predictors_of(found: dict) -> str:
+    """How many different predictors there were, and how many runs ended without one."""
+    return f"{found['predictors']}" + (f", {found['diverged']} diverged" if found['diverged'] else '')
 
 
 def in_words(name: str, found: dict) -> list:
@@ -162,7 +174,8 @@ def in_words(name: str, found: dict) -> list:
     lines = [f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
              f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}",
              f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; worst found in "
-             f"{found['searched']} further runs {found['worst_found']:.2f}; {found['predictors']} predictors"]
+             f"{found['searched']} further runs {found['worst_found']:.2f}; "
+             f'predictors: {predictors_of(found)}']
     v = found['variance']
     if v is not None:
         lines.append(f'  variance: order {v.schedule:.1f} % (p {v.p_schedule:.2g}), seed {v.seed:.1f} % '

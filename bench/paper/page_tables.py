@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.certify.sensitivity import figures
+from bench.certify.sensitivity import figures, predictors_of
 from bench.paper.experiments import load
 from bench.paper.tables import md_row, number, summary
 from bench.results import style
@@ -120,7 +120,7 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
         lines.append(md_row([
             style.name(model), number(of['mean'], of['deviation'], of['orders']),
             *(f'{of[n]:.2f}' for n in names),
-            ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none', of['predictors']]))
+            ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none', predictors_of(of)]))
     return lines
 
 

@@ -30,6 +30,7 @@ from bench.cli import parsing as cli
 from bench.run.building import initialize
 from core.arguments import ArgumentParser, whole
 from core.configs import read_yaml
+from core.loss_watch import Diverged
 from core.plugins import ROOT, normalise
 from core.rows import read_rows
 from scroll.adaptation import Adaptation
@@ -150,10 +151,8 @@ def accuracy_of(words: list) -> float:
         model, dataset, args = initialize(cli.parse_args(words))
         try:
             return train(model, dataset, args, test=False)['final_accuracy']
-        except InputError as error:
-            if 'no longer finite' in str(error):
-                return 0.0
-            raise
+        except Diverged:
+            return 0.0
 
 
 class Tuning:

@@ -66,7 +66,7 @@ def test_scroll_has_one_predictor_under_all_of_them_beside_the_others_rows(sgd, 
     assert code == 0 and len(mine) == 10 and [row for row in rows if row['model'] == 'sgd'] == before
     assert len({(row['net_digest'], row['final_accuracy']) for row in mine}) == 1
     assert [row['schedule'] for row in mine[:4]] == [row['schedule'] for row in before[:4]]
-    assert '1 predictors' in capsys.readouterr().out
+    assert 'predictors: 1\n' in capsys.readouterr().out
 
 
 def test_figures_are_those_of_the_rows(sgd):
@@ -78,6 +78,12 @@ def test_figures_are_those_of_the_rows(sgd):
     assert found['worst_found'] == accuracy[[0, 1, 2, 3, 8, 9]].min() and found['searched'] == 2 and found['predictors'] == 10
     assert found['variance'] == sensitivity_by_hand(accuracy[[2, 3]], accuracy[[6, 7]])
     assert sensitivity.figures([row for row in rows if row['seed'] == '0'])['variance'] is None
+
+
+def test_a_run_that_diverges_has_no_predictor_and_no_accuracy(call, tmp_path, capsys):
+    code, rows = call(tmp_path, *SGD[:3], '1e30', *SGD[4:], '--orders', '2', '--worst', '1', '--seeds', '1', '--num_threads', '1', '--device', 'cpu')
+    assert code == 0 and [(float(row['final_accuracy']), row['net_digest']) for row in rows] == [(0, '')] * 5
+    assert 'predictors: 0, 5 diverged' in capsys.readouterr().out
 
 
 def sensitivity_by_hand(first, second):
