@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# i-Blurry and Si-Blurry of CIFAR-100: five online methods, SCROLL and its heads, five seeds. 110 runs; those that have rows are
+# i-Blurry and Si-Blurry of CIFAR-100: five online methods, SCROLL and its heads, five seeds. 120 runs; those that have rows are
 # skipped. About three hours of one core.
 # Arguments are passed on: --seeds 1, --only 'SCROLL*', --dry_run (see scripts/sweep.py --help).
 set -euo pipefail
