@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # How far SCROLL and the online methods depend on the order of the classes of CIFAR-100: ten tasks, |M| = 500, the backbone `small`.
-# By what single runs take, eight hours of one core; runs that were made are not made again. The methods, if not all, are in METHODS.
+# By what single runs take, a dozen hours of one core, half of them MIR's; runs that were made are not made again. The methods, if not
+# all, are in METHODS.
 # Further flags are passed on to each study: --orders 5 --seeds 2 (see scripts/orders.py --help).
 set -euo pipefail
 cd "$(dirname "$0")/.."

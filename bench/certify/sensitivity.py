@@ -9,9 +9,9 @@ task, *hardest* deals them out to different tasks. `--worst` runs are spent on a
 all of these: two classes of different tasks change places, and stay where the accuracy falls. Each of the
 random orders, the easiest and the hardest are run under `--seeds` seeds, and an analysis of variance tells
 what of the differences between random orders the order makes, and what the seed. SCROLL is run as f_T. A run
-whose loss ends up infinite counts as 0 %.
+whose loss ends up infinite counts as 0 %, and is made again by the same command.
 
-Every run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, where
+Every other run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, where
 `scripts/certify.py` keeps its own), so the same command goes on where it was killed, and what both have run
 is run once. Written there: `orders-<id>.csv`, a row a run. `--keep FOLDER` puts the rows into
 `<FOLDER>/<dataset>.csv`, in place of the method's earlier ones; `scripts/documents.py` makes tables of them.
@@ -175,7 +175,7 @@ def in_words(name: str, found: dict) -> list:
              f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}",
              f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; worst found in "
              f"{found['searched']} further runs {found['worst_found']:.2f}; "
-             f'predictors: {predictors_of(found)}']
+             f"predictors: {predictors_of(found)}"]
     v = found['variance']
     if v is not None:
         lines.append(f'  variance: order {v.schedule:.1f} % (p {v.p_schedule:.2g}), seed {v.seed:.1f} % '
