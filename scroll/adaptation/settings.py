@@ -21,7 +21,7 @@ class Adaptation:
         iterations: updates by AdaDelta.
         lr: AdaDelta's rate, of adapters or network. classifier_lr, scale_lr: of classifier and learned scale.
         scale: initial logit scale, above 0. calibrate: replace it by the one of least cross-entropy on the
-            buffer.
+            buffer, unless f_T is no better there than guessing, whatever the scale (a random start).
         learn_scale: train the scale; None: with adapters yes, with full tuning no.
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: what is done to the images.

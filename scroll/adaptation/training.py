@@ -94,6 +94,16 @@ def calibrated_scale(logits: np.ndarray, targets: np.ndarray) -> float:
     return float(np.exp(best.x))
 
 
+def better_than_guessing(logits: np.ndarray, targets: np.ndarray) -> bool:
+    """Whether softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0.
+
+    The cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the logits' mean
+    less the true class's. Arguments as `calibrated_scale`.
+    """
+    z, y = np.asarray(logits, np.float64), np.asarray(targets)
+    return bool((z[np.arange(len(y)), y] - z.mean(axis=1)).mean() > 0)
+
+
 def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, settings: Adaptation,
           seed: int = 0, progress=None, left_out=None) -> AdaptedPredictor:
     """f* from backbone, f_T and the buffer; none of them is changed.
@@ -126,7 +136,8 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
     if settings.calibrate:
         if left_out is None:
             left_out = predictor.decision_function(exemplars.features)
-        scale = calibrated_scale(left_out, targets)
+        if better_than_guessing(left_out, targets):
+            scale = calibrated_scale(left_out, targets)
     device = torch.device('cpu') if embedder is None else embedder.device
     trained = _Trainee(embedder, predictor, mode, scale, settings, device, seed)
     samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)

@@ -9,7 +9,7 @@ from scipy.special import log_softmax
 from torch import nn
 
 from scroll.adaptation.settings import Adaptation
-from scroll.adaptation.training import adapt, adaptation_path, calibrated_scale
+from scroll.adaptation.training import adapt, adaptation_path, better_than_guessing, calibrated_scale
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
@@ -41,8 +41,9 @@ def buffer(embedder, toy):
 @pytest.fixture
 def run(embedder, f_T, buffer):
     """adapt() on the toy images, two updates of six samples unless told otherwise."""
-    def call(seed=0, embedder=embedder, buffer=buffer, progress=None, **settings):
-        return adapt(embedder, f_T, buffer, Adaptation(**{**dict(iterations=2, minibatch=6), **settings}), seed, progress)
+    def call(seed=0, embedder=embedder, buffer=buffer, progress=None, left_out=None, **settings):
+        settings = Adaptation(**{**dict(iterations=2, minibatch=6), **settings})
+        return adapt(embedder, f_T, buffer, settings, seed, progress, left_out)
     return call
 
 
@@ -69,6 +70,22 @@ def test_the_calibrated_scale_is_bounded_where_there_is_no_minimum(sign, end):
 def test_calibration_by_hand():
     """Logits 0 and 1, right three times of four: softmax(s)_1 = 3/4, s = log 3."""
     assert calibrated_scale(np.array([[0.0, 1]] * 4), np.array([1, 1, 1, 0])) == pytest.approx(np.log(3), abs=1e-4)
+
+
+@quick
+@given(st.integers(1, 30), st.sampled_from([1, 2, 4]), st.integers(0, 99))
+def test_logits_are_better_than_guessing_if_a_small_scale_is(count, classes, seed):
+    r = np.random.default_rng(seed)
+    logits, targets = r.integers(-3, 4, size=(count, classes)), r.integers(0, classes, count)
+    gain = np.log(classes) - cross_entropy(1e-5 * logits, targets)
+    assert better_than_guessing(logits, targets) == (gain > 1e-9)         # a slope, if not 0, is 1 / (30 * 4) or more
+
+
+def test_a_start_that_says_nothing_of_the_labels_keeps_its_scale(f_T, run, embedder, toy):
+    """The scale of least cross-entropy would be next to nothing, and with it all gradients but its own."""
+    logits = f_T.decision_function(embedder(toy[0])[0])
+    assert run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < calibrated_scale(logits, toy[1])
+    assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(calibrated_scale(logits, toy[1]))
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
