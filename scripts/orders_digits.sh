@@ -12,6 +12,7 @@ study() {
 }
 
 study scroll "$@" --buffer_size 0
+study ens "$@"
 study gdumb "$@" --buffer_size 200
 for method in er-ace er-aml ssil mir; do
     study $method "$@" --buffer_size 200 --drop_last 1

@@ -16,7 +16,8 @@ A file reads like its table. `flags` go to every run; a column and a row are nam
     claims: [...]                   # what the paper's text says, for scripts/claims.py
 
 `like: table_1_cifar` begins with all that the other file says, flags, columns and rows name by name; claims
-about it are then claims about this one, and claims of its own stand for the other's one by one.
+about it are then claims about this one, and claims of its own stand for the other's one by one. A row or a
+claim of the other's for which it says null is left out.
 
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file to show,
 and `group` a heading beside rows. What other commands make has `commands` in the place of columns and rows.
@@ -123,14 +124,15 @@ def _whole(path: Path) -> dict:
         raise InputError(f"like: {content['like']!r}: expected the name of a file beside this one that is "
                          'like no other')
     for key in ('columns', 'rows'):
-        ours = _mapping(content.get(key), key)
+        ours, theirs = _mapping(content.get(key), key, null=key == 'rows'), _mapping(base.get(key), key)
         for name in ours:
-            if name not in _mapping(base.get(key), key):
+            if name not in theirs:
                 raise InputError(f'{key}: {name!r}: {other.name} has none of that name')
-        content[key] = {name: {**spec, **ours.get(name, {})}
-                        for name, spec in _mapping(base.get(key), key).items()}
+        content[key] = {name: {**spec, **ours.get(name, {})} for name, spec in theirs.items()
+                        if ours.get(name, {}) is not None}
     content['flags'] = {**(base.get('flags') or {}), **(content.get('flags') or {})}
-    return {**base, **content}
+    cells = {row: cell for row, cell in (base.get('cells') or {}).items() if row in content['rows']}
+    return {**base, 'cells': cells, **content}
 
 
 def _experiment(path: Path, content: dict) -> Experiment:
@@ -152,6 +154,8 @@ def _experiment(path: Path, content: dict) -> Experiment:
     for key, value in lists.items():
         if not isinstance(value, list):
             raise InputError(f'{key}: expected a list, found {value!r}')
+        if None in value and 'like' not in content:
+            raise InputError(f'{key}: null leaves out what another file says; this one is like no other')
     experiment = Experiment(
         path, content['title'], kind, content.get('source', ''), seeds, list(rows), list(columns),
         _cells(content, columns, rows), lists['claims'], content.get('about', ''),
@@ -163,13 +167,13 @@ def _experiment(path: Path, content: dict) -> Experiment:
     return experiment
 
 
-def _mapping(value, what: str) -> dict:
-    """A mapping of mappings; nothing is an empty one."""
+def _mapping(value, what: str, null: bool = False) -> dict:
+    """A mapping of mappings, and where `null` of nulls; nothing is an empty one."""
     value = {} if value is None else value
     if not isinstance(value, dict):
         raise InputError(f'{what}: expected a mapping, found {value!r}')
     for name, entry in value.items():
-        if not isinstance(name, str) or not isinstance(entry, dict):
+        if not isinstance(name, str) or not (isinstance(entry, dict) or null and entry is None):
             raise InputError(f'{what}: {name!r}: expected a name with a mapping, found {entry!r}')
     return value
 

@@ -126,8 +126,8 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
 
 def tuned_table(root: Path) -> list:
     """What `scripts/tune.py` chose for the backbone `small`, and what it was worth on held-out samples."""
-    said = re.compile(r'tuned with (\d+) trials .*?\|M\| = (\d+): (\S+) %; with the values of the first '
-                      r'trial (\S+) %')
+    said = re.compile(r'tuned with (\d+) trials .*? tasks(?:, \|M\| = (\d+))?: (\S+) %; with the values of '
+                      r'the first trial (\S+) %')
     lines = [md_row(['', 'data set', '|M|', 'trials', 'values', 'held out', 'first trial']),
              '|---|' + '---|' * 6]
     for path in sorted((ROOT / 'models/config').glob('*.yaml')):
@@ -138,7 +138,8 @@ def tuned_table(root: Path) -> list:
                 dataset = _DATA_SETS.get(rule['when']['dataset'], 'digits').split(',')[0]
                 if passes := rule['when'].get('n_epochs'):
                     dataset += f', {passes} {"pass" if passes == 1 else "passes"}'
-                lines.append(md_row([style.name(path.stem), dataset, size, trials, values, best, first]))
+                lines.append(md_row([style.name(path.stem), dataset, size or 'none', trials, values, best,
+                                     first]))
     return lines
 
 

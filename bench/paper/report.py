@@ -134,14 +134,16 @@ class Report:
         own = [name] if self._rows(name) or not self.get(name).cells else []
         return own + sorted(path.stem for path in (self.out / 'rows').glob(f'{name}.*.csv'))
 
-    def findings(self, label: str) -> list:
-        """What the rows say of each claim; other experiments are looked at with the same backbone."""
+    def findings(self, label: str) -> dict:
+        """number of each claim -> what the rows say of it; other experiments are looked at with the same
+        backbone."""
         name, _, backbone = label.partition('.')
 
         def runs(experiment, cell):
             other = f'{experiment}.{backbone}' if backbone else experiment
             return self._rows(other).get((cell.row, cell.column), [])
-        return [claims.judge(claim, self.get(name), self.get, runs) for claim in self.get(name).claims]
+        return {number: claims.judge(claim, self.get(name), self.get, runs)
+                for number, claim in enumerate(self.get(name).claims) if claim is not None}
 
     def chosen(self, label: str) -> dict:
         """How the values of the rows were chosen, as config files say: text -> names, with the columns where
@@ -170,7 +172,7 @@ class Report:
     def page(self, label: str) -> str:
         """Write an experiment's files; returns its line of the index, empty where nothing is to be shown."""
         experiment, runs = self._experiment(label), self._rows(label)
-        folder, findings = self.out / 'tables', self.findings(label)
+        folder, findings = self.out / 'tables', list(self.findings(label).values())
         picture = folder / f'{label}.png'
         listed = experiment.values and (experiment.name in self.asked or (folder / f'{label}.md').is_file())
         if not (runs or picture.is_file() or listed):
@@ -218,10 +220,12 @@ class Report:
         found = {}
         for label in labels:
             experiment = self._experiment(label)
-            for number, finding in enumerate(self.findings(label) if experiment.of_the_paper else []):
+            for number, finding in (self.findings(label) if experiment.of_the_paper else {}).items():
                 found.setdefault((experiment.like or experiment.name, number), {})[label] = finding
         if not found:
             return []
+        order = list(dict.fromkeys(name for name, _ in found))
+        found = dict(sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
         undecided = sum(all(finding.verdict == claims.UNDECIDED for finding in by_label.values())
                         for by_label in found.values())
         lines = [tables.md_row([by_label.get(name, next(iter(by_label.values()))).says,

@@ -57,6 +57,8 @@ SPACES = {
     'er-aml': _ONLINE | dict(supcon_temperature=(.2, .1)),
     'ssil': _ONLINE,
     'mir': _ONLINE | dict(subsample=(50, 100)),
+    'ens': dict(lr=(1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3), batch_size=(60, 10), batch_iterations=(1, 2),
+                top_k=(32, 8, 128), keys=('normal', 'data')),
     'gdumb': dict(maxlr=(.05, .01, .03, .1), fitting_epochs=(20, 10, 50), fitting_batch_size=(16, 10, 32),
                   cutmix_alpha=(0., 1.)),
     'scroll': dict(ridge_lambda=(.001, .03, .3, 3.), adapt_lr=(.002, .001, .01, .02, .05, .1),
@@ -194,6 +196,7 @@ class Tuning:
     def tune(self, size: int, above: int) -> dict:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
         planned, found = self.plan(self.options.trials), []
+        of_size = f', |M| = {size}' if _has_buffer(self.model) else ''
         for number, values in enumerate(planned):
             words = self.words(max(1, round(size * self.share)), values | self.threshold())
             known = dict(psi=self.psi[:16], command=_shown(words))
@@ -203,7 +206,7 @@ class Tuning:
                 accuracy = accuracy_of(words)
                 row = self.trials.add(**known, buffer_size=size, accuracy=accuracy, **values,
                                       seconds=round(time.process_time() - began, 1))
-                print(f'{self.model}, |M| = {size}, trial {number + 1} of {len(planned)}: '
+                print(f'{self.model}{of_size}, trial {number + 1} of {len(planned)}: '
                       f"{', '.join(f'{k} {v}' for k, v in values.items())}: {accuracy:.2f} %", flush=True)
             found.append(float(row['accuracy']))
         best = max(range(len(found)), key=found.__getitem__)
@@ -217,8 +220,8 @@ class Tuning:
         sizes = sorted(self.options.buffer_sizes)
         if (len(sizes) > 1 or self.options.above) and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
-        by = (f'tuned with {len(found)} trials on held-out training samples of {self.options.tasks} tasks, '
-              f'|M| = {size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %')
+        by = (f'tuned with {len(found)} trials on held-out training samples of {self.options.tasks} tasks'
+              f'{of_size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %')
         return dict(when=when, set=planned[best], by=by)
 
     def threshold(self) -> dict:
@@ -240,7 +243,7 @@ class Tuning:
 
 
 def _has_buffer(model: str) -> bool:
-    return model not in ('lwf', 'ewc-on')
+    return model not in ('lwf', 'ewc-on', 'ens')
 
 
 def _shown(words: list) -> str:

@@ -166,7 +166,7 @@ def test_commands_have_the_values_that_the_papers_appendix_lists(table, row, col
 @pytest.mark.parametrize('name', NAMES)
 def test_every_claim_names_cells_that_are_there(name):
     experiment = get(name)
-    for claim in experiment.claims:
+    for claim in filter(None, experiment.claims):
         found = claims.pairs(claim, experiment, get)
         assert found and all(first != second for first, second in found)
 
@@ -231,7 +231,8 @@ def test_flags_of_a_cell_override_those_of_row_column_and_file(tmp_path):
     (('50 ± 1', '50 +- 1'), ['one', '50 +- 1']), (('paper: {a: 7}', 'paper: {b: 7}'), ['two', "'b'"]), (('dataset: seq-digits, ', ''), ['dataset']),
     (('online_accuracy', 'best'), ['metric', 'best']), (("two: {'a, 2'", "two: {'a, 3'"), ['a, 3']), (('lr: 0.1', 'lr: [1]'), ['lr']),
     (('lr: 0.1', '--lr: 1'), ['--lr']), (('title: t', 'title: t\nseeds: 0'), ['seeds']), (('title: t', 'title: t\nkind: poem'), ['poem']),
-    (('title: t', 'title: t\nclaims: a'), ['claims']), (('rows:', 'columns: 3\nrows:'), ['columns']), (('title: t', 'title: ['), ['YAML'])])
+    (('title: t', 'title: t\nclaims: a'), ['claims']), (('title: t', 'title: t\nclaims: [null]'), ['claims', 'like']), (('  one: {paper: [50 ± 1, null]}', '  one: null'), ['one']),
+    (('rows:', 'columns: 3\nrows:'), ['columns']), (('title: t', 'title: ['), ['YAML'])])
 def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, words):
     assert change[0] in MINIMAL
     with refused('some.yaml', *words):
@@ -245,6 +246,9 @@ def test_a_file_that_is_like_another_says_what_differs(tmp_path):
     small, other = load(path), load(tmp_path / 'some.yaml')
     assert [cell.flags['lr'] for cell in small.cells] == [.5, .2, .6, .4] and small.seeds == 2 and small.title == 't'
     assert [cell.paper for cell in small.cells] == [cell.paper for cell in other.cells]
+    other.path.write_text(MINIMAL.replace('cells: {', "cells: {one: {'a, 1': {lr: 0.7}}, "))
+    path.write_text('like: some\nrows: {one: null}\nclaims: [null]\n')
+    assert load(path).rows == ['two'] and [cell.flags['lr'] for cell in load(path).cells] == [.3, .4]
     for text, words in (('like: nobody', ['nobody', 'beside this one']), ('like: small', ['small']), ('like: some\nrows: {three: {lr: 1}}', ['three', 'some.yaml'])):
         path.write_text(text)
         with refused('small.yaml', *words):
