@@ -85,7 +85,7 @@ class Gdumb(ReplayModel):
         return 0.0
 
     def end_task(self, dataset):
-        due = self.ends_task_of(self.args.fit_every_task)
+        due = self.ends_task_of('fit_every_task')
         if due and not self.buffer.is_empty() and not self.args.inference_only:
             self.fit()
 

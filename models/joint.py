@@ -69,8 +69,8 @@ class Joint(ContinualModel):
                                         batch_size=self.args.batch_size, drop_last=self.args.drop_last)
 
     def end_task(self, dataset):
-        if self.current_task < self.n_tasks - 1 or self.args.inference_only \
-                or not (self.collected or self.batches):
+        due = self.ends_task_of()
+        if not due or self.args.inference_only or not (self.collected or self.batches):
             return
         loader, self.RAW_STREAM = self.union(), False
         serve(loader, self)

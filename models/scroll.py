@@ -135,7 +135,7 @@ class ScrollModel(ContinualModel):
 
     def _adapts(self) -> bool:
         return (self.buffered > 0 and self.args.adaptation != 'none'
-                and self.ends_task_of(self.args.adapt_every_task))
+                and self.ends_task_of('adapt_every_task'))
 
     @property
     def buffered(self) -> int:

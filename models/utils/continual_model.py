@@ -21,7 +21,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
-from core.environment import get_device
+from core.environment import get_device, warn_once
 from scroll.errors import InputError
 
 
@@ -111,11 +111,16 @@ class ContinualModel(nn.Module):
         kind = dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[self.args.optimizer]
         return kind(params, lr=lr, weight_decay=wd)
 
-    def ends_task_of(self, every: int) -> bool:
-        """Whether the task that ends is the last one of the stream or, where `every` is not 0, one of every
-        so many."""
-        done = self.current_task + 1
-        return done == self.n_tasks or bool(every) and done % every == 0
+    def ends_task_of(self, flag: str = None) -> bool:
+        """Whether the task that ends is the last one of the stream or, where `--<flag>` is not 0, one of
+        every so many; if it is neither and `--stop_after` ends the run with it, a warning says so."""
+        done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
+        due = done == self.n_tasks or bool(every) and done % every == 0
+        if done == self.args.stop_after and not due and not self.args.inference_only:
+            warn_once(f'--stop_after {done} ends the run before the last of {self.n_tasks} tasks, after '
+                      f'which {self.NAME} makes its final predictor; it is judged without it'
+                      + (f' (--{flag} {done} makes it here)' if flag else ''))
+        return due
 
     def get_offsets(self, task: int):
         """First and last + 1 class of a task."""

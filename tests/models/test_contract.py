@@ -13,6 +13,7 @@ from backbone import get_backbone, weights
 from bench.resume.model_state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
+from core.environment import warn_once
 from datasets.utils import readers, scheduled_dataset
 from scroll.embedding.embedder import state_digest
 from tests.conftest import refused
@@ -230,6 +231,17 @@ def test_a_saved_and_reloaded_method_predicts_the_same(start, method):
         load_model_state(again, torch.load(file, weights_only=True))
         assert again.current_task == (2 if stop_after else 3) and kept(again) == kept(model)
         assert torch.equal(predictions(again, dataset), expected)
+
+
+@pytest.mark.parametrize('method, flags, said', [
+    ('joint', [], 'final predictor'), ('gdumb', [], '--fit_every_task 2'), ('scroll', [], '--adapt_every_task 2'),
+    ('gdumb', ['--fit_every_task', '2'], ''), ('scroll', ['--adapt_every_task', '1'], ''), ('scroll', ['--adaptation', 'none'], ''),
+    ('joint', ['--inference_only', '1'], ''), ('er', [], '')])
+def test_a_run_that_stops_before_its_final_predictor_says_so(start, capsys, method, flags, said):
+    warn_once.cache_clear()
+    run(start, method, *SPLIT, '--stop_after', '2', *flags)
+    warned = capsys.readouterr().err
+    assert warned.count('--stop_after 2') == bool(said) and said in warned
 
 
 @pytest.mark.parametrize('method', METHODS)
