@@ -13,6 +13,7 @@ from scroll.errors import InputError
 
 GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
 GRID = 1 << GRID_BITS
+FLOAT32, FLOAT64 = PRECISIONS = 'float32', 'float64'        # of features as they are taken in
 
 
 def quantise(features) -> np.ndarray:
@@ -54,6 +55,37 @@ def quantise(features) -> np.ndarray:
     for row in np.flatnonzero(unsure.any(axis=1)):
         out[row, unsure[row]] = _rounded_quotients(features[row].tolist(), np.flatnonzero(unsure[row]))
     return out.astype(np.int32)
+
+
+def intake(features, precision: str = FLOAT32) -> np.ndarray:
+    """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
+    that a number and its float32 copy are one.
+
+    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, also on processors that treat
+    such numbers as 0.
+
+    Args:
+        features: array of numbers. precision: 'float64' leaves them as they are, for what was learned before
+            numbers were rounded.
+
+    Raises:
+        InputError: a value is beyond float32.
+    """
+    features = np.asarray(features)
+    if precision != FLOAT32 or features.dtype.kind not in 'fiu':
+        return features
+    with np.errstate(over='ignore'):
+        out = features.astype(np.float32)
+    if features.dtype.kind == 'f':
+        small = np.abs(features) < 2.0 ** -126
+        if small.any():
+            out[small] = np.where(np.abs(features[small]) < 2.0 ** -126 - 2.0 ** -150, 0,
+                                  np.copysign(2.0 ** -126, features[small]))
+    beyond = ~np.isfinite(out)
+    if beyond.any() and np.isfinite(features[beyond]).any():
+        row = np.argwhere(beyond & np.isfinite(features))[0][0]
+        raise InputError(f'sample {row} has values beyond float32, to which features are rounded: scale them')
+    return out
 
 
 def _rounded_quotients(x: list, columns) -> list:

@@ -1,4 +1,5 @@
 """A learner as nested arrays, as a file, and as what others deploy."""
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from scroll.errors import InputError
@@ -16,24 +17,24 @@ class Savable:
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not
         kept, only whether there is one: it is made again from them, bit by bit the same."""
-        if not hasattr(self, 'statistics_'):
+        if self._known is None:
             return {}
-        parts = dict(statistics=self.statistics_, buffer=self.buffer_, keys=self.keys_)
+        state = self._known.state
+        parts = dict(statistics=state.statistics, buffer=state.buffer, keys=state.keys)
         return {name: None if part is None else part.state_dict() for name, part in parts.items()} | \
-            dict(adapted=self.adapted_ is not None)
+            dict(adapted=self._known.adapted is not None, names=state.names, precision=state.precision)
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described, for a learner made with the same arguments and backbone."""
-        self.forget()
         if not state:
+            self.forget()
             return
-        self._begin(self.dim_of(state['statistics']['sums'].shape[1] - 1))
-        self.statistics_.load_state_dict(state['statistics'])
-        if self.buffer_ is not None:
-            self.buffer_.load_state_dict(state['buffer'])
-        if self.keys_ is not None:
-            self.keys_.load_state_dict(state['keys'])
-        self._changed()
+        new = self._begun(self.dim_of(state['statistics']['sums'].shape[1] - 1))
+        for name, part in dict(statistics=new.statistics, buffer=new.buffer, keys=new.keys).items():
+            if part is not None:
+                part.load_state_dict(state[name])
+        more = {name: state[name] for name in ('names', 'precision') if name in state}
+        self.take(replace(new, **more))
         if state['adapted']:
             self.adapt()
 
@@ -43,7 +44,6 @@ class Savable:
         Raises:
             InputError: nothing was learned yet, or the file cannot be written.
         """
-        self._check_begun()
         self._state().write(path)
 
     def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:

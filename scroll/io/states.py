@@ -16,7 +16,7 @@ from scroll.arguments import MOST_SEED, instance, number, on_off, one_of, shown,
 from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer
-from scroll.grid import check_quantised
+from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.lda import OAS, exact_share
 from scroll.heads.predictors import NCC_BIASES, TARGETS
@@ -29,6 +29,7 @@ from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import LIFTS, MOST_WIDTH, Lift
 from scroll.statistics import Statistics
+from scroll.tables import check_names
 
 KIND = 'scroll-state-1'
 CLASSIFIERS = (*HEADS, AUTOMATIC)
@@ -45,6 +46,9 @@ class State:
             not kept.
         blocks: what was counted (`scroll.engines.counting.block_name`) -> how many times; None where that is
             not known.
+        names: of the columns of features, in the order in which they were counted; None where they had none.
+        precision: 'float32' where features were rounded to that on intake (`scroll.grid.intake`); 'float64'
+            in files of versions before 0.3.
     """
     params: dict
     psi: str
@@ -52,6 +56,76 @@ class State:
     buffer: ExemplarBuffer = None
     keys: LearnedKeys = None
     blocks: dict = None
+    names: tuple = None
+    precision: str = FLOAT32
+
+    def with_samples(self, samples, features, keys, labels) -> 'State':
+        """What is known when these samples have been learned, too; this state stays as it is.
+
+        Args:
+            samples: what the buffer stores, (N, ...). features: int32 (N, d), on the grid. keys: uint64 (N,).
+            labels: (N,).
+
+        Raises:
+            InputError: samples of another shape, or other bad input.
+        """
+        statistics, buffer, known = copy.copy(self.statistics), copy.copy(self.buffer), copy.copy(self.keys)
+        if buffer is not None:
+            buffer.check(samples)
+        statistics.add(features, labels)
+        if buffer is not None:
+            buffer.update(keys, features, samples, labels, statistics)
+        if known is not None:
+            known.add(keys, labels)
+        return replace(self, statistics=statistics, buffer=buffer, keys=known, blocks=None)
+
+    def refilled(self, samples, features, keys, labels) -> 'State':
+        """What is known when samples that are counted have been offered to the buffer again; arguments as
+        `with_samples`.
+
+        Raises:
+            InputError: there is no buffer, or they cannot all have been learned, with those that it holds.
+        """
+        if self.buffer is None:
+            raise InputError('there is no buffer to refill: buffer_size is 0')
+        self.buffer.check(samples)
+        new = self.buffer.keys().lacks(keys, labels)
+        try:                            # these and what is kept, together, must be part of what was learned
+            rest = replace(self, buffer=None).without(features[new], keys[new], labels[new])
+            replace(rest, buffer=self.buffer).checked()
+        except InputError as error:
+            raise InputError(f'only samples that were learned can refill the buffer: {error}') from error
+        buffer = copy.copy(self.buffer)
+        buffer.refill(keys, features, samples, labels, self.statistics)
+        return replace(self, buffer=buffer)
+
+    def merged(self, other: 'State') -> 'State':
+        """What is known when another learner's samples have been learned, too; both states stay as they are.
+
+        Raises:
+            InputError: their features are of different backbones, columns or precision, samples of different
+                shapes, or the other keeps no keys.
+        """
+        if self.psi != other.psi:
+            raise InputError('cannot merge learners with different backbones: their features do not mean '
+                             'the same')
+        check_names(other.names, self.names, 'cannot merge: the other learner')
+        if not self.psi and self.precision != other.precision:
+            raise InputError(f'cannot merge: features of one were taken in as {self.precision}, of the other '
+                             f'as {other.precision} (before version 0.3): learn one of them again')
+        if self.buffer is not None and other.buffer is not None and len(other.buffer):
+            self.buffer.check(other.buffer.content().samples)
+        if self.keys is not None and other.keys is None:
+            raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
+                             'keep_keys=True')
+        statistics = copy.copy(self.statistics).merge(other.statistics)
+        buffer, known = copy.copy(self.buffer), copy.copy(self.keys)
+        if buffer is not None:
+            buffer.merge(other.buffer, statistics)
+        if known is not None:
+            known.merge(other.keys)
+        return replace(self, statistics=statistics, buffer=buffer, keys=known, blocks=None,
+                       names=self.names or other.names)
 
     def without(self, features, keys, labels) -> 'State':
         """What would be known had these samples never been learned; this state stays as it is.
@@ -152,7 +226,9 @@ class State:
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
         arrays = {f'statistics_{name}': array for name, array in self.statistics.state_dict().items()}
-        facts = dict(params=params, psi=self.psi, buffer=None, blocks=self.blocks)
+        facts = dict(params=params, psi=self.psi, buffer=None, blocks=self.blocks, precision=self.precision)
+        if self.names is not None:
+            facts['names'] = list(self.names)
         if self.statistics.lift is not None:
             facts['lift'] = self.statistics.lift.facts()
         if self.buffer is not None:
@@ -193,7 +269,12 @@ class State:
             blocks = facts.get('blocks')                                # files of version 0.2 have none
             if blocks is not None and not all(type(times) is int and times > 0 for times in blocks.values()):
                 raise ValueError('its blocks are not as they are written')
-            return cls(params, psi, statistics, buffer, keys, blocks).checked()
+            precision, names = facts.get('precision', FLOAT64), facts.get('names')
+            if precision not in PRECISIONS or names is not None and not (
+                    len(names) == statistics.dim and all(isinstance(name, str) for name in names)):
+                raise ValueError('its columns are not as they are written')
+            return cls(params, psi, statistics, buffer, keys, blocks, names and tuple(names),
+                       precision).checked()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise InputError(f'{path}: damaged ({" ".join(str(error).split())})') from error
 
