@@ -102,14 +102,13 @@ class Gdumb(ReplayModel):
         images, labels = images[order], labels[order]
         opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=0.9, weight_decay=1e-6)
         rates = learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)
+        training_mode(self.net, args.bn)
         progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
         for epoch, rate in enumerate(progress.over(rates)):
             opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
             batches = torch.randperm(len(labels),
                                      generator=random).to(self.device).split(args.fitting_batch_size)
             for rows in batches[:self.get_debug_iters() if args.debug_mode else None]:
-                # one sample has no batch statistics
-                training_mode(self.net, args.bn if len(rows) > 1 else 'frozen')
                 opt.zero_grad()
                 loss = self.loss_of(self.augment(images[rows]), labels[rows], random)
                 loss.backward()

@@ -81,8 +81,6 @@ def test_cutmix_happens_as_often_as_its_coin_says():
 @pytest.mark.parametrize('size, flags', [(1, []), (5, ['--fitting_batch_size', '4']),
                                          (5, ['--fitting_batch_size', '4', '--bn', 'frozen'])])
 def test_one_sample_left_over_is_learned_too(start, size, flags):
-    """With the statistics that the network has: one sample has none of its
-    own, and none at all at one pixel."""
     model, dataset, args = start('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1',
                                  *flags)
     seen, loss = [], model.loss
