@@ -219,7 +219,8 @@ class Statistics:
             return self
         with self._lock:
             base, recent, waiting, count = self._cell.content
-            _check_sum(base, part)
+            for known in (base, recent):
+                _check_labels(known, part)
             recent = _joined(recent, part)
             _check_total(base.counts.sum() + recent.counts.sum())
             content = _Content(base, recent, (*waiting, (features, labels)), count + len(labels))
@@ -243,7 +244,7 @@ class Statistics:
         given = other._settled()
         with self._lock:
             kept = self._settled()
-            _check_sum(kept, given)
+            _check_labels(kept, given)
             out = _joined(kept, given)
             _check_total(out.counts.sum())
             gram = kept.gram + given.gram if not self.by_class else (
@@ -262,7 +263,7 @@ class Statistics:
         given = other._settled()
         with self._lock:
             kept = self._settled()
-            _check_sum(kept, given)
+            _check_labels(kept, given)
             rows, known = _rows_of(kept.classes, given.classes)
             have = np.where(known, kept.counts[rows] if len(kept.counts) else 0, 0)
             if (have < given.counts).any():
@@ -452,7 +453,7 @@ class Statistics:
         return features, labels, Sums(classes, counts, sums)
 
 
-def _check_sum(one: Sums, two: Sums) -> None:
+def _check_labels(one: Sums, two: Sums) -> None:
     """InputError unless the labels of both are of one kind."""
     kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (two, one)]
     if len(one.classes) and len(two.classes) and kinds[0] != kinds[1]:

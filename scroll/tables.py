@@ -1,11 +1,22 @@
 """Data frames and arrays as features: names of columns, and numbers in the order that was learned."""
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 
 from scroll.arguments import shown
 from scroll.errors import InputError
+
+
+class Columns(NamedTuple):
+    """An array (N, d) whose columns have names, as a data frame says it."""
+    array: np.ndarray
+    columns: tuple
+
+    def to_numpy(self) -> np.ndarray:
+        """The array."""
+        return self.array
 
 
 def names_of(X) -> tuple | None:

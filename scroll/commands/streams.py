@@ -86,16 +86,18 @@ def _learn_with_engine(learner: Scroll, args) -> None:
         raise InputError('--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
                          '--keep_keys, or give the files without --from')
     params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
+    sources = counting.find(args.patterns)
+    names = None if args.embedder else counting.names_in(sources[0], args.columns)
     counter = counting.Counter(params, args.columns, args.split, args.block_size, args.shard, args.embedder,
-                               'cuda' if args.gpus else 'cpu')
-    counted = engines.total(args.engine or engines.LOCAL, counter, counting.find(args.patterns), args.workers,
-                            args.partitions, args.gpus)
+                               'cuda' if args.gpus else 'cpu', names)
+    counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers, args.partitions,
+                            args.gpus)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
     rows = sum(map(counting.rows_of, counted.parts))
     print(f'learned {counted.statistics.total} of {rows} samples in {len(counted.parts)} blocks',
           file=sys.stderr)
-    common.write(State(params, counted.psi, counted.statistics, blocks=counted.parts), args.out)
+    common.write(State(params, counted.psi, counted.statistics, blocks=counted.parts, names=names), args.out)
 
 
 def add(args) -> None:
