@@ -138,7 +138,7 @@ class Scroll(Revisable, Savable):
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
         for name in ('statistics_', 'buffer_', 'keys_', 'adapted_', 'selection_', 'n_features_in_', '_online',
-                     '_counted', '_settings', 'head_'):
+                     '_counted', '_settings', 'head_', '_origin'):
             self.__dict__.pop(name, None)
         return self
 
@@ -341,11 +341,14 @@ class Scroll(Revisable, Savable):
         """Know what the state holds, and nothing else; its settings are not looked at."""
         self.statistics_, self.buffer_, self.keys_ = state.statistics, state.buffer, state.keys
         self.n_features_in_ = state.statistics.dim
+        if state.parts is not None:
+            self._set_origin(state.parts)
         return self._changed()
 
     def _state(self) -> State:
         params = {name: value for name, value in self.get_params().items() if name != 'embedder'}
-        return State(params, self._backbone(), self.statistics_, self.buffer_, self.keys_)
+        parts = None if self._origin is None else self._origin.parts_with(self.statistics_)
+        return State(params, self._backbone(), self.statistics_, self.buffer_, self.keys_, parts)
 
     def _backbone(self) -> str:
         return '' if self.embedder is None else self.embedder.digest
@@ -389,7 +392,7 @@ class Scroll(Revisable, Savable):
         buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
         self.statistics_ = self.new_statistics(dim)
         self.buffer_, self.n_features_in_ = buffer, dim
-        self.keys_ = LearnedKeys() if self.keep_keys else None
+        self.keys_, self._origin = LearnedKeys() if self.keep_keys else None, None
 
     def _changed(self) -> 'Scroll':
         self._online = self.adapted_ = self.selection_ = None

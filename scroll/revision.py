@@ -6,6 +6,7 @@ import numpy as np
 
 from scroll.arguments import instance, shown
 from scroll.errors import InputError
+from scroll.io.parts import accounted
 from scroll.labels import check_labels, label_array
 from scroll.statistics import Statistics
 
@@ -136,9 +137,10 @@ class Revisable:
         if self.keys_ is not None and other.keys_ is None:
             raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
                              'keep_keys=True')
+        parts = accounted(self._state().known_parts(), other._state().known_parts())
         self.statistics_.merge(other.statistics_)
         if self.buffer_ is not None:
             self.buffer_.merge(other.buffer_, self.statistics_)
         if self.keys_ is not None:
             self.keys_.merge(other.keys_)
-        return self._changed()
+        return self._set_origin(parts)._changed()

@@ -20,10 +20,12 @@ matrix of its own. Both are as exact.
 """
 import hashlib
 import json
+from math import prod
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.io import files
@@ -57,6 +59,7 @@ class Statistics:
         self.dim, self.lift, self.by_class = int(dim), lift, by_class
         self.classes = np.zeros(0, np.int64)
         self.counts = np.zeros(0, np.int64)
+        check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
         self.sums = np.zeros((0, self.size + 1), np.int64)
         self._gram = np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64)
         self._shared = False                        # whether others hold _gram, too
@@ -104,7 +107,7 @@ class Statistics:
     def __copy__(self) -> 'Statistics':
         self._shown()
         out = self.like()
-        vars(out).update(vars(self))
+        vars(out).update(vars(self) | dict(_pending=[]))           # else what one counts waits in both
         return out
 
     def like(self) -> 'Statistics':
@@ -364,6 +367,8 @@ class Statistics:
 
 def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:
     """An array (K, ...) of `classes` with rows for `all_classes`: zeros for others."""
+    check_memory(f'an array of {len(all_classes)} classes, {array.shape[1:]} each,',
+                 array.itemsize * prod(array.shape[1:]) * len(all_classes))
     out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)
     out[np.searchsorted(all_classes, classes)] = array
     return out

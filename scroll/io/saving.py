@@ -1,7 +1,11 @@
 """A learner as nested arrays, as a file, and as what others deploy."""
+import copy
+import os
 from typing import TYPE_CHECKING, TypeVar
 
 from scroll.errors import InputError
+from scroll.io import files
+from scroll.io.parts import Origin
 from scroll.io.states import State
 
 if TYPE_CHECKING:
@@ -12,6 +16,14 @@ Learner = TypeVar('Learner', bound='Savable')
 
 class Savable:
     """The part of `Scroll` that writes and reads what was learned."""
+
+    _origin: Origin | None = None       # None: all that is known was learned here
+
+    def _set_origin(self: Learner, parts: dict, **stamps: str) -> Learner:
+        """What is known now is made of these parts; `stamps` as of `Origin`."""
+        known = self._origin.stamps if self._origin else {}
+        self._origin = Origin(parts, copy.copy(self.statistics_), known | stamps)
+        return self
 
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not
@@ -41,10 +53,15 @@ class Savable:
         """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all.
 
         Raises:
-            InputError: nothing was learned yet, or the file cannot be written.
+            InputError: nothing was learned yet, the file cannot be written, or another process has written it
+                since this learner was loaded from it.
         """
         self._check_begun()
-        self._state().write(path)
+        with files.locked(path):
+            if self._origin is not None:
+                self._origin.check_file(path)
+            state = self._state()
+            self._set_origin(state.known_parts(), **{os.path.realpath(path): state.write(path)})
 
     def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
         """Write f_T, and f* where there is one, to a new folder, with a model card and a certificate.
@@ -70,7 +87,7 @@ class Savable:
         Raises:
             InputError: there is no such file, it is damaged or something else, or the backbone is another.
         """
-        state = State.read(path)
+        stamp, state = files.stamp_of(path), State.read(path)
         try:
             out = cls(embedder, **state.params)
         except TypeError as error:
@@ -80,4 +97,4 @@ class Savable:
             own, given = (digest[:16] or 'none, but features' for digest in (state.psi, out._backbone()))
             raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
                              'weights, input, kind of machine and version of torch must be the same')
-        return out.take(state)
+        return out.take(state)._set_origin(state.parts, **{os.path.realpath(path): stamp})

@@ -24,6 +24,7 @@ from scroll.heads.quadratic import exact_pooling
 from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io import files
+from scroll.io.parts import accounted, list_parts, one_part
 from scroll.io.statistics_files import show
 from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
@@ -43,15 +44,14 @@ class State:
             vectors.
         buffer: None without memory. keys: of all samples that the statistics count, or None where they were
             not kept.
-        blocks: what was counted (`scroll.engines.counting.block_name`) -> how many times; None where that is
-            not known.
+        parts: what the statistics are made of (`scroll.io.parts`); None: one part, these.
     """
     params: dict
     psi: str
     statistics: Statistics
     buffer: ExemplarBuffer = None
     keys: LearnedKeys = None
-    blocks: dict = None
+    parts: dict = None
 
     def without(self, features, keys, labels) -> 'State':
         """What would be known had these samples never been learned; this state stays as it is.
@@ -65,13 +65,15 @@ class State:
                 show.
         """
         known = self.keys if self.keys is None else copy.copy(self.keys).remove(keys, labels)
-        statistics, buffer = copy.copy(self.statistics).remove(features, labels), copy.copy(self.buffer)
+        removed, buffer = self.statistics.like().add(features, labels), copy.copy(self.buffer)
+        statistics = copy.copy(self.statistics).subtract(removed)
         if buffer is not None:
             buffer.remove(keys, labels)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known, blocks=None).checked()
+        return replace(self, statistics=statistics, buffer=buffer, keys=known,
+                       parts=self._parts_without(removed)).checked()
 
-    def without_classes(self, part: Statistics) -> 'State':
-        """As `without`, of all samples of some classes, which are known by their statistics.
+    def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
+        """As `without`, of all samples of some classes, which are known by their statistics, made of `parts`.
 
         Raises:
             InputError: they cannot have been learned, or are not whole classes and there are a buffer or
@@ -86,7 +88,13 @@ class State:
                                  'tell which of those '
                                  'it keeps, or knows by their keys, they are: give --samples')
             kept.drop(part.classes)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known, blocks=None).checked()
+        return replace(self, statistics=statistics, buffer=buffer, keys=known,
+                       parts=self._parts_without(part, parts)).checked()
+
+    def _parts_without(self, removed: Statistics, parts: dict = None) -> dict | None:
+        if self.parts is None:
+            return None
+        return accounted(self.parts, one_part(removed) if parts is None else parts, -1)
 
     def without_class(self, label) -> 'State':
         """As `without`, of all samples of a class that was learned, if what it has added is known: from its
@@ -124,7 +132,7 @@ class State:
             buffer.rename(names, statistics)
         if keys is not None:
             keys.rename(names)
-        return replace(self, statistics=statistics, buffer=buffer, keys=keys, blocks=None)
+        return replace(self, statistics=statistics, buffer=buffer, keys=keys)
 
     def checked(self) -> 'State':
         """This state; InputError if its buffer holds samples that cannot all have been learned."""
@@ -141,18 +149,21 @@ class State:
         """Print what is known of the learner."""
         buffer = self.buffer
         kept = '0' if buffer is None else f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}'
-        blocks = 'not known' if self.blocks is None else str(sum(self.blocks.values()))
         show(self.statistics, self.psi, buffer=kept, keys='not kept' if self.keys is None else 'kept',
-             blocks=blocks,
+             parts=list_parts(self.known_parts()),
              learner=', '.join(f'{name}={value!r}' for name, value in self.params.items()))
 
-    def write(self, path) -> None:
-        """InputError if it cannot be written; whatever was there is as it was."""
+    def known_parts(self) -> dict:
+        """The parts."""
+        return one_part(self.statistics) if self.parts is None else self.parts
+
+    def write(self, path) -> str:
+        """Returns its `files.stamp_of`. InputError if it cannot be written; what was there is as it was."""
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
         arrays = {f'statistics_{name}': array for name, array in self.statistics.state_dict().items()}
-        facts = dict(params=params, psi=self.psi, buffer=None, blocks=self.blocks)
+        facts = dict(params=params, psi=self.psi, buffer=None, parts=self.known_parts())
         if self.statistics.lift is not None:
             facts['lift'] = self.statistics.lift.facts()
         if self.buffer is not None:
@@ -162,7 +173,7 @@ class State:
             arrays |= {f'buffer_{name}': array for name, array in kept.items()}
         if self.keys is not None:
             arrays |= {f'keys_{name}': array for name, array in self.keys.state_dict().items()}
-        files.write(path, KIND, facts, arrays)
+        return files.write(path, KIND, facts, arrays)
 
     @classmethod
     def read(cls, path) -> 'State':
@@ -190,10 +201,11 @@ class State:
             if known:
                 keys = LearnedKeys()
                 keys.load_state_dict(_checked_keys(known, statistics))
-            blocks = facts.get('blocks')                                # files of version 0.2 have none
-            if blocks is not None and not all(type(times) is int and times > 0 for times in blocks.values()):
-                raise ValueError('its blocks are not as they are written')
-            return cls(params, psi, statistics, buffer, keys, blocks).checked()
+            parts = facts.get('parts', facts.get('blocks'))             # files of version 0.2 have the latter
+            parts = one_part(statistics) if parts is None else parts
+            if not all(type(times) is int and times for times in parts.values()):
+                raise ValueError('its parts are not as they are written')
+            return cls(params, psi, statistics, buffer, keys, parts).checked()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise InputError(f'{path}: damaged ({" ".join(str(error).split())})') from error
 
