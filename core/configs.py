@@ -6,6 +6,7 @@ from pathlib import Path
 from core.environment import warn_once
 from core.plugins import ROOT, normalise
 from scroll.errors import InputError
+from scroll.io.files import open_file
 
 _LARGEST, _DEEPEST, _MOST_VALUES = 1 << 18, 50, 10_000
 
@@ -37,7 +38,8 @@ def read_yaml(path: Path) -> dict:
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError(f'it is larger than {_LARGEST >> 10} kB')
-        text = path.read_text(encoding='utf-8')
+        with open_file(path) as file:
+            text = file.read().decode()
         _check_depth(yaml.parse(text, Loader=yaml.SafeLoader))
         content = yaml.safe_load(text) or {}
         _check_extent(content)

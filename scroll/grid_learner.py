@@ -33,6 +33,7 @@ class GridLearner(Scroll):
         grid: a `FeatureGrid`, or None: unit length. standard: whether heads see standardised features.
     """
     grid: FeatureGrid = None
+    _KEEPS_PARTS = False                # it has no files
     standard = False
 
     @property
@@ -47,7 +48,7 @@ class GridLearner(Scroll):
     def take_in(self, part: 'GridLearner') -> 'GridLearner':
         """`merge`, also into a learner that has learned nothing."""
         given = part._state()
-        return self._edit(lambda state: given if state is None else state.merged(given))
+        return self._edit(lambda state: given if state is None else state.merged(given, False))
 
     def _derive(self, state: State, asked: str) -> Derived:
         if not self.standard:

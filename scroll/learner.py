@@ -181,7 +181,7 @@ class Scroll(Revisable, Savable):
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
         with self._lock:
-            self._known = None
+            self._known, self._stamps = None, {}
         return self
 
     def partial_fit(self, X, y) -> 'Scroll':
@@ -232,7 +232,8 @@ class Scroll(Revisable, Savable):
 
         def add(state: State | None) -> State:
             state = state or self._begun(statistics.dim)
-            return replace(state, statistics=copy.copy(state.statistics).merge(statistics), blocks=None)
+            return replace(state, counted=state.accounted_for(),
+                           statistics=copy.copy(state.statistics).merge(statistics))
         return self._edit(add)
 
     def predictor(self) -> LinearPredictor:

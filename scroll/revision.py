@@ -15,6 +15,7 @@ Learner = TypeVar('Learner', bound='Revisable')
 
 class Revisable:
     """The part of `Scroll` that changes what was learned. Each method does all that it says, or nothing."""
+    _KEEPS_PARTS = True                 # says which parts it is made of, when it is saved
 
     def remove(self: Learner, X, y) -> Learner:
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
@@ -126,4 +127,4 @@ class Revisable:
         """Add what another learner, with the same backbone, has learned from another part of the data."""
         self._learned()
         given = other._state()
-        return self._edit(lambda state: replace(state, psi=self._backbone()).merged(given))
+        return self._edit(lambda state: replace(state, psi=self._backbone()).merged(given, self._KEEPS_PARTS))

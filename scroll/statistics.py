@@ -25,11 +25,13 @@ other.
 import hashlib
 import json
 import threading
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.io import files
@@ -98,6 +100,7 @@ class Statistics:
         if lift is not None and lift.dim != dim:
             raise InputError(f'the lift takes features of {lift.dim} numbers, not {dim}')
         self.dim, self.lift, self.by_class = int(dim), lift, by_class
+        check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
         self._lock = threading.RLock()
         gram = np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64)
         self._cell = _Cell(_Content(self._none()._replace(gram=gram).owned(), self._none()))
@@ -490,6 +493,8 @@ def _joined(one: Sums, two: Sums) -> Sums:
 
 def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:
     """A copy of an array (K, ...) of `classes` with rows for `all_classes`: zeros for others."""
+    check_memory(f'an array of {len(all_classes)} classes, {array.shape[1:]} each,',
+                 array.itemsize * prod(array.shape[1:]) * len(all_classes))
     out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)
     out[np.searchsorted(all_classes, classes)] = array
     return out

@@ -31,7 +31,7 @@ class Store:
             try:
                 kept = json.loads(line)
                 self.rows[kept['key']] = kept['row']
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
 
     def find(self, key: str):

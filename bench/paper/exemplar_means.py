@@ -26,6 +26,7 @@ from bench.run.building import initialize
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import GRID
+from scroll.io.files import atomic_write
 from scroll.schedules import make_schedule
 from scroll.statistics import Statistics
 
@@ -155,10 +156,10 @@ def main():
             rows = pd.read_csv(numbers).to_dict('records')
         else:
             features, keys = one_class(options)
-            options.out.parent.mkdir(parents=True, exist_ok=True)
             rows = [row for scene in SCENARIOS for row in scenario(features, keys, *scene, options.shuffles)]
             show(rows, {size: whole_class(features, keys, size) for size, _ in SCENARIOS})
-            pd.DataFrame(rows).to_csv(numbers, index=False)
+            with atomic_write(numbers) as file:
+                pd.DataFrame(rows).to_csv(file, index=False)
         draw(options.out, rows, f'{options.dataset}, class {options.class_id}, {options.shuffles} shuffles')
     except OSError as error:
         raise InputError(f'--out {options.out} cannot be written ({error.strerror})') from error

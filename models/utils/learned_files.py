@@ -72,6 +72,8 @@ def check_file_args(args) -> None:
         if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
             kind = 'folder' if folder == path else 'file in a folder'
             raise InputError(f'--{flag} {path}: expected a {kind}')
+        if folder != path and flag != 'export':
+            files.check_target(path, f'--{flag}')
 
 
 def _written(args) -> list:

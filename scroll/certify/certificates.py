@@ -9,11 +9,10 @@
 Each line follows from some of those above it, so the first that differs says where to look.
 """
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, read_json
 
 FORMAT = 'schedule-certificate-2'
 SAME, DIFFERS, SKIPPED = 'the same', 'DIFFERS', 'skipped'
@@ -44,10 +43,10 @@ def read(path) -> dict:
         InputError: there is no such file, or it is no certificate of this format.
     """
     try:
-        found = json.loads(Path(path).read_text())
+        found = read_json(path)
     except OSError as error:
         raise InputError(f'{path}: {error.strerror}') from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f'{path}: no certificate ({" ".join(str(error).split())[:200]})') from error
     what = found.get('format') if isinstance(found, dict) else None
     if what != FORMAT:

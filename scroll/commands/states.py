@@ -1,5 +1,4 @@
 """Commands on files of learners and statistics: show, digest, merge, remove, rename, unlearn."""
-import zipfile
 from pathlib import Path
 
 from scroll.commands import common
@@ -57,12 +56,14 @@ def _add_what(parser, minus: str) -> None:
     ways.add_argument('--classes', nargs='+', metavar='LABEL',
                       help='of a learner, whole classes: where there is a Gram matrix a class (heads '
                            'balanced, qda), or the buffer has every sample of them')
+    parser.add_argument('--repeated', action='store_true',
+                        help='remove from a learner again what was removed from it before')
     common.add_columns(parser)
 
 
 def show(args) -> None:
     """Print what is known of a file."""
-    if zipfile.is_zipfile(args.file) and files.kind_of(args.file):
+    if files.is_npz(args.file) and files.kind_of(args.file):
         common.read(args.file).show()
     else:
         features.show(features.open_files([args.file], args.columns))
@@ -127,6 +128,8 @@ def forget(args) -> int:
     if args.feature_cache is not None and not (args.samples and Path(args.feature_cache).is_dir()):
         raise InputError(f'--feature_cache {args.feature_cache}: ' + (
             'there is no such folder' if args.samples else 'it goes with --samples, which have images'))
+    if args.proof:
+        files.check_target(args.proof, '--proof')
     if args.key and not args.proof:
         raise InputError('--key FILE signs a record: it goes with --proof FILE')
     before = State.read(args.state)
@@ -139,9 +142,9 @@ def forget(args) -> int:
 
 def _without(state: State, origin, args, cache=None) -> State:
     if args.samples:
-        state = unlearn.without_samples(state, args.samples, cache, args.columns)
+        state = unlearn.without_samples(state, args.samples, cache, args.columns, args.repeated)
     for path in args.minus or ():
-        state = unlearn.without_classes(state, path)
+        state = unlearn.without_classes(state, path, args.repeated)
     for text in args.classes or ():
         state = state.without_class(unlearn.class_of(state, text, origin))
     return state

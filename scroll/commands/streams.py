@@ -31,8 +31,9 @@ def add_commands(command) -> None:
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
         out.add_argument('--block_size', type=common.setting, default=features.BLOCK, metavar='N',
-                         help='samples in memory at once (default: %(default)s)')
-        common.add_out(out)
+                         help='samples in memory at once, of at most 128 MiB (default: %(default)s)')
+        common.add_out(out, **(dict(type=common.output, help='file to write; - is standard output')
+                               if out is predicted else {}))
     learned.add_argument('--shard', type=shard, metavar='i/n',
                          help='learn the i-th of n shares of the samples, cut by their features or pixels')
     _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))
@@ -97,7 +98,7 @@ def _learn_with_engine(learner: Scroll, args) -> None:
     rows = sum(map(counting.rows_of, counted.parts))
     print(f'learned {counted.statistics.total} of {rows} samples in {len(counted.parts)} blocks',
           file=sys.stderr)
-    common.write(State(params, counted.psi, counted.statistics, blocks=counted.parts, names=names), args.out)
+    common.write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
 
 
 def add(args) -> None:
@@ -118,4 +119,5 @@ def predict(args) -> None:
     right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
                                     args.scores)
     print(f'predicted {total} samples' if right is None else
-          f'accuracy {right / total:.4f} ({right} of {total} samples)')
+          f'accuracy {right / total:.4f} ({right} of {total} samples)',
+          file=sys.stderr if args.out == '-' else sys.stdout)

@@ -26,7 +26,8 @@ from typing import NamedTuple
 from scroll.errors import InputError
 from scroll.io import features
 from scroll.io.learning import learn_blocks
-from scroll.io.statistics_files import StatisticsFile, clash
+from scroll.io.parts import clash
+from scroll.io.statistics_files import StatisticsFile
 from scroll.learner import Scroll
 
 

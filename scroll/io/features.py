@@ -22,7 +22,8 @@ import numpy as np
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
 from scroll.io.arrays import Arrays, is_column
-from scroll.io.columns import NAMES
+from scroll.io.columns import NAMES, rows_at_once
+from scroll.io.files import open_file
 from scroll.labels import by_label, check_labels
 from scroll.tables import Columns, places
 
@@ -136,7 +137,8 @@ class FeatureFile:
         return Table(*self._paths, self._columns, stack, getattr(self, 'names', None))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        """Yield all samples, in the file's order, `size` at once.
+        """Yield all samples, in the file's order, `size` at once; fewer where they would take more than
+        `BLOCK_BYTES` as float64, whatever they are stored as.
 
         Raises:
             InputError: values that are not finite, labels that are none, another split than train and test
@@ -144,7 +146,7 @@ class FeatureFile:
         """
         with self._source() as source:
             start = 0
-            for columns in source.blocks(size):
+            for columns in source.blocks(rows_at_once(size, 8 * source.dim)):
                 try:
                     block = _checked(Block(**columns), start)
                 except InputError as error:
@@ -203,7 +205,7 @@ def show(files: list) -> None:
 
 def _kind(path: str) -> str:
     try:
-        with open(path, 'rb') as file:
+        with open_file(path) as file:
             head = file.read(6)
     except OSError as error:
         raise InputError(f'{path}: cannot be read ({error.strerror})') from error

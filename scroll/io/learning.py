@@ -6,7 +6,6 @@ strategies choose among the samples of a block.
 """
 import csv
 import io
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,10 +13,10 @@ from scroll.arguments import shown
 from scroll.errors import InputError
 from scroll.grid import intake, quantise
 from scroll.io.features import BLOCK, open_files, read_blocks
-from scroll.io.files import atomic_write
+from scroll.io.files import output
+from scroll.io.parts import counted_twice
 from scroll.io.shards import in_shard
 from scroll.io.states import State
-from scroll.io.statistics_files import accounted, clash
 from scroll.learner import Scroll
 
 
@@ -59,7 +58,8 @@ def learn_blocks(learner: Scroll, files: list, split: str = None, size: int = BL
 
 def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None, size: int = BLOCK,
             scores: bool = False) -> tuple:
-    """Write labels of samples to `out`, as CSV, whole or not at all: of files with splits those to test.
+    """Write labels of samples to `out`, as CSV, whole or not at all ('-': to standard output, as they come):
+    of files with splits those to test.
 
     Columns: `id`, of the file, or how many samples come before it; `label`, what is predicted; `y`, where the
     file has it; with `scores` the logit of each class, so that reading it gives the same float64.
@@ -71,7 +71,7 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
     known = 'y' in files[0].has
     names = ['id', 'label', *['y'] * known, *[f'score {label}' for label in learner.classes_] * scores]
     try:
-        with atomic_write(out) as target:
+        with output(out) as target:
             target.write(_csv([names]))
             for file, block in read_blocks(files, split, size, usual='test'):
                 try:
@@ -91,6 +91,8 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
             if not total:
                 raise InputError(f'{files[0].path}: there are no samples of the split that is to be '
                                  'predicted')
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise InputError(f'{out} cannot be written ({error.strerror})') from error
     return right if known else None, total
@@ -116,22 +118,18 @@ def merged(state: State, other: State, path, repeated: bool = False) -> State:
 
     Raises:
         InputError: their features are of different backbones, one keeps keys and the other does not, or, as
-            far as can be seen, they have learned the same samples: what blocks or keys tell, or else equal
-            sums.
+            far as can be seen, they have learned the same samples: what parts or keys tell, or equal sums.
     """
-    if state.blocks is None or other.blocks is None:
-        blocks, again = None, state.statistics == other.statistics
-    else:
-        blocks, again = accounted(state.blocks, other.blocks), clash(state.blocks, other.blocks)
+    again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)
     if state.keys is not None and other.keys is not None:
         own = other.keys.state_dict()
         labels = np.repeat(own['labels'], own['sizes'])
         again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
     if again and not repeated:
-        block = f', its block {again}' if isinstance(again, str) else ''
-        raise InputError(f'{path}: samples of it{block} are learned already: merged, they would count twice '
+        part = f', its part {again}' if isinstance(again, str) else ''
+        raise InputError(f'{path}: samples of it{part} are learned already: merged, they would count twice '
                          '(where they are to: --repeated)')
     try:
-        return replace(state.merged(other), blocks=blocks)
+        return state.merged(other)
     except InputError as error:
         raise InputError(f'{path}: {error}') from error

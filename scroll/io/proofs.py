@@ -13,7 +13,6 @@ import copy
 import hashlib
 import hmac
 import json
-from pathlib import Path
 
 from scroll import __version__
 from scroll.errors import InputError
@@ -55,7 +54,7 @@ def check(path, parts: dict, key=None) -> list:
     if len(parts) < 2:
         raise InputError('expected two of --before, --removed and --after: they give the third')
     try:
-        record = json.loads(Path(path).read_text(encoding='utf-8'))
+        record = files.read_json(path)
         if record['format'] != _FORMAT:
             raise ValueError(f"it is of the format {record['format']}")
         digests = {name: record[name]['digest'] for name in PARTS}
@@ -89,7 +88,8 @@ def _signed(record: dict, key) -> bool:
 
 def _hmac(record: dict, key) -> str:
     try:
-        secret = Path(key).read_bytes()
+        with files.open_file(key) as file:
+            secret = file.read()
     except OSError as error:
         raise InputError(f'--key {key}: cannot be read ({error.strerror})') from error
     if not secret:

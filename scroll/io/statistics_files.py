@@ -9,7 +9,6 @@ also be two shares that hold equal samples; whoever knows that they are says `--
 in some of their samples have other digests, and nothing shows that they do: cut shares that cannot
 overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
 """
-import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from scroll.errors import InputError
 from scroll.grid import check_quantised, quantise, sample_keys
 from scroll.io import files
 from scroll.io.features import open_files, read_blocks
+from scroll.io.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.labels import check_labels
 from scroll.statistics import Statistics
 
@@ -49,9 +49,8 @@ class StatisticsFile:
 
     def merge(self, other: 'StatisticsFile', repeated: bool = False) -> 'StatisticsFile':
         """Add another file's samples; InputError if a part of it is in already, unless `repeated`."""
-        again = not repeated and (clash(self.parts, other.parts) or self._whole_of(other)
-                                  or other._whole_of(self))
-        if again:
+        again = counted_twice(self.parts, self.statistics, other.parts, other.statistics)
+        if again and not repeated:
             raise InputError(f'{other.path}: its part {again[:16]} is in {self.path} already: merged, it '
                              'would count twice (two shares that do hold equal samples: --repeated)')
         self._check_backbone(other)
@@ -71,17 +70,7 @@ class StatisticsFile:
 
     def show(self) -> None:
         """Print what is known of the file."""
-        shown = []
-        for part, times in sorted(self.parts.items(), key=lambda item: (item[1] < 0, item[0])):
-            often = f' x {abs(times)}' if abs(times) > 1 else ''
-            shown.append(f"{'-' * (times < 0)}{part[:16]}{often}")
-        show(self.statistics, self.psi, parts=f"{len(shown)}: {', '.join(shown)}" if shown else '0')
-
-    def _whole_of(self, other):
-        """Digest of all that the other holds, if this has it as one part, or is the same; else None."""
-        whole = other.statistics.digest()
-        known = self.parts.get(whole, 0) > 0 or whole == self.statistics.digest()
-        return whole if known and other.statistics.total else None
+        show(self.statistics, self.psi, parts=list_parts(self.parts))
 
     def _check_backbone(self, other) -> None:
         if other.psi != self.psi:
@@ -96,18 +85,6 @@ class StatisticsFile:
             raise InputError(f'{other.path}: {error}') from error
 
 
-def clash(parts: dict, others: dict, sign: int = 1):
-    """A part that would count twice (`sign` -1: be taken out twice) if the others were added; else None."""
-    return next((part for part, times in sorted(others.items()) if sign * times * parts.get(part, 0) > 0),
-                None)
-
-
-def accounted(parts: dict, others: dict, sign: int = 1) -> dict:
-    """Part -> how many times it is in, when the others have been added (`sign` -1: taken out)."""
-    out = {part: parts.get(part, 0) + sign * others.get(part, 0) for part in {**parts, **others}}
-    return {part: times for part, times in out.items() if times}
-
-
 def samples_of(paths: list, columns: dict = None) -> dict:
     """Samples to remove: features, labels, and keys and images where the file has them, else None.
 
@@ -119,9 +96,10 @@ def samples_of(paths: list, columns: dict = None) -> dict:
             knows its samples by.
         columns: other names of columns, by X and y.
     """
-    arrays = files.arrays_of(*paths) if len(paths) == 1 and zipfile.is_zipfile(*paths) else {}
-    if not arrays or columns or 'X' in arrays:
+    own = len(paths) == 1 and not columns and files.is_npz(*paths)
+    if not own or 'X' in files.names_of(*paths):
         return _features_of(paths, columns)
+    arrays = files.arrays_of(*paths)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
         raise InputError(f'{paths[0]}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays))}')
@@ -159,8 +137,7 @@ def part_of(path, samples: dict, backbone: str, like: Statistics = None) -> Stat
         statistics = empty.add(samples['features'], samples['labels'])
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
-    return StatisticsFile(str(path), statistics, backbone,
-                          {statistics.digest(): 1} if statistics.total else {})
+    return StatisticsFile(str(path), statistics, backbone, one_part(statistics))
 
 
 def _name(backbone: str) -> str:
