@@ -23,6 +23,7 @@ something differs; 141 where the output's reader has gone.
 import argparse
 import signal
 import sys
+import warnings
 
 from scroll.commands import common, ending, exports, states, streams
 from scroll.errors import InputError
@@ -47,11 +48,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(words=None) -> int:
     """Exit code of `python -m scroll` with these words, by default those of the command line."""
-    return ending.flushed(lambda: _run(words))
+    with warnings.catch_warnings():
+        warnings.showwarning = _say_warning
+        return ending.flushed(lambda: _run(words))
 
 
 def _say_waiting(path) -> None:
     print(f'waiting for another command that writes {path}', file=sys.stderr, flush=True)
+
+
+def _say_warning(message, *about, **how) -> None:
+    print(f"scroll: warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
 
 
 def _run(words) -> int:

@@ -114,9 +114,9 @@ class GridLearner(Scroll):
         logits[beyond] = placed[beyond] / GRID @ online.weight.T + online.bias
         return near, logits, beyond
 
-    def _embed(self, X, keep: bool = True) -> tuple:
+    def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         if self.grid is None:
-            return super()._embed(X, keep)
+            return super()._embed(X, keep, learned)
         features = self.grid.on_it(X)
         return features, features, sample_keys(features)
 

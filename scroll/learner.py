@@ -24,7 +24,7 @@ from scroll.adaptation.settings import Adaptation
 from scroll.arguments import instance, need_torch, shown
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer, Exemplars
-from scroll.grid import check_quantised, intake, quantise, sample_keys
+from scroll.grid import as_learned, check_quantised, intake, quantise, sample_keys
 from scroll.heads.choice import AUTOMATIC, choose_head
 from scroll.heads.lda import OAS
 from scroll.heads.predictors import NCC_BIASES, TARGETS, LinearPredictor
@@ -456,13 +456,15 @@ class Scroll(Revisable, Savable):
             raise InputError('this Scroll has learned nothing yet: call partial_fit first')
         return known
 
-    def _embed(self, X, keep: bool = True) -> tuple:
-        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached."""
+    def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
+        """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached.
+        `learned`: they are to be found among what was learned."""
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return np.asarray(X), features, keys
         state = self._known.state if self._known else State({}, '', None)
-        features = quantise(intake(numbers_of(X, state.names), state.precision))
+        take_in = as_learned if learned else intake
+        features = quantise(take_in(numbers_of(X, state.names), state.precision))
         if state.statistics is not None and features.shape[1] != state.statistics.dim:
             raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
                              'the first call')

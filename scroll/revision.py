@@ -29,7 +29,7 @@ class Revisable:
                 pass.)
         """
         self._learned()
-        _, features, keys = self._embed(X, keep=False)
+        _, features, keys = self._embed(X, keep=False, learned=True)
         labels = check_labels(y, len(features))
         return self._edit(lambda state: self._forgotten(state.without(features, keys, labels), X))
 

@@ -33,7 +33,7 @@ from scipy.sparse import csr_array
 
 from scroll.arguments import check_memory
 from scroll.errors import InputError
-from scroll.grid import GRID, GRID_BITS
+from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS
 from scroll.io import files
 from scroll.labels import by_label, check_labels, label_array
 from scroll.lift import Lift
@@ -378,11 +378,12 @@ class Statistics:
             self.dim = arrays[-1].shape[-1] - 1
         self.become(*arrays)
 
-    def save(self, path, psi: str = '', parts: dict = None) -> None:
+    def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
         """Write to `path` (npz, no pickles), whole or not at all.
 
         Args:
             psi: digest of the embedder that made the features; '' where they are features of one's own.
+            precision: in which features of one's own were taken in (`scroll.grid.intake`).
             parts: what these statistics are made of (`scroll.io.statistics_files`); None: one part, these.
 
         Raises:
@@ -390,7 +391,7 @@ class Statistics:
         """
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
         lift = {} if self.lift is None else dict(lift=self.lift.facts())
-        files.write(path, _FILE, dict(psi=psi, parts=parts, **lift), self.state_dict())
+        files.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
 
     @classmethod
     def load(cls, path) -> 'Statistics':
@@ -399,7 +400,7 @@ class Statistics:
 
     @classmethod
     def load_with_facts(cls, path) -> tuple:
-        """(statistics, psi, parts) as they were given to `save`."""
+        """(statistics, psi, parts, precision) as they were given to `save`."""
         facts, arrays = files.read(path, _FILE)
         try:
             lift = Lift(**facts['lift']) if 'lift' in facts else None
@@ -408,7 +409,10 @@ class Statistics:
                 raise ValueError('backbone or parts are not as they are written')
             if list(parts.values()) == [1] and out.digest() not in parts or out.total and not parts:
                 raise ValueError('the statistics are not those of their parts')
-            return out, psi, parts
+            precision = facts.get('precision', FLOAT64)             # files of versions before 0.3 have none
+            if precision not in PRECISIONS:
+                raise ValueError('its precision is none')
+            return out, psi, parts, precision
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f'{path}: damaged ({error})') from error
 

@@ -1,4 +1,5 @@
 """Commands on files of learners and statistics: show, digest, merge, remove, rename, unlearn."""
+import sys
 from pathlib import Path
 
 from scroll.commands import common
@@ -99,8 +100,9 @@ def remove(args) -> None:
     if isinstance(file, State):
         file = _without(file, args.file, args)
     elif args.samples:
-        samples = statistics_files.samples_of(args.samples, args.columns)
-        file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics))
+        samples = statistics_files.samples_of(args.samples, args.columns, precision=file.precision)
+        file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics,
+                                             file.precision))
     elif args.classes:
         raise InputError(f'{args.file} holds statistics: --classes is for files of learners; give --minus or '
                          '--samples')
@@ -136,7 +138,8 @@ def forget(args) -> int:
     after = _without(before, args.state, args, args.feature_cache)
     common.write(after, args.out)
     if args.proof:
-        proofs.write(args.proof, proofs.record(before.statistics, after.statistics, before.psi), args.key)
+        proofs.write(args.proof, proofs.record(before.statistics, after.statistics, before.psi,
+                                               _membership_is_known(before, args)), args.key)
     return 0
 
 
@@ -147,4 +150,11 @@ def _without(state: State, origin, args, cache=None) -> State:
         state = unlearn.without_classes(state, path, args.repeated)
     for text in args.classes or ():
         state = state.without_class(unlearn.class_of(state, text, origin))
+    if args.samples:
+        print(proofs.MEMBERSHIP[_membership_is_known(state, args)], file=sys.stderr)
     return state
+
+
+def _membership_is_known(state: State, args) -> bool:
+    """Whether all that was removed had surely been learned: by its keys, or as all that a class has added."""
+    return state.keys is not None or bool(args.classes)

@@ -13,7 +13,8 @@ from scroll.io.shards import shard
 from scroll.io.states import PARAMS, State, check_params
 from scroll.learner import Scroll
 
-_USUAL = dict(buffer_size=0)            # settings whose default is another here: no sample is kept
+# settings whose default is another here: no sample is kept, but keys are, to unlearn by
+_USUAL = dict(buffer_size=0, keep_keys=True)
 
 
 def add_commands(command) -> None:
@@ -44,7 +45,8 @@ def add_commands(command) -> None:
         if name in PARAMS and name != 'adaptation':
             default, kind = _USUAL.get(name, parameter.default), parameter.annotation
             among = get_args(kind) if get_origin(kind) is Literal else ()
-            how = dict(action='store_true') if default is False else dict(type=common.setting)
+            yes_or_no = isinstance(default, bool)
+            how = dict(action=argparse.BooleanOptionalAction) if yes_or_no else dict(type=common.setting)
             flag(f'--{name}', default=argparse.SUPPRESS, **how,
                  help=f"{', '.join(map(str, among))} (default: {default})".lstrip())
 
@@ -67,7 +69,7 @@ def learn(args) -> None:
     """A learner of files."""
     given = {name: value for name, value in vars(args).items() if name in PARAMS}
     check_params(given)
-    learner = Scroll(**_USUAL | given)
+    learner = Scroll(**_USUAL | dict(keep_keys=not args.patterns) | given)
     if args.patterns:
         _learn_with_engine(learner, args)
         return

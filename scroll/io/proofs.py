@@ -21,14 +21,27 @@ from scroll.statistics import Statistics
 
 _FORMAT = 'scroll-proof-1'
 PARTS = ('before', 'removed', 'after')
+MEMBERSHIP = ('that these samples had been learned was not checked: the learner keeps no keys, and its sums '
+              'show only that it is possible',
+              'that these samples had been learned was checked')
 
 
-def record(before: Statistics, after: Statistics, backbone: str) -> dict:
-    """What is known of an unlearning; `after` is `before` without what was removed."""
+def record(before: Statistics, after: Statistics, backbone: str, checked: bool) -> dict:
+    """What is known of an unlearning; `after` is `before` without what was removed.
+
+    Args:
+        checked: whether it is known that all of it had been learned (`MEMBERSHIP`).
+    """
     removed = copy.copy(before).subtract(after)
-    return dict(format=_FORMAT, scroll=__version__, backbone=backbone,
+    return dict(format=_FORMAT, scroll=__version__, backbone=backbone, membership_checked=checked,
                 **{name: dict(digest=part.digest(), samples=part.total, classes=len(part.classes))
                    for name, part in zip(PARTS, (before, removed, after))})
+
+
+def claim(path) -> str:
+    """What a record that is true says."""
+    checked = bool(files.read_json(path).get('membership_checked'))
+    return f'true: before, less what was removed, is after; {MEMBERSHIP[checked]}'
 
 
 def write(path, record: dict, key=None) -> None:

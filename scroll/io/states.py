@@ -120,7 +120,7 @@ class State:
             self.buffer.check(other.buffer.content().samples)
         if self.keys is not None and other.keys is None:
             raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
-                             'keep_keys=True')
+                             'keep_keys=True, or both without')
         parts = accounted(self.known_parts(), other.known_parts()) if of_parts else None
         statistics = copy.copy(self.statistics).merge(other.statistics)
         buffer, known = copy.copy(self.buffer), copy.copy(self.keys)

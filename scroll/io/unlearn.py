@@ -45,7 +45,7 @@ def without_samples(state: State, paths: list, cache=None, columns: dict = None,
     """The state without the samples of files (`samples_of`); feature caches below `cache` lose them.
 
     InputError if they were removed already, unless `repeated`."""
-    samples, path = samples_of(paths, columns), paths[0]
+    samples, path = samples_of(paths, columns, state.names, state.precision), paths[0]
     features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
     if keys is None and not state.psi:
         keys = sample_keys(np.ascontiguousarray(features, np.int32))
@@ -66,6 +66,9 @@ def without_classes(state: State, path, repeated: bool = False) -> State:
     part = StatisticsFile.read(path)
     if part.psi != state.psi:
         raise InputError(f'{path}: made with another backbone than the state')
+    if not part.psi and part.precision != state.precision:
+        raise InputError(f'{path}: its features were taken in as {part.precision}, those of the state as '
+                         f'{state.precision}')
     return _removed(path, state, lambda: state.without_classes(part.statistics, part.parts), repeated)
 
 
