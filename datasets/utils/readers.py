@@ -16,7 +16,7 @@ import numpy as np
 
 from core import safe_pickle
 from core.environment import warn_once
-from datasets.utils.image_files import image_files, read_images
+from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll.errors import InputError
 
 Images = namedtuple('Images', 'train train_labels test test_labels class_names')
@@ -225,20 +225,21 @@ def _read_idx(path: Path, dimensions: int) -> np.ndarray:
 def folder(data_dir, size: int) -> Images:
     """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size` x `size`.
 
-    One line says how many files were left out: known to be no images, or beside the folders of the classes.
+    One line says how many files were left out: no images, in system folders, or outside the class folders.
     """
-    home = Path(data_dir)
-    classes = _class_folders(home / 'train')
+    home, left_out, parts = Path(data_dir), Counter(), []
+    classes, _ = class_folders(home / 'train')
     if not classes:
         raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with '
                          'images in them')
-    parts, left_out = [], Counter()
     for part in ('train', 'test'):
-        extra = [name for name in _class_folders(home / part) if name not in classes]
+        names, others = class_folders(home / part)
+        extra = [name for name in names if name not in classes]
         if extra:
             raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are '
                              f'{", ".join(classes[:5])} ...')
-        left_out['beside the folders of classes'] += sum(p.is_file() for p in (home / part).glob('*'))
+        left_out += others
+        left_out['outside the class folders'] += sum(p.is_file() for p in (home / part).glob('*'))
         paths, labels = [], []
         for y, name in enumerate(classes):
             files, others = image_files(home / part / name)
@@ -255,7 +256,3 @@ def folder(data_dir, size: int) -> Images:
     images = read_images(parts[0] + parts[2], size, home)
     train = len(parts[0])
     return Images(images[:train], parts[1], images[train:], parts[3], classes)
-
-
-def _class_folders(home: Path) -> list:
-    return sorted(p.name for p in home.glob('*') if p.is_dir() and not p.name.startswith('.'))
