@@ -82,7 +82,13 @@ def check_memory(what: str, size: int) -> None:
                              f'{available / 2 ** 30:,.1f} GiB are available')
 
 
+def not_installed(what: str, package: str, extra: str) -> InputError:
+    """The error where an optional package is missing. extra: of pyproject.toml, the one that has it."""
+    return InputError(f'{what} needs {package}, which is not installed: '
+                      f'pip install ".[{extra}]" in a checkout')
+
+
 def need_torch(what: str) -> None:
     """InputError unless torch is installed."""
     if importlib.util.find_spec('torch') is None:
-        raise InputError(f'{what} needs torch, which is not installed: pip install scroll-cl[images]')
+        raise not_installed(what, 'torch', 'images')

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import scroll
-from scroll.arguments import need_torch, shown
+from scroll.arguments import need_torch, not_installed, shown
 from scroll.errors import InputError
 from scroll.io.files import locked_part, part_of, remove_parts, sha256
 from scroll.io.model_card import card
@@ -43,8 +43,7 @@ def check_formats(formats) -> None:
     for name in formats:
         for package in _NEEDS[name]:
             if importlib.util.find_spec(package) is None:
-                raise InputError(f'format {name} needs {package}, which is not installed: '
-                                 'pip install scroll-cl[export]')
+                raise not_installed(f'format {name}', package, 'export')
 
 
 def check_folder(folder) -> None:

@@ -4,6 +4,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from scroll.arguments import not_installed
 from scroll.errors import InputError
 from scroll.io.columns import NAMES, check_shape
 
@@ -11,8 +12,7 @@ try:
     import pyarrow
     from pyarrow import parquet
 except ModuleNotFoundError as error:
-    raise InputError('Parquet needs pyarrow, which is not installed: '
-                     'pip install scroll-cl[parquet]') from error
+    raise not_installed('Parquet', 'pyarrow', 'parquet') from error
 
 
 class Table:

@@ -384,7 +384,7 @@ def test_without_pyarrow_a_parquet_file_is_one_line(here):
         done = subprocess.run([sys.executable, '-c', script, *words], capture_output=True, text=True,
                               env=dict(PYTHONPATH=str(Path(__file__).resolve().parents[2])))
         codes, lines = [*codes, done.returncode], [*lines, done.stderr]
-    assert codes == [2, 0, 0] and 'pip install scroll-cl[parquet]' in lines[0] and len(lines[0].splitlines()) == 1, json.dumps(lines)
+    assert codes == [2, 0, 0] and 'pip install ".[parquet]"' in lines[0] and len(lines[0].splitlines()) == 1, json.dumps(lines)
 
 
 def test_files_are_read_in_python_too(here):
