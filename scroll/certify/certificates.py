@@ -65,7 +65,8 @@ def read(path) -> dict:
     texts += [found['verdict'].get('sentence')] if isinstance(found.get('verdict'), dict) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f'{path}: the certificate is damaged: it does not say what it is of')
-    return found | dict(settings={RENAMED.get(name, name): value for name, value in found['settings'].items()})
+    settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
+    return found | dict(settings=settings)
 
 
 def compare(certificate: dict, found: dict, unasked: dict) -> list:
