@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from scroll.errors import InputError
+from scroll.grid import little_endian, native
 
 _STOPPED = '.stopped'               # of the names of arrays of text with a full stop behind each
 
@@ -124,7 +125,7 @@ def _content(path, names=None, most: int = 0) -> dict:
         if size > max(os.stat(path).st_size, most):             # gigabytes of zeros make a small file
             raise ValueError(f'its content takes {size / 2 ** 30:,.1f} GiB')
         with np.load(path, allow_pickle=False) as file:
-            content = {name: np.asarray(file[name]) for name in file.files if names is None or name in names}
+            content = {name: native(file[name]) for name in file.files if names is None or name in names}
         for name, array in content.items():
             check_text(name, array)
         return content
@@ -146,7 +147,7 @@ def check_text(name: str, array: np.ndarray) -> None:
 def _stored(arrays: dict) -> dict:
     """Arrays as they are written: those of objects are text that ends in NUL, and get a full stop behind."""
     return {(name + _STOPPED if array.dtype == object else name):
-            (np.array([text + '.' for text in array.tolist()]) if array.dtype == object else array)
+            little_endian([text + '.' for text in array.tolist()] if array.dtype == object else array)
             for name, array in arrays.items()}
 
 
@@ -170,7 +171,7 @@ def _split(kind: str) -> tuple:
 def _digest(kind: str, facts: str, arrays: dict) -> str:
     sha = hashlib.sha256(json.dumps([kind, facts]).encode())
     for name, array in sorted(arrays.items()):
-        array = np.ascontiguousarray(array)
+        array = np.atleast_1d(little_endian(array))
         sha.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
         sha.update(array.tobytes())
     return sha.hexdigest()
