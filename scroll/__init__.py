@@ -5,6 +5,10 @@ torch, too (`pip install ".[images]"`). Wang, Ciccone, Luise, Yapp, Pontil, Cili
 Online Continual Learning", arXiv 2210.05561.
 """
 import importlib
+import os
+
+if os.name != 'posix':
+    raise ImportError('scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL')
 
 _HOME = {'Scroll': 'learner', 'ScrollClassifier': 'estimators', 'Adaptation': 'adaptation.settings',
          'Embedder': 'embedding.embedder', 'Statistics': 'statistics', 'Preprocessing': 'embedding.images',

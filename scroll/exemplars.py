@@ -20,6 +20,7 @@ import numpy as np
 
 from scroll.arguments import MOST_SEED, one_of, whole
 from scroll.errors import InputError
+from scroll.grid import little_endian, native
 from scroll.labels import by_label, check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.randomness import numpy_stream
@@ -161,8 +162,9 @@ class ExemplarBuffer:
 
     def check(self, samples: np.ndarray) -> None:
         """InputError if these samples cannot be kept beside those that are: another shape or dtype."""
+        kind = samples.dtype.newbyteorder('=')
         for kept in self._kept.values():
-            if kept.samples.shape[1:] != samples.shape[1:] or kept.samples.dtype != samples.dtype:
+            if kept.samples.shape[1:] != samples.shape[1:] or kept.samples.dtype != kind:
                 raise InputError(f'samples have shape {samples.shape[1:]} and dtype {samples.dtype}: the '
                                  f'buffer holds {kept.samples.shape[1:]}, {kept.samples.dtype}')
 
@@ -173,6 +175,7 @@ class ExemplarBuffer:
             keys: uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored. labels: (N,).
         """
         labels = check_labels(labels, len(keys))
+        keys, features, samples = map(native, (keys, features, samples))
         offered, chance = {}, copy.deepcopy(self._random)
         for label, at in by_label(labels):
             offered[label] = _Kept(keys[at], features[at], samples[at], chance.random(len(at)))
@@ -275,12 +278,12 @@ class ExemplarBuffer:
         chance = self._random.bit_generator.state if self.strategy == 'random' else None
         sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, chance], sort_keys=True).encode())
         for label, kept in sorted(self._kept.items()):
-            arrays = {name: array for name, array in vars(kept).items()
+            arrays = {name: little_endian(array) for name, array in vars(kept).items()
                       if name != 'coins' or self.strategy == 'random'}
             about = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
             sha.update(json.dumps([label, about]).encode())
             for array in arrays.values():
-                sha.update(np.ascontiguousarray(array).tobytes())
+                sha.update(array.tobytes())
         return sha.hexdigest()
 
     def check_quotas(self, statistics: Statistics) -> None:

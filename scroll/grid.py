@@ -129,9 +129,21 @@ def check_quantised(features, dim: int = None) -> None:
                          f'unit length on a grid of 2^-{GRID_BITS}, as quantise gives it')
 
 
+def little_endian(array) -> np.ndarray:
+    """The array as digests and files have it on every machine: C-contiguous, the lowest byte first."""
+    array = np.asarray(array)
+    return array.astype(array.dtype.newbyteorder('<'), order='C', copy=False)
+
+
+def native(array) -> np.ndarray:
+    """The array with its bytes in the order of this machine."""
+    array = np.asarray(array)
+    return array.astype(array.dtype.newbyteorder('='), copy=False)
+
+
 def sample_keys(samples: np.ndarray) -> np.ndarray:
-    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes."""
-    samples = np.ascontiguousarray(samples)
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`)."""
+    samples = little_endian(samples)
     size = samples[0].nbytes if len(samples) else 0
     view = memoryview(samples).cast('B') if size else b''
     starts = range(0, size * len(samples), size) if size else [0] * len(samples)

@@ -424,8 +424,8 @@ class Statistics:
         lifted = size - 1 if lift is None else lift.size                # D
         shapes = (counts.shape, sums.shape, gram.shape) == \
             ((K,), (K, size), (K,) * (gram.ndim == 3) + (size, size))
-        types = {array.dtype.str for array in (counts, sums, gram)} == {'<i8'}
-        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.str[:2] in ('<i', '<U', '|O')
+        types = {array.dtype for array in (counts, sums, gram)} == {np.dtype(np.int64)}
+        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iUO'
                 and len(arrays) == 4):
             raise InputError('the arrays of these statistics have other shapes or types')
         classes = check_labels(classes.tolist(), K)

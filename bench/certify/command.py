@@ -48,6 +48,7 @@ from core.arguments import KEY, ArgumentParser, bears, binary_to_boolean_type
 from core.progress import Progress
 from models import get_model_class
 from scroll.errors import InputError
+from scroll.grid import little_endian
 from scroll.io.files import atomic_write
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
@@ -108,8 +109,9 @@ def data_digest(dataset) -> str:
     sha = hashlib.sha256()
     for array in (dataset.images.train[dataset.train_ids], dataset.train_labels, dataset.test_images,
                   dataset.test_labels):
+        array = little_endian(array)
         sha.update(repr((array.shape, array.dtype.str)).encode())
-        sha.update(np.ascontiguousarray(array))
+        sha.update(array)
     return sha.hexdigest()
 
 

@@ -16,6 +16,8 @@ from scroll.io.files import atomic_write, read_json
 
 FORMAT = 'schedule-certificate-2'
 SAME, DIFFERS, SKIPPED = 'the same', 'DIFFERS', 'skipped'
+# settings of earlier certificates: name -> name today
+RENAMED = {'adapt_folds': 'adapt_select_folds', 'adapt_held_out': 'adapt_select_held_out'}
 
 
 class Line(NamedTuple):
@@ -37,7 +39,7 @@ def write(path, certificate: dict) -> None:
 
 
 def read(path) -> dict:
-    """What `write` wrote.
+    """What `write` wrote, its settings under the names that they have today (`RENAMED`).
 
     Raises:
         InputError: there is no such file, or it is no certificate of this format.
@@ -62,7 +64,8 @@ def read(path) -> dict:
     texts += [found['verdict'].get('sentence')] if isinstance(found.get('verdict'), dict) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f'{path}: the certificate is damaged: it does not say what it is of')
-    return found
+    settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
+    return found | dict(settings=settings)
 
 
 def compare(certificate: dict, found: dict, unasked: dict) -> list:

@@ -25,7 +25,7 @@ from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.layout import layout_for
 from scroll.embedding.machine import kind_of_machine, versions_and_switches
 from scroll.errors import InputError
-from scroll.grid import quantise, sample_keys
+from scroll.grid import little_endian, quantise, sample_keys
 from scroll.randomness import torch_stream
 
 DTYPES = ('float32', 'bfloat16', 'integer')
@@ -254,7 +254,7 @@ def state_digest(net: nn.Module) -> str:
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
             sha.update(name.encode())
-            sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+            sha.update(little_endian(tensor.detach().cpu().numpy()).tobytes())
     return sha.hexdigest()
 
 

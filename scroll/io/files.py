@@ -17,6 +17,7 @@ import numpy as np
 
 from scroll.arguments import available_memory, check_memory
 from scroll.errors import InputError
+from scroll.grid import little_endian, native
 
 _held = threading.local()
 _STOPPED = '.stopped'               # of the names of arrays of text with a full stop behind each
@@ -310,7 +311,7 @@ def _content(path, names=None, most: int = 0) -> dict:
             if names is None:
                 check_memory('its content', size)
             with np.load(file, allow_pickle=False) as found:
-                content = {name: np.asarray(found[name]) for name in found.files
+                content = {name: native(found[name]) for name in found.files
                            if names is None or name in names}
         for name, array in content.items():
             check_text(name, array)
@@ -337,7 +338,7 @@ def check_text(name: str, array: np.ndarray) -> None:
 def _stored(arrays: dict) -> dict:
     """Arrays as they are written: those of objects are text that ends in NUL, and get a full stop behind."""
     return {(name + _STOPPED if array.dtype == object else name):
-            (np.array([text + '.' for text in array.tolist()]) if array.dtype == object else array)
+            little_endian([text + '.' for text in array.tolist()] if array.dtype == object else array)
             for name, array in arrays.items()}
 
 
@@ -361,7 +362,7 @@ def _split(kind: str) -> tuple:
 def _digest(kind: str, facts: str, arrays: dict) -> str:
     sha = hashlib.sha256(json.dumps([kind, facts]).encode())
     for name, array in sorted(arrays.items()):
-        array = np.ascontiguousarray(array)
+        array = np.atleast_1d(little_endian(array))
         sha.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
         sha.update(array.tobytes())
     return sha.hexdigest()

@@ -367,7 +367,7 @@ def _checked(kept: dict, facts: dict, statistics: Statistics, backbone: str) -> 
         keys, features, samples, coins = (kept[name] for name in names)
         if {len(kept[name]) for name in names} != {sum(sizes.tolist())} or keys.ndim != 1 or coins.ndim != 1:
             raise ValueError('the arrays of the buffer do not go together')
-        if [a.dtype.str for a in (keys, features, coins)] != ['<u8', '<i4', '<f8']:
+        if [a.dtype for a in (keys, features, coins)] != [np.uint64, np.int32, np.float64]:
             raise ValueError('the arrays of the buffer are of other types')
         if not ((coins >= 0) & (coins < 1)).all():
             raise ValueError('the coins of the buffer are not in [0, 1)')
