@@ -56,14 +56,18 @@ class Refinement:
         except LinAlgError as error:
             raise InputError(_NO_GRAM) from error
         largest = int(np.abs(right).max(initial=0))
-        bits = max((size * top + units).bit_length() + self._bits, largest.bit_length()) + 3
-        self._residual = _limbs(right, -(-bits // _RADIX))          # right - (gram + units I) X, in 2^unit
-        self._units, self.unit, self.pieces = float(units), 0, []
+        bits = max((size * top + units).bit_length(), largest.bit_length()) + self._bits + 3
+        self._residual = _limbs(right, -(-bits // _RADIX))
+        self._units, self._spare = float(units), 0                  # in 2^(unit - spare): right - (gram +
+        self.unit, self.pieces = 0, []                              # units I) X, the residual
 
     def step(self) -> None:
         """One more correction: of up to 21 bits for n = 512, of fewer where the matrix is ill-conditioned."""
         residual = _floats(self._residual)
-        correction = cho_solve(self._factor, residual, check_finite=False)
+        correction = cho_solve(self._factor, residual, check_finite=False) * 2.0 ** -self._spare
+        if not self.pieces and (spare := _exponent(correction) - self._bits + 1) > 0:
+            self._begin_coarser(spare)                              # X has more bits above the point
+            correction *= 2.0 ** -spare
         shift = min(self._bits - _exponent(correction),
                     _RADIX * len(self._residual) - 3 - _exponent(residual))
         if shift < 1:
@@ -77,6 +81,15 @@ class Refinement:
         self._residual = _carried(limbs)[:len(self._residual)]      # above, nothing is left: `bits`
         self.unit -= shift
         self.pieces.append((piece, self.unit))
+
+    def _begin_coarser(self, spare: int) -> None:
+        """Solve (gram + units I) 2^spare X' = right for X' = X 2^-spare."""
+        zeros, rest = divmod(spare, _RADIX)
+        empty = np.zeros_like(self._system[0])
+        shifted = [empty] * zeros + [limb * float(1 << rest) for limb in self._system] + [empty.copy()]
+        self._system = _carried(shifted)
+        self._residual += [np.zeros_like(self._residual[0]) for _ in range(zeros + 1)]
+        self._units, self._spare, self.unit = self._units * 2.0 ** spare, spare, spare
 
     def error(self) -> np.ndarray:
         """float64 (K,): no column is further from that of X than this (Euclidean), in units of 2^unit."""

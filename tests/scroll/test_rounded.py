@@ -31,6 +31,16 @@ def test_every_entry_is_rounded_right(size, count, power, grid, seed):
     assert solve(gram, units, right, grid).tolist() == rounded(gram, units, right, grid)
 
 
+@quick
+@given(st.integers(1, 5), st.integers(0, 4), st.integers(1, 62), st.integers(0, 40), st.integers(0, 999))
+def test_solutions_with_many_bits_above_the_point_are_rounded_right(size, top, bits, grid, seed):
+    """Small matrices and right-hand sides of up to 2^62: tight classes of very many samples."""
+    r = np.random.default_rng(seed)
+    gram, right = gram_of(r.integers(-top, top, (size, size), endpoint=True)), r.integers(-1 << bits, 1 << bits, (size, 2))
+    for units in (1, 5):
+        assert solve(gram, units, right, grid).tolist() == rounded(gram, units, right, grid)
+
+
 @pytest.mark.parametrize('rank', [1, 3, 24])
 @pytest.mark.parametrize('scale', [2 ** 6, 2 ** 26], ids=['short', 'long'])
 def test_ill_conditioned_systems_are_solved_to_the_last_bit(rank, scale):
