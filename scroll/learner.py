@@ -26,6 +26,7 @@ from scroll.heads.choice import AUTOMATIC, choose_head
 from scroll.heads.lda import OAS
 from scroll.heads.predictors import NCC_BIASES, TARGETS, LinearPredictor
 from scroll.heads.registry import HEADS, Head, Settings
+from scroll.heads.scaling import fit_scale
 from scroll.io.saving import Savable
 from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples, lift_of
 from scroll.labels import check_labels
@@ -138,7 +139,7 @@ class Scroll(Revisable, Savable):
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
         for name in ('statistics_', 'buffer_', 'keys_', 'adapted_', 'selection_', 'n_features_in_', '_online',
-                     '_counted', '_settings', 'head_'):
+                     '_counted', '_settings', '_head'):
             self.__dict__.pop(name, None)
         return self
 
@@ -213,15 +214,21 @@ class Scroll(Revisable, Savable):
                 name, self._counted = choose_head(self.statistics_, settings, self._exemplars('head auto'))
             self._check_counted(HEADS[name])
             self._settings = HEADS[name].settled(self._counted, settings)
-            self.head_, self._online = name, HEADS[name].make(self._counted, self._settings)
+            self._head, self._online = name, HEADS[name].make(self._counted, self._settings)
         return self._online
+
+    @property
+    def head_(self) -> str:
+        """The head in use, of 'auto' the one chosen. InputError before the first sample."""
+        self.predictor()
+        return self._head
 
     @property
     def ridge_lambda_(self) -> float | None:
         """lambda of f_T: the number given, rounded to a multiple of 2^-36, or what the statistics chose; None
         where f_T has none."""
         self.predictor()
-        return self._settings.ridge_lambda if HEADS[self.head_].sums_for_lambda else None
+        return self._settings.ridge_lambda if HEADS[self._head].sums_for_lambda else None
 
     def adapt(self, progress=None) -> 'Scroll':
         """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
@@ -249,7 +256,7 @@ class Scroll(Revisable, Savable):
 
     def _had_it_not_seen(self, exemplars: Exemplars, held: np.ndarray) -> tuple:
         """(f_T without the samples at these positions, its leave-one-out logits on the others)."""
-        counted, head = copy.copy(self._counted), HEADS[self.head_]
+        counted, head = copy.copy(self._counted), HEADS[self._head]
         counted.remove(exemplars.features[held], exemplars.labels[held])
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
         online = head.make(counted, self._settings)
@@ -259,7 +266,7 @@ class Scroll(Revisable, Savable):
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been: what f_T is worth on new ones."""
         online = self.predictor()
-        return HEADS[self.head_].left_out(online, self._counted, self._settings, exemplars.features,
+        return HEADS[self._head].left_out(online, self._counted, self._settings, exemplars.features,
                                           exemplars.labels)
 
     def _exemplars(self, what: str) -> Exemplars:
@@ -306,7 +313,8 @@ class Scroll(Revisable, Savable):
         as `classes_`, rows sum to one.
 
         Exact leave-one-out of f_T in closed form (`left_out`): one more pass over the features, and nothing
-        is learned again. The one scale of the logits is that of least cross-entropy on these samples (Guo et
+        is learned again. The only sample of a class has probability 0 in it: without it the class is unknown.
+        The one scale of the logits is that of least cross-entropy on these samples (Guo et
         al. 2017). cleanlab's `find_label_issues` takes them as `pred_probs`, with
         `np.searchsorted(learner.classes_, y)` as `labels`.
 
@@ -329,8 +337,7 @@ class Scroll(Revisable, Savable):
         parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
         logits = np.concatenate([self.left_out(Exemplars(labels[at], keys[at], features[at], samples[at]))
                                  for at in parts])
-        from scroll.adaptation.training import calibrated_scale
-        scale = calibrated_scale(logits, np.searchsorted(self.classes_, labels))
+        scale = fit_scale(logits, np.searchsorted(self.classes_, labels))
         return softmax(scale * logits, axis=1)
 
     def score(self, X, y) -> float:
