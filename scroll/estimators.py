@@ -83,6 +83,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes:
         classes_: (K,) labels, with those that were named as `classes` and not yet seen.
+        head_: the head in use, of 'auto' the one chosen.
         n_features_in_: d. feature_names_in_: (d,) of a data frame.
         learner_: the `Scroll` below; `learner_.statistics_` are its sums, of features on the grid.
     """
@@ -191,6 +192,13 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         if not self.__sklearn_is_fitted__():
             raise AttributeError('classes_: nothing was learned yet')
         return _as_given(self._fitted.labels(), self._fitted)
+
+    @property
+    def head_(self) -> str:
+        """The head in use, of 'auto' the one chosen."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError('head_: nothing was learned yet')
+        return self._ready().head_
 
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""

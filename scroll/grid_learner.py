@@ -8,16 +8,16 @@ without them, too.
 """
 import copy
 from dataclasses import replace
+from math import fsum
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from scroll.errors import InputError
 from scroll.feature_grid import FeatureGrid, Standardised
 from scroll.grid import GRID, sample_keys
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.predictors import LinearPredictor
+from scroll.heads.scaling import fit_scale, row_sums
 from scroll.io.states import State
 from scroll.learner import Derived, Scroll
 
@@ -59,16 +59,22 @@ class GridLearner(Scroll):
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K)."""
-        return super().decision_function(X) if self.grid is None else self._logits(X, self.predictor())[1]
+        if self.grid is None:
+            return super().decision_function(X)
+        online = self.predictor()
+        near, beyond, far = self._placed(X, online)
+        logits = online.decision_function(near)
+        logits[beyond] = far
+        return logits
 
     def predict(self, X) -> np.ndarray:
         """Labels (N,), those of exact logits for samples that the grid reaches."""
         if self.grid is None:
             return super().predict(X)
         online = self.predictor()
-        near, logits, beyond = self._logits(X, online)
+        near, beyond, far = self._placed(X, online)
         labels = online.predict(near)
-        labels[beyond] = online.classes[logits[beyond].argmax(axis=1)]
+        labels[beyond] = online.classes[far.argmax(axis=1)]
         return labels
 
     def probability_scale(self) -> float:
@@ -102,17 +108,18 @@ class GridLearner(Scroll):
         out = turn >= 0
         return _best_scale(logits[out], own[out], (counts[own] / kept)[out]) if out.any() else 1.0
 
-    def _logits(self, X, online: LinearPredictor) -> tuple:
-        """(features int32 (N, d), zero where the grid does not reach; logits; bool (N,): it does not)."""
+    def _placed(self, X, online: LinearPredictor) -> tuple:
+        """(features int32 (N, d), zero where the grid does not reach; bool (N,): it does not; float64 logits
+        of these)."""
         placed = self.grid.place(X)
         beyond = (np.abs(placed) > GRID).any(axis=1)
-        if beyond.any() and not isinstance(online, LinearPredictor):
+        if not beyond.any():
+            return placed.astype(np.int32), beyond, np.zeros((0, len(online.classes)))
+        if not isinstance(online, LinearPredictor):
             raise InputError(f'sample {np.flatnonzero(beyond)[0]} has values beyond the grid: the head '
                              f'{self.head} predicts within limit alone')
         near = np.where(beyond[:, None], 0, placed).astype(np.int32)
-        logits = online.decision_function(near)
-        logits[beyond] = placed[beyond] / GRID @ online.weight.T + online.bias
-        return near, logits, beyond
+        return near, beyond, placed[beyond] / GRID @ online.weight.T + online.bias
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         if self.grid is None:
@@ -127,13 +134,8 @@ class GridLearner(Scroll):
 
 def _best_scale(logits: np.ndarray, own: np.ndarray, weights: np.ndarray) -> float:
     """The factor of least cross-entropy. logits: (m, K). own: columns of the true classes. weights: (m,)."""
-    spread, extra = logits.std(axis=1).mean(), 1 / (len(own) + 1)
+    centred = logits - row_sums(logits)[:, None] / logits.shape[1]
+    spread = fsum(np.sqrt(row_sums(centred * centred) / logits.shape[1])) / len(own)
     if not spread:
         return 1.0
-    right = (1 - extra) * logits[np.arange(len(own)), own] + extra * logits.mean(axis=1)
-
-    def cross_entropy(exponent: float) -> float:
-        scale = np.exp(exponent) / spread
-        return float(np.average(logsumexp(scale * logits, axis=1) - scale * right, weights=weights))
-    best = minimize_scalar(cross_entropy, bounds=np.log(_SCALES), method='bounded')
-    return float(np.exp(best.x) / spread)
+    return fit_scale(logits, own, [scale / spread for scale in _SCALES], weights, 1 / (len(own) + 1))

@@ -29,6 +29,7 @@ from scroll.heads.choice import AUTOMATIC, choose_head
 from scroll.heads.lda import OAS
 from scroll.heads.predictors import NCC_BIASES, TARGETS, LinearPredictor
 from scroll.heads.registry import HEADS, Head, Settings
+from scroll.heads.scaling import fit_scale
 from scroll.io.saving import Savable
 from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples, lift_of
 from scroll.labels import check_labels
@@ -352,7 +353,8 @@ class Scroll(Revisable, Savable):
         as `classes_`, rows sum to one.
 
         Exact leave-one-out of f_T in closed form (`left_out`): one more pass over the features, and nothing
-        is learned again. The one scale of the logits is that of least cross-entropy on these samples (Guo et
+        is learned again. The only sample of a class has probability 0 in it: without it the class is unknown.
+        The one scale of the logits is that of least cross-entropy on these samples (Guo et
         al. 2017). cleanlab's `find_label_issues` takes them as `pred_probs`, with
         `np.searchsorted(learner.classes_, y)` as `labels`.
 
@@ -375,8 +377,7 @@ class Scroll(Revisable, Savable):
         parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
         logits = np.concatenate([_left_out(derived, Exemplars(labels[at], keys[at], features[at],
                                                               samples[at])) for at in parts])
-        from scroll.adaptation.training import calibrated_scale
-        scale = calibrated_scale(logits, np.searchsorted(derived.online.classes, labels))
+        scale = fit_scale(logits, np.searchsorted(derived.online.classes, labels))
         return softmax(scale * logits, axis=1)
 
     def score(self, X, y) -> float:

@@ -11,12 +11,11 @@ import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax
 
 from scroll.adaptation.settings import Adaptation
 from scroll.adaptation.training import AdaptedPredictor, adaptation_path
 from scroll.exemplars import Exemplars, herding_order
+from scroll.heads.scaling import cross_entropies, fit_scale
 
 STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)        # of the updates; of the way from f_T to f*
 
@@ -146,9 +145,8 @@ def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> Ad
 
 def _losses(logits: list, right: list) -> np.ndarray:
     """Cross-entropy of each sample, with the one scale of all logits that suits them best."""
-    def losses(exponent: float) -> np.ndarray:
-        return np.concatenate([-log_softmax(np.exp(exponent) * z, axis=1)[np.arange(len(y)), y]
-                               for z, y in zip(logits, right)])
-    best = minimize_scalar(lambda exponent: losses(exponent).mean(), bounds=np.log([1e-3, 1e3]),
-                           method='bounded')
-    return losses(best.x)
+    widest = max(z.shape[1] for z in logits)
+    z = np.concatenate([np.pad(z, ((0, 0), (0, widest - z.shape[1])), constant_values=-np.inf)
+                        for z in logits])
+    right = np.concatenate(right)
+    return cross_entropies(z, right, fit_scale(z, right, (1e-3, 1e3)))

@@ -21,7 +21,6 @@ import hashlib
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize_scalar
 from torch import nn
 
 from scroll.adaptation import adapters, readout
@@ -31,6 +30,7 @@ from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import GRID, little_endian
 from scroll.heads.predictors import LinearPredictor
+from scroll.heads.scaling import better_than_guessing, fit_scale
 from scroll.randomness import stream_seed, torch_stream
 
 
@@ -82,28 +82,6 @@ class AdaptedPredictor:
         return sha.hexdigest()
 
 
-def calibrated_scale(logits: np.ndarray, targets: np.ndarray) -> float:
-    """The s > 0 that minimises the mean cross-entropy of softmax(s * logits); between 0.01 and 1,000.
-
-    Args:
-        logits: float (N, K). targets: int (N,), columns of the true classes.
-    """
-    z, y = torch.as_tensor(logits, dtype=torch.float64), torch.as_tensor(targets)
-    best = minimize_scalar(lambda t: F.cross_entropy(np.exp(t) * z, y).item(), bounds=np.log([1e-2, 1e3]),
-                           method='bounded')
-    return float(np.exp(best.x))
-
-
-def better_than_guessing(logits: np.ndarray, targets: np.ndarray) -> bool:
-    """Whether softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0.
-
-    The cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the logits' mean
-    less the true class's. Arguments as `calibrated_scale`.
-    """
-    z, y = np.asarray(logits, np.float64), np.asarray(targets)
-    return bool((z[np.arange(len(y)), y] - z.mean(axis=1)).mean() > 0)
-
-
 def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, settings: Adaptation,
           seed: int = 0, progress=None, left_out=None) -> AdaptedPredictor:
     """f* from backbone, f_T and the buffer; none of them is changed.
@@ -136,8 +114,8 @@ def adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progr
     if settings.calibrate:
         if left_out is None:
             left_out = predictor.decision_function(exemplars.features)
-        if better_than_guessing(left_out, targets):
-            scale = calibrated_scale(left_out, targets)
+        if better_than_guessing(left_out, targets.numpy()):
+            scale = fit_scale(left_out, targets.numpy())
     device = torch.device('cpu') if embedder is None else embedder.device
     trained = _Trainee(embedder, predictor, mode, scale, settings, device, seed)
     samples, targets = torch.from_numpy(exemplars.samples).to(device), targets.to(device)

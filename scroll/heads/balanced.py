@@ -39,9 +39,9 @@ def weight_of_classes(statistics: Statistics) -> int:
     return max(round(statistics.total / len(statistics.classes)), 1)
 
 
-def least_units(even: Statistics) -> int:
-    """The least lambda, in units of 2^-36, that the rounding of K Gram matrices leaves positive."""
-    return max(smallest_units(even.gram), len(even.classes) * len(even.gram))
+def usable_with(even: Statistics, alpha: float) -> float:
+    """The lambda of `balanced` for this one: at least what the rounding of K Gram matrices needs."""
+    return max(alpha, max(smallest_units(even.gram), len(even.classes) * len(even.gram)) / GRID ** 2)
 
 
 def scaled(array: np.ndarray, times, over) -> np.ndarray:

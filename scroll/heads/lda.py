@@ -18,7 +18,7 @@ import numpy as np
 from scroll.errors import InputError
 from scroll.grid import GRID_BITS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen
-from scroll.heads.rounded import smallest_units, solve
+from scroll.heads.rounded import grid_for, smallest_units, solve
 from scroll.statistics import Statistics
 
 OAS = 'oas'
@@ -43,8 +43,7 @@ def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor
     means, scatter, units, freedom = system(statistics, shrinkage)
     longest = max(sum(v * v for v in row) for row in means.tolist()) or 1       # in 2^-36
     bound = Fraction(longest * freedom ** 2 << 2 * GRID_BITS, units ** 2)       # of a weight's squared length
-    exponent = (bound.numerator.bit_length() - bound.denominator.bit_length()) // 2
-    exponent += int(bound > Fraction(4) ** exponent) - WEIGHT_BITS
+    exponent = grid_for(bound, WEIGHT_BITS)
     weights = solve(scatter, units, freedom * means.T, exponent - GRID_BITS).T  # (K, d)
     ends = [round(Fraction(-sum(w * m for w, m in zip(ws, ms)), 2 << GRID_BITS))
             for ws, ms in zip(weights.tolist(), means.tolist())]

@@ -9,6 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import ceil
 from numbers import Real
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
-from scroll.heads.rounded import smallest_units, solve
+from scroll.heads.rounded import grid_for, smallest_units, solve
 from scroll.lift import Lift
 from scroll.randomness import numpy_stream
 from scroll.statistics import Statistics
@@ -26,6 +27,7 @@ NCC_BIASES = tuple(NCC_FACTOR)
 TARGETS = ('pm1', 'onehot')
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
 _LARGEST = 2.0 ** 63                # lambda
+_LOGITS, _ROWS = 1 << 20, 1 << 7    # logits at a time, of so many rows at least
 
 
 @dataclass(frozen=True)
@@ -70,17 +72,51 @@ class LinearPredictor:
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
-        high, low, _ = self._logits(features)
-        return self.classes[np.where(high == high.max(axis=1, keepdims=True), low, -1).argmax(axis=1)]
+        parts = [self._largest(h) for h in self._blocks(on_grid(features))]
+        return self.classes[np.concatenate(parts)]
+
+    def _blocks(self, features: np.ndarray):
+        """Yield h of some rows at a time, so that neither all of h nor all logits are in memory at once."""
+        rows = max(_LOGITS // len(self.units), _ROWS)
+        for _, h in [(None, features)] if self.lift is None else self.lift.blocks(features):
+            for start in range(0, max(len(h), 1), rows):
+                yield h[start:start + rows]
+
+    def _largest(self, h: np.ndarray) -> np.ndarray:
+        """Columns (n,) of the largest exact logits, the first of equals.
+
+        A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is summed
+        (Higham 2002, section 3.1). Where others come nearer to the largest than that allows, exact ones
+        decide among these.
+        """
+        h = np.column_stack([h, np.full(len(h), GRID)]).astype(np.float64)
+        weights, longest = self._in_float64
+        logits, rows = h @ weights.T, np.arange(len(h))
+        best = logits.argmax(axis=1)
+        top = logits[rows, best]
+        limit = top - (h.shape[1] + 4) * 2.0 ** -52 * longest * np.sqrt(np.einsum('nd,nd->n', h, h))
+        logits[rows, best] = -np.inf
+        unsure = np.flatnonzero(logits.max(axis=1) >= limit)
+        if len(unsure):
+            logits[rows, best] = top
+            near = np.flatnonzero((logits[unsure] >= limit[unsure, None]).any(axis=0))
+            few = LinearPredictor(self.classes[near], self.units[near], self.exponent)
+            high, low, _ = few._exact(h[unsure, :-1])
+            exact = np.where(high == high.max(axis=1, keepdims=True), low, -1)
+            best[unsure] = near[exact.argmax(axis=1)]
+        return best
+
+    @cached_property
+    def _in_float64(self) -> tuple:
+        """(`units`, float64, exact; the largest length of a row)."""
+        weights = self.units.astype(np.float64)
+        return weights, np.sqrt(np.einsum('kd,kd->k', weights, weights).max())
 
     def _logits(self, features: np.ndarray) -> tuple:
         """(high, low, width), float64 (N, K) whole numbers, 0 <= low < 2^width: logits are high 2^width + low
         in units of 2^(exponent - 18). The weights are cut into limbs so short that no sum of products reaches
         2^53."""
-        features = on_grid(features)
-        if self.lift is None:
-            return self._exact(features)
-        parts = [self._exact(h) for _, h in self.lift.blocks(features)]
+        parts = [self._exact(h) for h in self._blocks(on_grid(features))]
         return *(np.concatenate(part) for part in list(zip(*parts))[:2]), parts[0][2]
 
     def _exact(self, h: np.ndarray) -> tuple:
@@ -171,8 +207,7 @@ def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearP
     largest = max(int(np.abs(right).max()), 1)
     bound = min(Fraction(statistics.total << 2 * GRID_BITS - 2, units),             # of a weight's square
                 Fraction(len(gram) * largest ** 2 << 2 * GRID_BITS, units ** 2))
-    exponent = (bound.numerator.bit_length() - bound.denominator.bit_length()) // 2         # or one too few
-    exponent += int(bound > Fraction(4) ** exponent) - WEIGHT_BITS
+    exponent = grid_for(bound, WEIGHT_BITS)
     weights = solve(gram, units, right, exponent - GRID_BITS)                       # (d + 1, K)
     return LinearPredictor(statistics.classes, np.ascontiguousarray(weights.T), exponent, statistics.lift)
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scroll.arguments import need_torch
-from scroll.grid import GRID
-from scroll.heads.balanced import evened, least_units
+from scroll.heads import left_out
+from scroll.heads.balanced import evened, usable_with
 from scroll.heads.lda import OAS, lda
 from scroll.heads.predictors import exact_lambda, ncc, random_weights, ridge
 from scroll.heads.quadratic import qda
@@ -34,13 +33,12 @@ class Head:
     """A head.
 
     Attributes:
-        make: (statistics, settings) -> predictor. leaves_out: name of the function in
-            `scroll.heads.left_out` that leaves samples out.
+        make: (statistics, settings) -> predictor. leaves_out: the function of `scroll.heads.left_out`.
         lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a class.
         sums_for_lambda: of which statistics `ridge_lambda` 'auto' is the choice; None: has no lambda.
     """
     make: Callable
-    leaves_out: str
+    leaves_out: Callable
     lift: str | None = None
     by_class: bool = False
     sums_for_lambda: Callable | None = None
@@ -58,13 +56,17 @@ class Head:
                  labels: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) on samples that were learned, as if each had not been.
 
+        Of the only sample of a class, when it was not learned, that class is unknown: its logit is -inf.
+
         Args:
             online: what `make` made of the statistics and the `settled` settings.
             features: (N, d), quantised. labels: (N,).
         """
-        need_torch('leaving samples out')
-        from scroll.heads import left_out
-        return getattr(left_out, self.leaves_out)(online, statistics, settings, features, labels)
+        logits = self.leaves_out(online, statistics, settings, features, labels)
+        rows = np.searchsorted(statistics.classes, labels)
+        alone = np.flatnonzero(statistics.counts[rows] == 1) if len(statistics.classes) > 1 else []
+        logits[alone, rows[alone]] = -np.inf
+        return logits
 
 
 def _ridge(statistics: Statistics, settings: Settings):
@@ -73,19 +75,19 @@ def _ridge(statistics: Statistics, settings: Settings):
 
 def _balanced(statistics: Statistics, settings: Settings):
     even = evened(statistics)
-    return ridge(even, max(settings.ridge_lambda, least_units(even) / GRID ** 2), settings.targets)
+    return ridge(even, usable_with(even, settings.ridge_lambda), settings.targets)
 
 
-_RIDGE = Head(_ridge, 'ridge_left_out', sums_for_lambda=lambda statistics: statistics)
+_RIDGE = Head(_ridge, left_out.ridge_left_out, sums_for_lambda=lambda statistics: statistics)
 HEADS = {
     'ridge': _RIDGE,
-    'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), 'ncc_left_out'),
-    'lda': Head(lambda statistics, settings: lda(statistics, settings.shrinkage), 'lda_left_out'),
+    'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), left_out.ncc_left_out),
+    'lda': Head(lambda statistics, settings: lda(statistics, settings.shrinkage), left_out.lda_left_out),
     'rp': replace(_RIDGE, lift='relu'),
     'rff': replace(_RIDGE, lift='fourier'),
-    'balanced': Head(_balanced, 'balanced_left_out', by_class=True, sums_for_lambda=evened),
+    'balanced': Head(_balanced, left_out.balanced_left_out, by_class=True, sums_for_lambda=evened),
     'qda': Head(lambda statistics, settings: qda(statistics, settings.pooling, settings.shrinkage),
-                'qda_left_out', by_class=True),
+                left_out.qda_left_out, by_class=True),
     'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
-                   'nothing_left_out'),
+                   left_out.nothing_left_out),
 }

@@ -10,6 +10,8 @@ reaches across a rounding boundary; columns where it does are refined further.
     >>> solve(np.array([[6]]), 1, np.array([[700, 5]]), -1).tolist()    # 100 and 5/7, in halves
     [[200, 1]]
 """
+from fractions import Fraction
+
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -19,6 +21,7 @@ _RADIX = 22                         # bits of a limb: numbers are sums of limbs 
 _HALF = 1 << _RADIX - 1
 _TIE = 64                           # nearer to the middle than 2^-64 of a unit is there: to the even one
 _ENOUGH = 512                       # bits below the grid after which no boundary in reach counts any more
+_COLUMNS = 1 << 10                  # that are solved for at once
 _CONDITION = 40                     # l is at least 2^-40 of G's trace: then float64 steers it well
 _NO_GRAM = 'the Gram matrix is no sum of products: something was removed that was never added'
 
@@ -56,14 +59,18 @@ class Refinement:
         except LinAlgError as error:
             raise InputError(_NO_GRAM) from error
         largest = int(np.abs(right).max(initial=0))
-        bits = max((size * top + units).bit_length() + self._bits, largest.bit_length()) + 3
-        self._residual = _limbs(right, -(-bits // _RADIX))          # right - (gram + units I) X, in 2^unit
-        self._units, self.unit, self.pieces = float(units), 0, []
+        bits = max((size * top + units).bit_length(), largest.bit_length()) + self._bits + 3
+        self._residual = _limbs(right, -(-bits // _RADIX))
+        self._units, self._spare = float(units), 0                  # in 2^(unit - spare): right - (gram +
+        self.unit, self.pieces = 0, []                              # units I) X, the residual
 
     def step(self) -> None:
         """One more correction: of up to 21 bits for n = 512, of fewer where the matrix is ill-conditioned."""
         residual = _floats(self._residual)
-        correction = cho_solve(self._factor, residual, check_finite=False)
+        correction = cho_solve(self._factor, residual, check_finite=False) * 2.0 ** -self._spare
+        if not self.pieces and (spare := _exponent(correction) - self._bits + 1) > 0:
+            self._begin_coarser(spare)                              # X has more bits above the point
+            correction *= 2.0 ** -spare
         shift = min(self._bits - _exponent(correction),
                     _RADIX * len(self._residual) - 3 - _exponent(residual))
         if shift < 1:
@@ -77,6 +84,15 @@ class Refinement:
         self._residual = _carried(limbs)[:len(self._residual)]      # above, nothing is left: `bits`
         self.unit -= shift
         self.pieces.append((piece, self.unit))
+
+    def _begin_coarser(self, spare: int) -> None:
+        """Solve (gram + units I) 2^spare X' = right for X' = X 2^-spare."""
+        zeros, rest = divmod(spare, _RADIX)
+        empty = np.zeros_like(self._system[0])
+        shifted = [empty] * zeros + [limb * float(1 << rest) for limb in self._system] + [empty.copy()]
+        self._system = _carried(shifted)
+        self._residual += [np.zeros_like(self._residual[0]) for _ in range(zeros + 1)]
+        self._units, self._spare, self.unit = self._units * 2.0 ** spare, spare, spare
 
     def error(self) -> np.ndarray:
         """float64 (K,): no column is further from that of X than this (Euclidean), in units of 2^unit."""
@@ -119,6 +135,12 @@ class Refinement:
         return whole, tie | (distance - error > on_it) | (below > _ENOUGH)
 
 
+def grid_for(square: Fraction, bits: int) -> int:
+    """The grid on which numbers whose squares are at most `square` have no more than `bits` bits."""
+    exponent = (square.numerator.bit_length() - square.denominator.bit_length()) // 2       # or one too few
+    return exponent + int(square > Fraction(4) ** exponent) - bits
+
+
 def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndarray:
     """(gram + units I)^-1 right in units of 2^grid, correctly rounded: int64 (n, K), below 2^62 in size.
 
@@ -136,6 +158,34 @@ def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndar
         out[:, columns[done]] = values[:, done]
         refinement.keep(~done)
         columns = columns[~done]
+    return out
+
+
+def solved_rows(gram: np.ndarray, units: int, rows: np.ndarray) -> np.ndarray:
+    """(gram + units I)^-1 row of each row, float64 (N, n), to 50 bits or more of the largest possible one.
+
+    The bits are the same on every machine. Many rows are multiplied by the inverse, which is rounded
+    correctly.
+
+    Args:
+        gram, units: as `Refinement`. rows: int (N, n), numbers up to 2^19 in size.
+    """
+    size, out = len(gram), np.empty(rows.shape)
+    if len(rows) <= 2 * size:
+        grid = grid_for(Fraction(size << 38, units ** 2), 54)
+        for start in range(0, len(rows), _COLUMNS):
+            right = rows[start:start + _COLUMNS].T.astype(np.int64)
+            out[start:start + _COLUMNS] = np.ldexp(solve(gram, units, right, grid).T.astype(np.float64), grid)
+        return out
+    grid, one = grid_for(Fraction(1, units ** 2), 54), np.eye(size, dtype=np.int64)
+    inverse = np.concatenate([solve(gram, units, one[:, start:start + _COLUMNS], grid)
+                              for start in range(0, size, _COLUMNS)], axis=1)
+    limbs = _limbs(inverse, 3)
+    for start in range(0, len(rows), _COLUMNS):             # sums over 2^12 columns are below 2^53
+        x = rows[start:start + _COLUMNS].astype(np.float64)
+        parts = [sum(x[:, at:at + 4096] @ limb[at:at + 4096] for at in range(0, size, 4096))
+                 for limb in limbs]
+        out[start:start + _COLUMNS] = np.ldexp(_floats(parts), grid)
     return out
 
 

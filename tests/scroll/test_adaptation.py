@@ -9,13 +9,14 @@ from scipy.special import log_softmax
 from torch import nn
 
 from scroll.adaptation.settings import Adaptation
-from scroll.adaptation.training import adapt, adaptation_path, better_than_guessing, calibrated_scale
+from scroll.adaptation.training import adapt, adaptation_path
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
 from scroll.grid import GRID
 from scroll.heads.predictors import ncc, random_weights
+from scroll.heads.scaling import better_than_guessing, fit_scale
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, make_stream, quick, tiny_net, toy_images
 
@@ -57,19 +58,19 @@ def test_the_calibrated_scale_minimises_cross_entropy(count, classes, seed, spre
     r = np.random.default_rng(seed)
     logits, targets = spread * r.normal(size=(count, classes)), r.integers(0, classes, count)
     logits[np.arange(count), targets] += spread * r.uniform(0, 2)
-    scale = calibrated_scale(logits, targets)
+    scale = fit_scale(logits, targets)
     best = min(cross_entropy(s * logits, targets) for s in np.geomspace(1e-2, 1e3, 400))
     assert 1e-2 <= scale <= 1e3 and cross_entropy(scale * logits, targets) <= best * (1 + 1e-5) + 1e-6
 
 
 @pytest.mark.parametrize('sign, end', [(1, 1000), (-1, 0.01)])
 def test_the_calibrated_scale_is_bounded_where_there_is_no_minimum(sign, end):
-    assert calibrated_scale(sign * 1e-3 * np.eye(3), np.arange(3)) == pytest.approx(end, rel=1e-3)
+    assert fit_scale(sign * 1e-3 * np.eye(3), np.arange(3)) == pytest.approx(end, rel=1e-3)
 
 
 def test_calibration_by_hand():
     """Logits 0 and 1, right three times of four: softmax(s)_1 = 3/4, s = log 3."""
-    assert calibrated_scale(np.array([[0.0, 1]] * 4), np.array([1, 1, 1, 0])) == pytest.approx(np.log(3), abs=1e-4)
+    assert fit_scale(np.array([[0.0, 1]] * 4), np.array([1, 1, 1, 0])) == pytest.approx(np.log(3), abs=1e-4)
 
 
 @quick
@@ -84,8 +85,8 @@ def test_logits_are_better_than_guessing_if_a_small_scale_is(count, classes, see
 def test_a_start_that_says_nothing_of_the_labels_keeps_its_scale(f_T, run, embedder, toy):
     """The scale of least cross-entropy would be next to nothing, and with it all gradients but its own."""
     logits = f_T.decision_function(embedder(toy[0])[0])
-    assert run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < calibrated_scale(logits, toy[1])
-    assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(calibrated_scale(logits, toy[1]))
+    assert run(iterations=0, scale=2, left_out=-logits).initial_scale == 2 < fit_scale(logits, toy[1])
+    assert run(iterations=0, scale=2, left_out=logits).initial_scale == pytest.approx(fit_scale(logits, toy[1]))
 
 
 @pytest.mark.parametrize('mode', ['adapters', 'full'])
@@ -100,7 +101,7 @@ def test_logits_carry_the_scale(run, embedder, f_T, toy):
     np.testing.assert_allclose(run(iterations=0, adapter_scale=0, calibrate=False, scale=7).decision_function(toy[0]), 7 * plain,
                                atol=1e-4)
     calibrated = run(iterations=0, adapter_scale=0)
-    assert [calibrated.scale, calibrated.initial_scale] == pytest.approx([calibrated_scale(plain, toy[1])] * 2, rel=1e-6)
+    assert [calibrated.scale, calibrated.initial_scale] == pytest.approx([fit_scale(plain, toy[1])] * 2, rel=1e-6)
 
 
 def by_hand(f_T, buffer, scale):

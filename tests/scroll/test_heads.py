@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import RidgeClassifier
 
-from scroll import Adaptation, InputError, Scroll, Statistics
+from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
 from scroll.adaptation.selection import folds
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import ridge
@@ -173,6 +173,24 @@ def test_the_chosen_head_is_the_one_that_is_right():
     assert learner.head_ in ('ridge', 'lda', 'ncc')
     with pytest.raises(InputError, match='buffer'):
         Scroll(head='auto', buffer_size=0, lift='none').fit(x, inside).predictor()
+
+
+def test_of_equal_heads_the_first_is_chosen():
+    """Of classes of one sample each, left out, nothing is known: nothing tells one head from another."""
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    learner = Scroll(head='auto', lift_dim=9, buffer_size=12).fit(x, np.arange(12))
+    assert learner.head_ == 'ridge' and learner.predictor().lift is None
+
+
+@pytest.mark.parametrize('make', [lambda **how: Scroll(buffer_size=30, **how), lambda **how: ScrollClassifier(**how),
+                                  lambda **how: ScrollClassifier(scale='standard', **how)])
+def test_the_head_in_use_is_known_once_something_was_learned(make):
+    u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    for name, possible in (('lda', ['lda']), ('auto', ['ridge', 'ncc', 'lda'])):
+        if name != 'auto' or getattr(make(), 'scale', '') != 'standard':
+            assert make(head=name, lift='none').fit(u, y).head_ in possible
+    with pytest.raises((InputError, AttributeError), match='learned'):
+        make().head_.upper()
 
 
 @pytest.mark.parametrize('name', CLASSIFIERS)

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from sklearn.covariance import shrunk_covariance
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from scroll import InputError, Statistics
+from scroll import InputError, ScrollClassifier, Statistics
 from scroll.grid import GRID, quantise
 from scroll.heads import lda as head
 from scroll.heads.predictors import ncc
+from scroll.heads.quadratic import qda
 from scroll.heads.registry import HEADS, Settings
+from scroll.statistics import MAX_SAMPLES
 from tests.conftest import quick
 
 
@@ -55,6 +57,31 @@ def test_weights_are_those_of_rational_arithmetic_rounded(seed, dim, spread, shr
     asked = head.exact_share(shrinkage)
     if asked == Fraction(shrinkage):
         assert predictor.units[:, :-1].T.tolist() == [[round(v * scale) for v in row] for row in exact]
+
+
+@pytest.mark.parametrize('count, spread, dim, classes', [(20_000, 3e-6, 64, 10), (2000, 3e-6, 4, 2), (2000, 1e-5, 4, 2)])
+@pytest.mark.parametrize('shrinkage', ['oas', 0, 1e-6, .01])
+def test_tight_classes_of_many_samples_are_solved(count, spread, dim, classes, shrinkage):
+    rng = np.random.default_rng(0)
+    labels = np.arange(count) % classes
+    u = quantise(rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim)))
+    assert (head.lda(Statistics(dim).add(u, labels), shrinkage).predict(u) == labels).all()
+    assert (qda(Statistics(dim, by_class=True).add(u[:200], labels[:200]), .5, shrinkage).predict(u) == labels).all()
+
+
+@pytest.mark.parametrize('shrinkage', ['oas', 0])
+@pytest.mark.parametrize('weight', [10 ** 5, 2 ** 26, MAX_SAMPLES - 2])
+def test_one_sample_of_most_of_the_weight_is_no_contradiction(weight, shrinkage):
+    X, y = np.array([[3., 4.], [1., 0.], [-1., .5]]), [0, 1, 1]
+    statistics = ScrollClassifier(calibration_size=0).fit(X, y, sample_weight=[weight, 1, 1]).learner_.statistics_
+    means, scatter = head.class_means(statistics), head.within_scatter(statistics)
+    predictor, trace = head.lda(statistics, shrinkage), int(np.trace(scatter))
+    share = head.oas(scatter, weight) if shrinkage == 'oas' else 0
+    units = max(round(Fraction(trace, 2) * share / (1 - share)), -(-trace >> 40))
+    system = [[int(v) + units * (i == j) for j, v in enumerate(row)] for i, row in enumerate(scatter)]
+    exact = rational_solution(system, [[weight * int(v) for v in row] for row in means.T])
+    scale = Fraction(GRID) / Fraction(2) ** predictor.exponent
+    assert predictor.units[:, :-1].T.tolist() == [[round(v * scale) for v in row] for row in exact]
 
 
 def test_it_is_scikit_learns_with_equal_classes_and_priors():

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll import Adaptation, Embedder, Scroll, make_schedule
-from scroll.adaptation.training import calibrated_scale
 from scroll.embedding.images import Augmentation
+from scroll.heads.scaling import fit_scale
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, cuttings, quick, refused, streams, tiny_net, toy_images
 
@@ -284,5 +284,5 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     X, y = random.normal(size=(20, 30)), np.arange(20) % 2
     learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0)).fit(X, y)
     content = learner.buffer_.content()
-    own = calibrated_scale(learner.predictor().decision_function(content.features), content.labels)
+    own = fit_scale(learner.predictor().decision_function(content.features), content.labels)
     assert own > 5 * learner.adapt().adapted_.initial_scale

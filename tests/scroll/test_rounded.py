@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.heads.rounded import smallest_units, solve
+from scroll.heads.rounded import smallest_units, solve, solved_rows
 from tests.scroll.conftest import exact_solution, quick, refused
 
 
@@ -29,6 +29,16 @@ def test_every_entry_is_rounded_right(size, count, power, grid, seed):
     gram, right = gram_of(rows), rows.T @ r.integers(-1, 2, (count, 3))
     units = max(int(2.0 ** power), smallest_units(gram))
     assert solve(gram, units, right, grid).tolist() == rounded(gram, units, right, grid)
+
+
+@quick
+@given(st.integers(1, 5), st.integers(0, 4), st.integers(1, 62), st.integers(0, 40), st.integers(0, 999))
+def test_solutions_with_many_bits_above_the_point_are_rounded_right(size, top, bits, grid, seed):
+    """Small matrices and right-hand sides of up to 2^62: tight classes of very many samples."""
+    r = np.random.default_rng(seed)
+    gram, right = gram_of(r.integers(-top, top, (size, size), endpoint=True)), r.integers(-1 << bits, 1 << bits, (size, 2))
+    for units in (1, 5):
+        assert solve(gram, units, right, grid).tolist() == rounded(gram, units, right, grid)
 
 
 @pytest.mark.parametrize('rank', [1, 3, 24])
@@ -57,6 +67,16 @@ def test_the_middle_goes_to_the_even_neighbour_also_beside_thirds(q, even):
     right = np.array([[2 * q + 1, 2 * q + 1], [0, 1]])
     assert solve(np.diag([1, 2]), 1, right, 0).tolist() == [[even, even], [0, 0]]
     assert solve(np.diag([1, 2]), 1, right, -30)[1].tolist() == [0, round(2 ** 30 / 3)]
+
+
+@quick
+@given(st.integers(1, 5), st.sampled_from([1, 3, 40]), st.integers(-10, 60), st.integers(0, 999))
+def test_solved_rows_are_the_exact_solutions_of_few_rows_and_of_many(size, count, power, seed):
+    r = np.random.default_rng(seed)
+    gram, rows = gram_of(r.integers(-2 ** 18, 2 ** 18, (6, size))), r.integers(-2 ** 19, 2 ** 19, (count, size), endpoint=True)
+    units = max(int(2.0 ** power), smallest_units(gram))
+    exact = np.array(exact_solution(gram, units, rows.T), object).T.astype(float)
+    np.testing.assert_allclose(solved_rows(gram, units, rows), exact, rtol=0, atol=size * 2.0 ** (20 - 50) / units)
 
 
 def test_no_columns_and_no_right_hand_side_are_no_trouble():

@@ -1,13 +1,20 @@
 """Out-of-sample scores: those of learning again without each sample, in the form that cleanlab takes."""
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from cleanlab.filter import find_label_issues
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
-from scroll import Scroll
+from scroll import Adaptation, Scroll
+from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.io.states import CLASSIFIERS
-from tests.scroll.conftest import make_stream, refused, toy_images
+from tests.scroll.conftest import make_stream, quick, refused, toy_images
 
 
 def photographs(count: int = 60, wrong: int = 0, seed: int = 0) -> tuple:
@@ -43,6 +50,65 @@ def test_every_head_has_them_in_the_same_form_whatever_the_schedule(classifier):
     assert (two.out_of_sample(X, y) == found).all()
     if classifier != 'random':
         assert (one.classes_[found.argmax(axis=1)] == y).mean() > 0.7
+
+
+@pytest.mark.parametrize('head', CLASSIFIERS)
+def test_the_only_sample_of_a_class_is_of_an_unknown_class_without_itself(head):
+    """Label-error search must ask about it, not trust it; also where another sample of the class is left."""
+    X, y = photographs(31)
+    y[30], y[29], y[28] = 'ant', 'bee', 'bee'
+    learner = Scroll(head=head, buffer_size=31, strategy='hash', lift_dim=20).partial_fit(X, y)
+    found = learner.out_of_sample(X, y)
+    assert found[30, 0] == 0 and (found[28:30, 1] > 0).all() and (found[:30, 0] > 0).any()
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
+    one = Scroll(head=head, buffer_size=9, strategy='hash', lift_dim=20).partial_fit(X[:1], y[:1])
+    assert one.out_of_sample(X[:1], y[:1]).tolist() == [[1]]
+
+
+@pytest.mark.parametrize('head', ['ridge', 'lda', 'qda', 'balanced'])
+@pytest.mark.parametrize('select', ['none', 'folds'])
+def test_f_star_is_calibrated_on_classes_that_are_known_without_the_sample(head, select):
+    X, y = photographs(31)
+    y[30] = 'ant'
+    how = Adaptation(iterations=1, lr=0.0, classifier_lr=0.0, scale_lr=0.0, select=select)
+    learner = Scroll(head=head, buffer_size=31, adaptation=how).partial_fit(X, y).adapt()
+    if select == 'none':
+        others = learner.buffer_.content()
+        keep = others.labels != 'ant'
+        logits = learner.left_out(others)[keep]
+        expected = fit_scale(logits, np.searchsorted(learner.classes_, others.labels[keep]))
+        assert learner.adapted_.initial_scale == pytest.approx(expected)
+    else:
+        assert learner.adapted_ is None and np.isfinite([trial.loss for trial in learner.selection_]).all()
+
+
+@quick
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 999), st.sampled_from([1e-6, .3, 1, 40, 1e6]), st.sampled_from([0, .1]))
+def test_cross_entropies_are_scipys(count, classes, seed, scale, smoothing):
+    r = np.random.default_rng(seed)
+    logits, targets = 3 * r.normal(size=(count, classes)), r.integers(0, classes, count)
+    if not smoothing:
+        logits[(r.random(logits.shape) < .3) & (np.arange(classes) != targets[:, None])] = -np.inf
+    truth = (1 - smoothing) * (np.arange(classes) == targets[:, None]) + smoothing / classes
+    found = log_softmax(scale * logits, axis=1)
+    expected = -(truth * np.where(truth > 0, found, 0)).sum(axis=1)
+    np.testing.assert_allclose(cross_entropies(logits, targets, scale, smoothing), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_scores_and_the_choice_among_heads_need_no_torch():
+    code = """if True:
+        import sys
+        sys.modules['torch'] = None                                 # as if it were not installed
+        import numpy as np
+        from scroll import Scroll
+        y = np.arange(60) % 3
+        X = np.eye(4)[y] + .3 * np.random.default_rng(0).normal(size=(60, 4))
+        for head in ('auto', 'ridge', 'lda', 'qda', 'balanced', 'rff'):
+            learner = Scroll(head=head, lift_dim=9, buffer_size=30).fit(X, y)
+            assert (learner.out_of_sample(X, y).argmax(axis=1) == y).mean() > .9 and learner.head_ in (head, 'ridge', 'lda', 'ncc')"""
+    there = subprocess.run([sys.executable, '-c', code], env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+                           capture_output=True, text=True)
+    assert there.returncode == 0, there.stderr
 
 
 def test_cleanlab_finds_wrong_labels_by_them():

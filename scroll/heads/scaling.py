@@ -1,0 +1,88 @@
+"""The scale of logits: the factor with which their softmax has the least cross-entropy (Guo et al. 2017).
+
+Equal logits give equal bits on every machine: exponentials and logarithms, which differ between libraries and
+processors, are polynomials here, and sums are taken in order.
+"""
+from math import factorial, fsum
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+_LOG2, _MOST = 0.6931471805599453, 700.0        # beyond, exponentials leave float64's normal numbers
+_NUMBERS = 1 << 16                              # logits looked at together, in the processor's cache
+
+
+def fit_scale(logits: np.ndarray, targets: np.ndarray, bounds=(1e-2, 1e3), weights=None,
+              smoothing: float = 0.0) -> float:
+    """The s within `bounds` with the least mean cross-entropy of softmax(s * logits).
+
+    Samples whose own class has the logit -inf, since nothing is known of it, are left out; 1 if none is left.
+
+    Args:
+        logits: float64 (N, K). targets: int (N,), columns of the true classes. weights: (N,), or None: all
+            count alike. smoothing: share of each target that goes to all classes equally.
+    """
+    own = logits[np.arange(len(targets)), targets]
+    known = np.isfinite(own)
+    if not known.any():
+        return 1.0
+    logits, targets = logits[known], targets[known]
+    weights = np.ones(len(targets)) if weights is None else weights[known]
+
+    def mean(exponent: float) -> float:
+        losses = cross_entropies(logits, targets, float(_exp(exponent)), smoothing)
+        return fsum(losses * weights) / fsum(weights)
+    best = minimize_scalar(mean, bounds=_log(np.array(bounds)).tolist(), method='bounded')
+    return float(_exp(best.x))
+
+
+def cross_entropies(logits: np.ndarray, targets: np.ndarray, scale: float,
+                    smoothing: float = 0.0) -> np.ndarray:
+    """Cross-entropy of each sample with softmax(scale * logits), float64 (N,), in nats. As `fit_scale`."""
+    out, rows = np.empty(len(logits)), max(_NUMBERS // logits.shape[1], 1)
+    for start in range(0, len(logits), rows):
+        z = np.asarray(logits[start:start + rows], np.float64)
+        z = scale * (z - z.max(axis=1, keepdims=True))
+        own = z[np.arange(len(z)), targets[start:start + rows]]
+        if smoothing:
+            own = (1 - smoothing) * own + smoothing * (row_sums(z) / z.shape[1])
+        out[start:start + rows] = _log(row_sums(_exp(z))) - own
+    return out
+
+
+def better_than_guessing(logits: np.ndarray, targets: np.ndarray) -> bool:
+    """Whether softmax(s * logits) has a smaller mean cross-entropy for some s > 0 than for s = 0.
+
+    The cross-entropy is convex in s, so its slope at 0 decides: the mean over samples of the logits' mean
+    less the true class's. Arguments, and samples that are left out, as `fit_scale`.
+    """
+    own = logits[np.arange(len(targets)), targets]
+    known = np.isfinite(own)
+    return bool(fsum(own[known] - row_sums(logits[known]) / logits.shape[1]) > 0)
+
+
+def row_sums(values: np.ndarray) -> np.ndarray:
+    """float64 (N,) of (N, K): added from left to right, as `np.sum` may not do."""
+    return np.add.accumulate(values, axis=1)[:, -1]
+
+
+def _exp(t) -> np.ndarray:
+    """e^t to within 2^-45, for t up to 700; e^-700 for all below."""
+    t = np.maximum(t, -_MOST)
+    power = np.rint(t / _LOG2)
+    rest, out = t - power * _LOG2, 1 / factorial(13)
+    for k in range(12, -1, -1):
+        out = out * rest + 1 / factorial(k)
+    return np.ldexp(out, power.astype(np.int32))
+
+
+def _log(x: np.ndarray) -> np.ndarray:
+    """log x of normal numbers, to within 2^-50."""
+    share, power = np.frexp(x)                              # x = share 2^power, share from 1/2 up to 1
+    small = share < 0.5 ** 0.5
+    share, power = np.where(small, 2 * share, share), power - small
+    z = (share - 1) / (share + 1)
+    square, out = z * z, 0.0
+    for k in range(21, 0, -2):
+        out = out * square + 1 / k
+    return 2 * z * out + power * _LOG2
