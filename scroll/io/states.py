@@ -110,7 +110,7 @@ class State:
                 shapes, or the other keeps no keys.
         """
         if self.psi != other.psi:
-            raise InputError('cannot merge what was learned with another backbone: its features do not mean '
+            raise InputError('cannot merge learners with different backbones: their features do not mean '
                              'the same')
         check_names(other.names, self.names, 'cannot merge: the other learner')
         if not self.psi and self.precision != other.precision:
