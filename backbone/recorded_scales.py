@@ -17,7 +17,7 @@ from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.quantisation import quantise_with_scales, scales_of
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, read_json
 
 FORMAT = 'scroll-scales-1'
 RECORDED_AT = 96                            # pixels; those of other sizes are within a factor of 1.6
@@ -50,7 +50,7 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
 def read(path: Path) -> dict:
     """What `record` wrote; InputError if it is something else."""
     try:
-        content = json.loads(path.read_text(encoding='utf-8'))
+        content = read_json(path)
         sound = (content['format'] == FORMAT and isinstance(content['psi'], str)
                  and all(isinstance(scale, float) for scale in content['scales'])
                  and all(int(size) and isinstance(facts[name], str)

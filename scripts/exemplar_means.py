@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How well the buffer's samples of one class stand for the class: herding, random choice, many shuffles."""
+"""How well the buffer's samples of a class stand for the class: herding, random choice, many shuffles."""
 import sys
 
 import _root  # noqa: F401

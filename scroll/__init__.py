@@ -1,10 +1,14 @@
 """SCROLL, schedule-robust online continual learning, as a library: `from scroll import Scroll`.
 
 Learning from feature vectors, files, merging and unlearning need numpy and scipy; images and adaptation need
-torch, too (`pip install scroll-cl[images]`). Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto, "Schedule-Robust
+torch, too (`pip install ".[images]"`). Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto, "Schedule-Robust
 Online Continual Learning", arXiv 2210.05561.
 """
 import importlib
+import os
+
+if os.name != 'posix':
+    raise ImportError('scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL')
 
 _HOME = {'Scroll': 'learner', 'ScrollClassifier': 'estimators', 'Adaptation': 'adaptation.settings',
          'Embedder': 'embedding.embedder', 'Statistics': 'statistics', 'Preprocessing': 'embedding.images',
@@ -23,5 +27,5 @@ def __getattr__(name):
     except ModuleNotFoundError as error:
         if error.name != 'torch':
             raise
-        raise ImportError(f'{__name__}.{name} needs torch, which is not installed: '
-                          'pip install scroll-cl[images]') from None
+        from scroll.arguments import not_installed
+        raise ImportError(str(not_installed(f'{__name__}.{name}', 'torch', 'images'))) from None

@@ -15,14 +15,19 @@
     python -m scroll check FOLDER --state state.npz                      # whether they are what they say
     python -m scroll check proof.json --after new.npz --removed old.npz  # what `unlearn --proof FILE` wrote
 
+`-o -` of predict is standard output. Of several commands that write one file, one works at a time.
+
 Exit code 2 after one line on what can be mended; 1 of `--find` where there are such files, of `check` where
-something differs.
+something differs; 141 where the output's reader has gone.
 """
 import argparse
+import signal
 import sys
+import warnings
 
-from scroll.commands import common, exports, states, streams
+from scroll.commands import common, ending, exports, states, streams
 from scroll.errors import InputError
+from scroll.io import files
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,12 +48,33 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(words=None) -> int:
     """Exit code of `python -m scroll` with these words, by default those of the command line."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _say_warning
+        return ending.flushed(lambda: _run(words))
+
+
+def _say_waiting(path) -> None:
+    print(f'waiting for another command that writes {path}', file=sys.stderr, flush=True)
+
+
+def _say_warning(message, *about, **how) -> None:
+    print(f"scroll: warning: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+
+
+def _run(words) -> int:
     try:
         args = _parser().parse_args(words)
-        return args.run(args) or 0
-    except InputError as error:
-        print(f"scroll: error: {' '.join(str(error).split())}", file=sys.stderr)
+        with files.locked(getattr(args, 'out', None) or '-', lambda: _say_waiting(args.out)):
+            return args.run(args) or 0
+    except BrokenPipeError:
+        raise
+    except (InputError, OSError, MemoryError) as error:
+        text = str(error) if isinstance(error, InputError) else ending.describe(error)
+        print(f"scroll: error: {' '.join(text.split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print('scroll: interrupted', file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 if __name__ == '__main__':

@@ -1,7 +1,10 @@
 """Checks of constructor arguments: each says in one line what was given and what is expected."""
 import importlib.util
 import math
+import os
+from contextlib import suppress
 from numbers import Integral, Real
+from pathlib import Path
 
 import numpy as np
 
@@ -9,6 +12,7 @@ from scroll.errors import InputError
 
 MOST = 10 ** 9                      # of whatever is counted: more samples or updates than any run can have
 MOST_SEED = 2 ** 63 - 1
+_SMALL = 1 << 28                    # bytes that any machine has
 
 
 def shown(value) -> str:
@@ -55,7 +59,36 @@ def instance(name: str, value, kind: type) -> None:
         raise InputError(f'{name} {shown(value)}: expected an instance of {kind.__name__}')
 
 
+def available_memory() -> int:
+    """Bytes that can still be allocated: free and reclaimable memory and swap, within a container's limit."""
+    try:
+        lines = (line.split() for line in Path('/proc/meminfo').read_text().splitlines())
+        known = {words[0]: int(words[1]) << 10 for words in lines if len(words) == 3}
+        found = [known['MemAvailable:'] + known['SwapFree:']]
+    except (OSError, KeyError):                                         # not Linux
+        found = [os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')]
+    for limit in ('memory.max', 'memory/memory.limit_in_bytes'):        # control groups, versions 2 and 1
+        with suppress(OSError, ValueError):                             # there is none, or it is 'max'
+            found.append(int(Path('/sys/fs/cgroup', limit).read_text()))
+    return min(found)
+
+
+def check_memory(what: str, size: int) -> None:
+    """InputError if an array of `size` bytes is larger than the memory that is available."""
+    if size > _SMALL:
+        available = available_memory()
+        if size > available:
+            raise InputError(f'{what} takes {size / 2 ** 30:,.1f} GiB of memory: '
+                             f'{available / 2 ** 30:,.1f} GiB are available')
+
+
+def not_installed(what: str, package: str, extra: str) -> InputError:
+    """The error where an optional package is missing. extra: of pyproject.toml, the one that has it."""
+    return InputError(f'{what} needs {package}, which is not installed: '
+                      f'pip install ".[{extra}]" in a checkout')
+
+
 def need_torch(what: str) -> None:
     """InputError unless torch is installed."""
     if importlib.util.find_spec('torch') is None:
-        raise InputError(f'{what} needs torch, which is not installed: pip install scroll-cl[images]')
+        raise not_installed(what, 'torch', 'images')

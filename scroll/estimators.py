@@ -12,8 +12,9 @@ import contextlib
 import copy
 import hashlib
 import json
+import threading
 import warnings
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -23,7 +24,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.sparsefuncs import min_max_axis
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from scroll.arguments import one_of, whole
+from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
 from scroll.feature_grid import FeatureGrid
 from scroll.grid_learner import GridLearner
@@ -33,11 +34,28 @@ from scroll.io.states import CLASSIFIERS, check_params, lift_of
 from scroll.labels import check_labels
 from scroll.lift import LIFTS
 from scroll.statistics import MAX_SAMPLES
+from scroll.tables import check_names
 
 SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
 _ROWS = 4096                        # of a sparse matrix that are made dense at once
 _UNEVEN = 30                        # times the usual root mean square is another scale
+
+
+class _Fitted(NamedTuple):
+    """What fitting adds, replaced as a whole.
+
+    Attributes:
+        label_type: dtype of labels that are numbers; None: text.
+        declared: labels that were named as `classes`.
+    """
+    learner: GridLearner
+    label_type: np.dtype | None
+    declared: frozenset = frozenset()
+
+    def labels(self) -> list:
+        """All that are known, sorted."""
+        return sorted(self.declared | set(self.learner.classes_.tolist()))
 
 
 class ScrollClassifier(ClassifierMixin, BaseEstimator):
@@ -103,9 +121,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """
         fresh = clone(self)
         fresh._learn(X, y, None, sample_weight, whole_data=True)
-        vars(self).pop('feature_names_in_', None)
-        learned = vars(fresh).keys() - self.get_params().keys()
-        vars(self).update({name: vars(fresh)[name] for name in learned})
+        with self._writing():
+            vars(self).pop('feature_names_in_', None)
+            learned = vars(fresh).keys() - self.get_params().keys() - {'_lock'}
+            vars(self).update({name: vars(fresh)[name] for name in learned})
         return self
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
@@ -125,7 +144,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         X, y = self._checked(X, y)
-        self.learner_.remove(X.toarray() if issparse(X) else X, _labels(y)[0])
+        with self._writing():
+            learner = copy.copy(self.learner_)
+            learner.remove(X.toarray() if issparse(X) else X, check_labels(y, len(y)))
+            self._fitted = self._fitted._replace(learner=learner)
         return self
 
     def __add__(self, other: 'ScrollClassifier') -> 'ScrollClassifier':
@@ -137,11 +159,26 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         if self.learner_.grid_digest != other.learner_.grid_digest:
             raise InputError('cannot add classifiers whose features are on different grids: make both with '
                              'the same scale and limit')
-        out = copy.deepcopy(self)
-        out.learner_.merge(other.learner_)
-        out._declared = self._declared | other._declared
-        out._label_type = _wider(self._label_type, other._label_type)
+        check_names(*(names if names is None else tuple(names) for names in (
+            getattr(part, 'feature_names_in_', None) for part in (other, self))), 'cannot add: the second')
+        one, two, out = self._fitted, other._fitted, copy.copy(self)
+        out._fitted = _Fitted(copy.copy(one.learner).merge(two.learner),
+                              _wider(one.label_type, two.label_type), one.declared | two.declared)
         return out
+
+    @property
+    def learner_(self) -> GridLearner:
+        """The `Scroll` below."""
+        if '_fitted' not in vars(self):
+            raise AttributeError('learner_: nothing was learned yet')
+        return self._fitted.learner
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in super().__getstate__().items() if name != '_lock'}
+
+    def _writing(self):
+        """A lock that those who change what was learned hold."""
+        return vars(self).setdefault('_lock', threading.RLock())
 
     def digest(self) -> str:
         """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
@@ -154,7 +191,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """(K,) labels, sorted, of the type that they had, or the least that holds all."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError('classes_: nothing was learned yet')
-        return self._as_given(sorted(self._declared | set(self.learner_.classes_.tolist())))
+        return _as_given(self._fitted.labels(), self._fitted)
 
     @property
     def head_(self) -> str:
@@ -164,20 +201,22 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self._ready().head_
 
     def predict(self, X) -> np.ndarray:
-        """Labels (N,): those of the exact logits, also where float64 cannot tell them apart."""
-        return self._as_given(self._of_rows(self._ready().predict, X).tolist())
+        """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
+        fitted = self._ready()
+        return _as_given(self._of_rows(fitted.learner.predict, X).tolist(), fitted)
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; of two classes (N,), those of the second less the
         first."""
-        logits = self._in_columns(self._of_rows(self._ready().decision_function, X), -np.inf)
+        fitted = self._ready()
+        logits = _in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf, fitted)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
-        learner = self._ready()
-        logits = self._of_rows(learner.decision_function, X)
-        return self._in_columns(softmax(learner.probability_scale() * logits, axis=1), 0.0)
+        fitted = self._ready()
+        logits = self._of_rows(fitted.learner.decision_function, X)
+        return _in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0, fitted)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -185,39 +224,40 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, 'learner_')
+        return '_fitted' in vars(self)
 
     def _learn(self, X, y, classes, sample_weight, whole_data: bool = False) -> 'ScrollClassifier':
         """`partial_fit`. `whole_data`: there is no more to come, so a grid may be made of it."""
         self._check_params()
-        first = not self.__sklearn_is_fitted__()
-        X, y = self._checked(X, y, first)
-        labels, kind = _labels(y)
-        named = labels[:0]
-        if classes is not None:
-            named, kind_of_named = _labels(np.asarray(classes))
-            if (kind is None) != (kind_of_named is None):
-                raise InputError('classes are numbers and y is text, or the other way round: keep to one')
-            kind = _wider(kind, kind_of_named)
-        if sample_weight is not None:
-            weights = _weights(sample_weight, len(labels))
-            X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
-        learner = self._new_learner(X, whole_data) if first else self._ready()
-        if sample_weight is not None:
-            learner.take_in(_copies(learner.unlearned(), X, labels, weights))
-        elif issparse(X):
-            learner.take_in(_rows(learner.unlearned(), X, labels))
-        else:
-            learner.partial_fit(X, labels)
-        if first:
-            self.learner_, self._label_type, self._declared = learner, kind, set()
-        self._label_type = _wider(self._label_type, kind)
-        self._declared = self._declared | set(named.tolist())
+        with self._writing():
+            first = not self.__sklearn_is_fitted__()
+            X, y = self._checked(X, y, first)
+            labels, kind = _labels(y)
+            named = labels[:0]
+            if classes is not None:
+                named, kind_of_named = _labels(np.asarray(classes))
+                if (kind is None) != (kind_of_named is None):
+                    raise InputError('classes are numbers and y is text, or the other way round: keep to one')
+                kind = _wider(kind, kind_of_named)
+            if sample_weight is not None:
+                weights = _weights(sample_weight, len(labels), least=int(whole_data))
+                X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
+                if not len(labels):
+                    return self
+            old = _Fitted(self._new_learner(X, whole_data), kind) if first else self._fitted
+            learner = old.learner if first else copy.copy(self._ready().learner)
+            if sample_weight is not None:
+                learner.take_in(_copies(learner.unlearned(), X, labels, weights))
+            elif issparse(X):
+                learner.take_in(_rows(learner.unlearned(), X, labels))
+            else:
+                learner.partial_fit(X, labels)
+            self._fitted = _Fitted(learner, _wider(old.label_type, kind), old.declared | set(named.tolist()))
         return self
 
     def _check_params(self) -> None:
-        if self.scale is not None:
-            one_of('scale', self.scale, SCALES[:2])
+        if self.scale is not None and self.scale not in SCALES:
+            raise InputError(f"scale {shown(self.scale)}: expected 'unit', 'standard' or None")
         one_of('head', self.head, CLASSIFIERS)
         if self.scale == 'standard':
             one_of("scale='standard' with head", self.head, STANDARDISED)
@@ -256,12 +296,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                  'lift_seed', 'lift_bandwidth')
         return dict(head=self.head, **{name: getattr(self, name) for name in names})
 
-    def _ready(self) -> GridLearner:
-        """The learner, with the head that is asked for now."""
+    def _ready(self) -> _Fitted:
+        """What was fitted, with the head that is asked for now."""
         check_is_fitted(self)
+        fitted = self._fitted
         changed = {name: value for name, value in self._of_head().items()
-                   if value != getattr(self.learner_, name)}
-        return self.learner_.set_params(**changed) if changed else self.learner_
+                   if value != getattr(fitted.learner, name)}
+        if changed:
+            fitted.learner.set_params(**changed)
+        return fitted
 
     def _of_rows(self, predict, X) -> np.ndarray:
         """What a function of dense features gives for X, which may be sparse."""
@@ -269,18 +312,20 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             X = validate_data(self, X, reset=False, accept_sparse='csr', dtype=np.float64)
         return np.concatenate([predict(rows) for rows, _ in _blocks(X)])
 
-    def _in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
-        """(N, K) of classes that were seen, with columns for those that were only named."""
-        if not self._declared:
-            return values
-        seen, every = self.learner_.classes_.tolist(), self.classes_.tolist()
-        out = np.full((len(values), len(every)), unseen)
-        out[:, [every.index(label) for label in seen]] = values
-        return out
 
-    def _as_given(self, labels: list) -> np.ndarray:
-        labels = check_labels(labels, len(labels))
-        return labels if self._label_type is None else labels.astype(self._label_type)
+def _in_columns(values: np.ndarray, unseen: float, fitted: _Fitted) -> np.ndarray:
+    """(N, K) of classes that were seen, with columns for those that were only named."""
+    if not fitted.declared:
+        return values
+    seen, every = fitted.learner.classes_.tolist(), fitted.labels()
+    out = np.full((len(values), len(every)), unseen)
+    out[:, [every.index(label) for label in seen]] = values
+    return out
+
+
+def _as_given(labels: list, fitted: _Fitted) -> np.ndarray:
+    labels = check_labels(labels, len(labels))
+    return labels if fitted.label_type is None else labels.astype(fitted.label_type)
 
 
 @contextlib.contextmanager
@@ -299,18 +344,15 @@ def _wider(one, other):
 
 def _labels(y: np.ndarray) -> tuple:
     """(labels as `Statistics` has them, the dtype of numbers that stand for them; None: text)."""
-    if y.dtype.kind == 'f':
-        with np.errstate(invalid='ignore'):             # of numbers that int64 cannot hold
-            whole_ = y.astype(np.int64)
-        if (whole_ != y).any():
-            raise InputError(f'Unknown label type: continuous; y has {y[whole_ != y][0]:g}: expected whole '
-                             'numbers or text')
-        return whole_, y.dtype
-    return check_labels(y, len(y)), y.dtype if y.dtype.kind in 'biu' else None
+    labels = check_labels(y, len(y))
+    if labels.dtype.kind != 'i':
+        return labels, None
+    return labels, y.dtype if y.dtype.kind in 'biuf' else labels.dtype
 
 
-def _weights(sample_weight, count: int) -> np.ndarray:
-    """int64 (N,). InputError: not whole numbers of at least 0, all 0, or more samples than sums hold."""
+def _weights(sample_weight, count: int, least: int) -> np.ndarray:
+    """int64 (N,). InputError: not whole numbers of at least 0, less than `least` or more than sums hold in
+    all."""
     try:
         weights = np.asarray(sample_weight, np.float64)
     except (TypeError, ValueError):
@@ -321,7 +363,7 @@ def _weights(sample_weight, count: int) -> np.ndarray:
     if wrong.any():
         raise InputError(f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
                          'whole numbers, 0 or more; a sample counts as so many copies of it')
-    if not 0 < weights.sum() <= MAX_SAMPLES:
+    if not least <= weights.sum() <= MAX_SAMPLES:
         raise InputError(f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
                          f'than {MAX_SAMPLES}')
     return weights.astype(np.int64)
@@ -332,7 +374,7 @@ def _copies(learner: GridLearner, X, labels, weights) -> GridLearner:
     from the highest, all that was learned is doubled and the samples whose bit is set are added."""
     for bit in reversed(range(int(weights.max()).bit_length())):
         if hasattr(learner, 'statistics_'):
-            learner.merge(copy.deepcopy(learner))
+            learner.merge(learner)
         rows = np.flatnonzero(weights >> bit & 1)
         if len(rows):
             _rows(learner, X[rows], labels[rows])

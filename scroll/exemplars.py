@@ -11,6 +11,7 @@ order; ties go to the lowest key.
 - `hash`: the samples of lowest key. The same buffer under every schedule; shards can be merged.
 - `random`: a reservoir for each class. `nearest`, `outlier`: smallest or largest distance to the class mean.
 """
+import copy
 import hashlib
 import json
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 
 from scroll.arguments import MOST_SEED, one_of, whole
 from scroll.errors import InputError
+from scroll.grid import little_endian, native
 from scroll.labels import by_label, check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.randomness import numpy_stream
@@ -170,8 +172,9 @@ class ExemplarBuffer:
 
     def check(self, samples: np.ndarray) -> None:
         """InputError if these samples cannot be kept beside those that are: another shape or dtype."""
+        kind = samples.dtype.newbyteorder('=')
         for kept in self._kept.values():
-            if kept.samples.shape[1:] != samples.shape[1:] or kept.samples.dtype != samples.dtype:
+            if kept.samples.shape[1:] != samples.shape[1:] or kept.samples.dtype != kind:
                 raise InputError(f'samples have shape {samples.shape[1:]} and dtype {samples.dtype}: the '
                                  f'buffer holds {kept.samples.shape[1:]}, {kept.samples.dtype}')
 
@@ -182,15 +185,16 @@ class ExemplarBuffer:
             keys: uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored. labels: (N,).
         """
         labels = check_labels(labels, len(keys))
-        offered = {}
+        keys, features, samples = map(native, (keys, features, samples))
+        offered, chance = {}, copy.deepcopy(self._random)
         for label, at in by_label(labels):
-            offered[label] = _Kept(keys[at], features[at], samples[at], self._random.random(len(at)))
-        self._settle(offered, statistics)
+            offered[label] = _Kept(keys[at], features[at], samples[at], chance.random(len(at)))
+        self._kept, self._random = self._settled(self._kept, offered, statistics), chance
 
     def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
         """Take in another stream's buffer, if it has one; `statistics` are the merged ones. Exact for `hash`,
         and for classes in one shard."""
-        self._settle({} if other is None else other._kept, statistics)
+        self._kept = self._settled(self._kept, {} if other is None else other._kept, statistics)
 
     def remove(self, keys, labels) -> None:
         """Drop these samples if they are kept. Their share of the capacity is free until new samples come."""
@@ -210,8 +214,8 @@ class ExemplarBuffer:
     def rename(self, names: dict, statistics: Statistics) -> None:
         """Call each class as `names` says; `statistics` do so already. What is left over of a shared capacity
         goes to the first classes: one that is now later may lose a sample."""
-        self._kept = {names[label]: kept for label, kept in self._kept.items()}
-        self._settle({}, statistics)
+        kept = {names[label]: kept for label, kept in self._kept.items()}
+        self._kept = self._settled(kept, {}, statistics)
 
     def refill(self, keys, features, samples, labels, statistics: Statistics) -> None:
         """Offer samples that `statistics` count already; none is taken twice. Arguments as `update`.
@@ -228,20 +232,22 @@ class ExemplarBuffer:
             out.add(kept.keys, label_array([label] * len(kept.keys)))
         return out
 
-    def _settle(self, offered: dict, statistics: Statistics) -> None:
-        """Rank the classes that have new candidates, then cut every class to its quota."""
-        rows = {label: row for row, label in enumerate(statistics.classes.tolist())}
-        allowed = dict(zip(rows, quotas(statistics.counts, self.capacity).tolist()))
-        for label, new in offered.items():
-            kept = self._kept[label].join(new) if label in self._kept else new
-            kept = kept.take(np.argsort(kept.keys, kind='stable'))
-            row = rows[label]
-            class_sum, count = statistics.sums[row, :statistics.dim], int(statistics.counts[row])
-            self._kept[label] = kept.take(self._rank(kept, class_sum, count, allowed[label]))
-        for label, kept in self._kept.items():
-            if len(kept.keys) > allowed[label]:
-                self._kept[label] = kept.take(slice(allowed[label]))
-        self._kept = {label: kept for label, kept in self._kept.items() if len(kept.keys)}
+    def _settled(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
+        """What is kept when classes that have new candidates are ranked, and each is cut to its quota."""
+        labels = sorted(kept.keys() | offered.keys())
+        if not labels:
+            return {}
+        rows, sums = statistics.class_sums(labels)
+        counts = statistics.counts
+        allowed, out = quotas(counts, self.capacity)[rows].tolist(), {}
+        for label, row, class_sum, quota in zip(labels, rows.tolist(), sums[:, :statistics.dim], allowed):
+            own = kept.get(label)
+            if label in offered:
+                own = offered[label] if own is None else own.join(offered[label])
+                own = own.take(np.argsort(own.keys, kind='stable'))
+                own = own.take(self._rank(own, class_sum, int(counts[row]), quota))
+            out[label] = own.take(slice(quota)) if len(own.keys) > quota else own
+        return {label: own for label, own in out.items() if len(own.keys)}
 
     def _rank(self, kept: _Kept, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
         if self.strategy == 'herding':
@@ -263,7 +269,9 @@ class ExemplarBuffer:
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described."""
-        self._random.bit_generator.state = state['random']
+        chance = copy.deepcopy(self._random)                # copies of this buffer may hold the same one
+        chance.bit_generator.state = state['random']
+        self._random = chance
         labels, cuts = np.asarray(state['labels']).tolist(), np.cumsum(state['sizes'])[:-1]
         names = ('keys', 'features', 'samples', 'coins') if labels else ()
         columns = [np.split(state[name], cuts) for name in names]
@@ -280,12 +288,12 @@ class ExemplarBuffer:
         chance = self._random.bit_generator.state if self.strategy == 'random' else None
         sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, chance], sort_keys=True).encode())
         for label, kept in sorted(self._kept.items()):
-            arrays = {name: array for name, array in vars(kept).items()
+            arrays = {name: little_endian(array) for name, array in vars(kept).items()
                       if name != 'coins' or self.strategy == 'random'}
             about = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
             sha.update(json.dumps([label, about]).encode())
             for array in arrays.values():
-                sha.update(np.ascontiguousarray(array).tobytes())
+                sha.update(array.tobytes())
         return sha.hexdigest()
 
     def check_quotas(self, statistics: Statistics) -> None:

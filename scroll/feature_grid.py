@@ -18,10 +18,10 @@ import numpy as np
 
 from scroll.arguments import shown
 from scroll.errors import InputError
-from scroll.grid import GRID, GRID_BITS
+from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake
 from scroll.heads.lda import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
-from scroll.statistics import Statistics
+from scroll.statistics import Statistics, Sums
 
 _MARGIN = 4                         # a grid made from data reaches this many times as far
 _POINT = 96                         # bits of a factor of `Standardised` below the point
@@ -64,10 +64,25 @@ class FeatureGrid:
         reach = np.where(reach > 0, reach, np.where(centres != 0, np.abs(centres), 1.0))
         return cls(centres, _exponents(reach, not centred))
 
+    @property
+    def precision(self) -> str:
+        """How features are taken in (`scroll.grid.intake`): in float32, unless that would move them by a unit
+        of the grid or more, since their centre is far off or the grid is beyond float32."""
+        coarse = np.abs(self.centres) >= np.ldexp(1.0, self.exponents + 24 - GRID_BITS)
+        beyond = (self.exponents > 127) | (self.exponents < GRID_BITS - 126)
+        return FLOAT64 if (coarse | beyond).any() else FLOAT32
+
+    def taken_in(self, X) -> np.ndarray:
+        """float64 (N, d), as `place` takes them. What is beyond float32, thus beyond the grid, is clipped."""
+        if self.precision == FLOAT64:
+            return np.asarray(X, np.float64)
+        most = float(np.finfo(np.float32).max)
+        return intake(np.clip(X, -most, most)).astype(np.float64)
+
     def place(self, X: np.ndarray) -> np.ndarray:
         """float64 (N, d), whole numbers, also beyond the grid."""
         with np.errstate(over='ignore'):
-            out = np.rint(np.ldexp(X - self.centres, GRID_BITS - self.exponents))
+            out = np.rint(np.ldexp(self.taken_in(X) - self.centres, GRID_BITS - self.exponents))
         return np.clip(out, -_FURTHEST, _FURTHEST)
 
     def on_it(self, X: np.ndarray) -> np.ndarray:
@@ -117,24 +132,23 @@ class Standardised:
         self._factors = np.array([isqrt(one // (dim * v)) if v else 0 for v in squares], object)
         centred = total * sums - count[:, None].astype(object) * self._sums
         fine = _shifted(centred * self._factors, _POINT - _EXTRA)
-        out = Statistics(dim)
-        out.classes, out.counts, out.sums = statistics.classes, count, statistics.sums.copy()
-        out.sums[:, :-1] = _shifted(fine, _EXTRA).astype(np.int64)
-        moved = (out.sums[:, :-1].astype(object) * (1 << _EXTRA) - fine).astype(np.int64)
-        means = class_means(out)
+        rounded = statistics.sums.copy()
+        rounded[:, :-1] = _shifted(fine, _EXTRA).astype(np.int64)
+        moved = (rounded[:, :-1].astype(object) * (1 << _EXTRA) - fine).astype(np.int64)
+        means = class_means(Sums(statistics.classes, count, rounded))
         change = moved.T @ means
-        out._gram = _shifted(np.pad(change + change.T, (0, 1)), _EXTRA)
+        gram = _shifted(np.pad(change + change.T, (0, 1)), _EXTRA)
         for start in range(0, dim, _ROWS):                                  # Python's integers take memory
             rows = slice(start, min(start + _ROWS, dim))
             cross = total * statistics.gram[rows, :-1].astype(object) - np.outer(self._sums[rows], self._sums)
             scaled = total * cross * np.outer(self._factors[rows], self._factors)
-            out._gram[rows, :-1] += _shifted(scaled, 2 * _POINT).astype(np.int64)
+            gram[rows, :-1] += _shifted(scaled, 2 * _POINT).astype(np.int64)
         # of an entry: 1/2 and 1/2 by these roundings; of each class 1/2 by its mean's, 1/4 by a square left
         # out, and 2^-24 of the mean by its sum's
         off = len(count) + 2 + (int(np.abs(means).sum(axis=0).max()) >> _EXTRA)
-        np.einsum('ii->i', out._gram)[:] += dim * off
-        out._gram[-1] = out._gram[:, -1] = GRID * out.sums.sum(axis=0)
-        self.statistics = out
+        np.einsum('ii->i', gram)[:] += dim * off
+        gram[-1] = gram[:, -1] = GRID * rounded.sum(axis=0)
+        self.statistics = Statistics(dim).become(statistics.classes, count, rounded, gram)
 
     def of_raw(self, predictor: LinearPredictor) -> LinearPredictor:
         """The same predictor, of u instead of z: weights rounded once more, to 47 bits of the largest."""

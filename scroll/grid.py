@@ -4,6 +4,7 @@
     ([[157286, 209715]], 262144)
 """
 import hashlib
+import warnings
 from fractions import Fraction
 from math import isqrt
 
@@ -13,6 +14,7 @@ from scroll.errors import InputError
 
 GRID_BITS = 18                       # features are integers in units of 2^-GRID_BITS
 GRID = 1 << GRID_BITS
+FLOAT32, FLOAT64 = PRECISIONS = 'float32', 'float64'        # of features as they are taken in
 
 
 def quantise(features) -> np.ndarray:
@@ -56,6 +58,46 @@ def quantise(features) -> np.ndarray:
     return out.astype(np.int32)
 
 
+def intake(features, precision: str = FLOAT32) -> np.ndarray:
+    """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
+    that a number and its float32 copy are one.
+
+    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, also on processors that treat
+    such numbers as 0.
+
+    Args:
+        features: array of numbers. precision: 'float64' leaves them as they are, for what was learned before
+            numbers were rounded.
+
+    Raises:
+        InputError: a value is beyond float32.
+    """
+    features = np.asarray(features)
+    if precision != FLOAT32 or features.dtype.kind not in 'fiu':
+        return features
+    with np.errstate(over='ignore'):
+        out = features.astype(np.float32)
+    if features.dtype.kind == 'f':
+        small = np.abs(features) < 2.0 ** -126
+        if small.any():
+            out[small] = np.where(np.abs(features[small]) < 2.0 ** -126 - 2.0 ** -150, 0,
+                                  np.copysign(2.0 ** -126, features[small]))
+    beyond = ~np.isfinite(out)
+    if beyond.any() and np.isfinite(features[beyond]).any():
+        row = np.argwhere(beyond & np.isfinite(features))[0][0]
+        raise InputError(f'sample {row} has values beyond float32, to which features are rounded: scale them')
+    return out
+
+
+def as_learned(features, precision: str) -> np.ndarray:
+    """`intake` of samples that are to be found among those learned; UserWarning for half precision."""
+    features = np.asarray(features)
+    if features.dtype.kind == 'f' and features.dtype.itemsize < 4:
+        warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
+                      'learned in that precision', UserWarning, stacklevel=3)
+    return intake(features, precision)
+
+
 def _rounded_quotients(x: list, columns) -> list:
     """Entries of 2^18 x / |x|, rounded exactly; ties to even. x: floats, not all zero."""
     x = [int(Fraction(value) * (1 << 1074)) for value in x]     # every float64 is a multiple of 2^-1074
@@ -87,9 +129,21 @@ def check_quantised(features, dim: int = None) -> None:
                          f'unit length on a grid of 2^-{GRID_BITS}, as quantise gives it')
 
 
+def little_endian(array) -> np.ndarray:
+    """The array as digests and files have it on every machine: C-contiguous, the lowest byte first."""
+    array = np.asarray(array)
+    return array.astype(array.dtype.newbyteorder('<'), order='C', copy=False)
+
+
+def native(array) -> np.ndarray:
+    """The array with its bytes in the order of this machine."""
+    array = np.asarray(array)
+    return array.astype(array.dtype.newbyteorder('='), copy=False)
+
+
 def sample_keys(samples: np.ndarray) -> np.ndarray:
-    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes."""
-    samples = np.ascontiguousarray(samples)
+    """uint64 (N,): the first eight bytes of the SHA-256 of each sample's bytes (`little_endian`)."""
+    samples = little_endian(samples)
     size = samples[0].nbytes if len(samples) else 0
     view = memoryview(samples).cast('B') if size else b''
     starts = range(0, size * len(samples), size) if size else [0] * len(samples)

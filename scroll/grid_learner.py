@@ -19,7 +19,7 @@ from scroll.heads.choice import AUTOMATIC
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
 from scroll.io.states import State
-from scroll.learner import Scroll
+from scroll.learner import Derived, Scroll
 
 _SHARE = 20                         # a turn takes one in so many of all samples, at most
 _SCALES = 1e-3, 1e5                 # of a standard deviation of the logits
@@ -33,6 +33,7 @@ class GridLearner(Scroll):
         grid: a `FeatureGrid`, or None: unit length. standard: whether heads see standardised features.
     """
     grid: FeatureGrid = None
+    _KEEPS_PARTS = False                # it has no files
     standard = False
 
     @property
@@ -46,25 +47,23 @@ class GridLearner(Scroll):
 
     def take_in(self, part: 'GridLearner') -> 'GridLearner':
         """`merge`, also into a learner that has learned nothing."""
-        return self.merge(part) if hasattr(self, 'statistics_') else self.take(part._state())
+        given = part._state()
+        return self._edit(lambda state: given if state is None else state.merged(given, False))
 
-    def predictor(self) -> LinearPredictor:
-        """f_T, of features on the grid."""
-        if not self.standard or getattr(self, '_online', None) is not None:
-            return super().predictor()
-        self._check_begun()
-        standardised = Standardised(self.statistics_)
-        below = Scroll(**self.get_params()).take(State({}, '', standardised.statistics))
-        self._online = standardised.of_raw(below.predictor())
-        self._head, self._settings, self._counted = below._head, below._settings, below._counted
-        return self._online
+    def _derive(self, state: State, asked: str) -> Derived:
+        if not self.standard:
+            return super()._derive(state, asked)
+        standardised = Standardised(state.statistics)
+        below = Scroll(**self.get_params())._derive(replace(state, statistics=standardised.statistics), asked)
+        return replace(below, online=standardised.of_raw(below.online))
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K)."""
         if self.grid is None:
             return super().decision_function(X)
-        near, beyond, far = self._placed(X)
-        logits = self.predictor().decision_function(near)
+        online = self.predictor()
+        near, beyond, far = self._placed(X, online)
+        logits = online.decision_function(near)
         logits[beyond] = far
         return logits
 
@@ -72,9 +71,10 @@ class GridLearner(Scroll):
         """Labels (N,), those of exact logits for samples that the grid reaches."""
         if self.grid is None:
             return super().predict(X)
-        near, beyond, far = self._placed(X)
-        labels = self.predictor().predict(near)
-        labels[beyond] = self.classes_[far.argmax(axis=1)]
+        online = self.predictor()
+        near, beyond, far = self._placed(X, online)
+        labels = online.predict(near)
+        labels[beyond] = online.classes[far.argmax(axis=1)]
         return labels
 
     def probability_scale(self) -> float:
@@ -84,21 +84,22 @@ class GridLearner(Scroll):
         for all, so that the factor stays finite where nothing is misclassified (as Platt 1999 does with two).
         1 where no samples are kept, or of one class.
         """
-        online = self.predictor()
-        if getattr(self, '_calibrated', (None,))[0] is not online:
-            self._calibrated = online, self._calibrate()
-        return self._calibrated[1]
+        online, last = self.predictor(), getattr(self, '_calibrated', (None,))
+        if last[0] is not online:
+            last = self._calibrated = online, self._calibrate(self._state())
+        return last[1]
 
-    def _calibrate(self) -> float:
-        if self.buffer_ is None or not len(self.buffer_) or len(self.classes_) < 2:
+    def _calibrate(self, state: State) -> float:
+        classes, counts, total = state.statistics.classes, state.statistics.counts, state.statistics.total
+        if state.buffer is None or not len(state.buffer) or len(classes) < 2:
             return 1.0
-        held, counts, total = self.buffer_.content(), self.statistics_.counts, self.statistics_.total
-        own = np.searchsorted(self.classes_, held.labels)
+        held = state.buffer.content()
+        own = np.searchsorted(classes, held.labels)
         kept = np.bincount(own)[own]
         turns = max(-(-_SHARE * len(held) // total), 2)
         turn = np.arange(len(held)) % turns                 # class after class: none is left without samples
         turn[counts[own] == 1] = -1
-        logits, state = np.empty((len(held), len(counts))), self._state()
+        logits = np.empty((len(held), len(counts)))
         if self.head != AUTOMATIC:                          # which chooses by the others in the buffer
             state = replace(state, buffer=None)
         for at in filter(len, (np.flatnonzero(turn == i) for i in range(turns))):
@@ -107,10 +108,10 @@ class GridLearner(Scroll):
         out = turn >= 0
         return _best_scale(logits[out], own[out], (counts[own] / kept)[out]) if out.any() else 1.0
 
-    def _placed(self, X) -> tuple:
+    def _placed(self, X, online: LinearPredictor) -> tuple:
         """(features int32 (N, d), zero where the grid does not reach; bool (N,): it does not; float64 logits
         of these)."""
-        online, placed = self.predictor(), self.grid.place(X)
+        placed = self.grid.place(X)
         beyond = (np.abs(placed) > GRID).any(axis=1)
         if not beyond.any():
             return placed.astype(np.int32), beyond, np.zeros((0, len(online.classes)))
@@ -120,9 +121,9 @@ class GridLearner(Scroll):
         near = np.where(beyond[:, None], 0, placed).astype(np.int32)
         return near, beyond, placed[beyond] / GRID @ online.weight.T + online.bias
 
-    def _embed(self, X, keep: bool = True) -> tuple:
+    def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         if self.grid is None:
-            return super()._embed(X, keep)
+            return super()._embed(X, keep, learned)
         features = self.grid.on_it(X)
         return features, features, sample_keys(features)
 

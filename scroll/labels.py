@@ -1,4 +1,8 @@
 """Labels: what is taken for one, and which samples have it."""
+import math
+import unicodedata
+from numbers import Integral, Real
+
 import numpy as np
 
 from scroll.arguments import shown
@@ -8,8 +12,12 @@ from scroll.errors import InputError
 def check_labels(labels, count: int) -> np.ndarray:
     """Labels as an array (N,) of int64, or of text (`label_array`); anything else is an InputError.
 
-    Lists, object arrays, categoricals and other columns of a data frame are taken if all their labels are
-    integers, or all are strings.
+    One rule for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all labels are
+    whole numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal form C, so that a
+    letter and its accent, as one sign or as two, are the same label.
+
+    Returns:
+        A copy, which does not change when `labels` does.
     """
     try:
         array = np.asarray(labels)
@@ -19,18 +27,41 @@ def check_labels(labels, count: int) -> np.ndarray:
         raise InputError(f'y is not a list of labels: {" ".join(str(error).split())}') from error
     if array.shape != (count,):
         raise InputError(f'y has shape {array.shape}: expected ({count},), one label a sample')
-    if count == 0 and array.dtype.kind in 'fO':             # what numpy makes of []
-        return array.astype(np.int64)
-    if array.dtype.kind in 'bi' or (array.dtype.kind == 'u' and (array <= np.iinfo(np.int64).max).all()):
-        return array.astype(np.int64)
     if array.dtype.kind == 'U':
-        return array
+        texts = array.tolist()
+        return array.copy() if ''.join(texts).isascii() else label_array(list(map(_normal, texts)))
     if array.dtype.kind == 'O':
-        for place, label in enumerate(array.tolist()):
-            if not isinstance(label, str):
-                raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings')
-        return label_array(array.tolist())
-    raise InputError(f'y has dtype {array.dtype}: labels must be integers or strings')
+        return _of_objects(array.tolist())
+    if array.dtype.kind not in 'biuf':
+        raise InputError(f'y has dtype {array.dtype}: labels must be integers or strings')
+    with np.errstate(invalid='ignore'):                 # of numbers that int64 cannot hold
+        out = array.astype(np.int64)
+    wrong = (out != array) | (np.abs(array) >= 2.0 ** 63) if array.dtype.kind == 'f' else \
+        array > np.iinfo(np.int64).max
+    if wrong.any():
+        raise InputError(f'y[{np.flatnonzero(wrong)[0]}] is {shown(array[wrong][0].item())}: labels must be '
+                         'whole numbers that int64 holds, or strings')
+    return out
+
+
+def _of_objects(labels: list) -> np.ndarray:
+    text = bool(labels) and isinstance(labels[0], str)
+    for place, label in enumerate(labels):
+        if isinstance(label, str) != text or not (text or _is_whole(label)):
+            raise InputError(f'y[{place}] is {shown(label)}: labels must be all integers or all strings')
+    return label_array([_normal(label) for label in labels] if text else [int(label) for label in labels])
+
+
+def _is_whole(label) -> bool:
+    """Whether a Python or numpy object is a whole number that int64 holds."""
+    if not isinstance(label, (Integral, np.bool_)) and not (
+            isinstance(label, Real) and math.isfinite(label) and label == int(label)):
+        return False
+    return -1 << 63 <= int(label) < 1 << 63
+
+
+def _normal(label: str) -> str:
+    return unicodedata.normalize('NFC', label)
 
 
 def label_array(labels: list) -> np.ndarray:

@@ -16,23 +16,24 @@ from scroll.labels import by_label, check_labels, label_array
 
 
 class LearnedKeys:
-    """A multiset of (key, label). `copy.copy` copies it: arrays are replaced, never changed."""
+    """A multiset of (key, label). `copy.copy` copies it: what it holds is replaced, never changed."""
 
     def __init__(self):
-        self._known = {}                                    # label -> sorted uint64 (n,)
-        self._new = []                                      # (keys, label), not yet sorted in
+        # label -> sorted uint64 (n,), and more of (keys, label), not sorted in yet: replaced, never changed
+        self._kept = {}, ()
 
     def add(self, keys, labels) -> 'LearnedKeys':
         """Keep these. keys: uint64 (N,). labels: (N,)."""
-        labels = check_labels(labels, len(keys))
-        self._new = self._new + [(keys[at], label) for label, at in by_label(labels)]
-        if len(self._new) > 1000:                           # many small segments are sorted together
+        labels, (known, new) = check_labels(labels, len(keys)), self._kept
+        self._kept = known, (*new, *((keys[at], label) for label, at in by_label(labels)))
+        if len(self._kept[1]) > 1000:                       # many small segments are sorted together
             self._settled()
         return self
 
     def merge(self, other: 'LearnedKeys') -> 'LearnedKeys':
         """Take in another learner's."""
-        self._new = self._new + [(keys, label) for label, keys in other._settled().items()]
+        known, new = self._kept
+        self._kept = known, (*new, *((keys, label) for label, keys in other._settled().items()))
         return self
 
     def lacks(self, keys, labels) -> np.ndarray:
@@ -53,30 +54,31 @@ class LearnedKeys:
         labels, known = check_labels(labels, len(keys)), dict(self._settled())
         for label, at in by_label(labels):
             known[label] = np.delete(known[label], _places(known[label], keys[at]))
-        self._known = {label: own for label, own in known.items() if len(own)}
+        self._kept = {label: own for label, own in known.items() if len(own)}, ()
         return self
 
     def drop(self, classes) -> 'LearnedKeys':
         """Forget whole classes."""
         gone = set(np.asarray(classes).tolist())
-        self._known = {label: own for label, own in self._settled().items() if label not in gone}
+        self._kept = {label: own for label, own in self._settled().items() if label not in gone}, ()
         return self
 
     def rename(self, names: dict) -> 'LearnedKeys':
         """Call each class as `names` says."""
-        self._known = {names[label]: own for label, own in self._settled().items()}
+        self._kept = {names[label]: own for label, own in self._settled().items()}, ()
         return self
 
     def _settled(self) -> dict:
-        if self._new:
+        known, new = self._kept
+        if new:
             parts = {}
-            for keys, label in self._new:
+            for keys, label in new:
                 parts.setdefault(label, []).append(keys)
             none = np.zeros(0, np.uint64)
-            new = {label: np.sort(np.concatenate([*own, self._known.get(label, none)]))
-                   for label, own in parts.items()}
-            self._known, self._new = {**self._known, **new}, []
-        return self._known
+            known = known | {label: np.sort(np.concatenate([*own, known.get(label, none)]))
+                             for label, own in parts.items()}
+            self._kept = known, ()                          # the same keys, whoever comes first
+        return known
 
     def state_dict(self) -> dict:
         """Arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after class."""
@@ -87,7 +89,7 @@ class LearnedKeys:
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described."""
         parts = np.split(np.asarray(state['keys']), np.cumsum(state['sizes'])[:-1])
-        self._known, self._new = dict(zip(np.asarray(state['labels']).tolist(), map(np.sort, parts))), []
+        self._kept = dict(zip(np.asarray(state['labels']).tolist(), map(np.sort, parts))), ()
 
 
 def _places(own: np.ndarray, keys: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from scroll.arguments import MOST_SEED, number, one_of, whole
+from scroll.arguments import MOST_SEED, check_memory, number, one_of, whole
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 
@@ -98,6 +98,8 @@ class Lift:
     @cached_property
     def matrix(self) -> np.ndarray:
         """R, float32 whole numbers (d, M)."""
+        check_memory(f'the random matrix of lift {self}',
+                     self.dim * self.width * (12 if self.kind != 'fourier' else _NORMAL_BITS + 8))
         if self.kind != 'fourier':
             pairs = self._bits(2)                                       # 0 1 | 2 -> 1, 3 -> -1
             return np.ascontiguousarray(((pairs == 2).astype(np.float32) - (pairs == 3)).T)

@@ -6,6 +6,7 @@ import numpy as np
 
 from scroll.arguments import instance, shown
 from scroll.errors import InputError
+from scroll.io.states import State
 from scroll.labels import check_labels, label_array
 from scroll.statistics import Statistics
 
@@ -14,6 +15,7 @@ Learner = TypeVar('Learner', bound='Revisable')
 
 class Revisable:
     """The part of `Scroll` that changes what was learned. Each method does all that it says, or nothing."""
+    _KEEPS_PARTS = True                 # says which parts it is made of, when it is saved
 
     def remove(self: Learner, X, y) -> Learner:
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
@@ -26,12 +28,16 @@ class Revisable:
                 (Without `keep_keys`, samples that were never learned and are much like those that were may
                 pass.)
         """
-        self._check_begun()
-        _, features, keys = self._embed(X, keep=False)
-        rest = self._state().without(features, keys, check_labels(y, len(features)))
+        self._learned()
+        _, features, keys = self._embed(X, keep=False, learned=True)
+        labels = check_labels(y, len(features))
+        return self._edit(lambda state: self._forgotten(state.without(features, keys, labels), X))
+
+    def _forgotten(self, rest: State, samples) -> State:
+        """A state without these samples, of which the embedder's cache loses the features."""
         if self.embedder is not None:
-            self.embedder.forget(X)
-        return self.take(rest)
+            self.embedder.forget(samples)
+        return rest
 
     def remove_class(self: Learner, label, X=None, statistics: Statistics = None) -> Learner:
         """Unlearn a whole class: as `remove`, of all its samples.
@@ -47,29 +53,32 @@ class Revisable:
         Raises:
             InputError: no such class, or not all of it. Nothing is changed then.
         """
-        self._check_begun()
-        name, classes = check_labels([label], 1).tolist()[0], self.classes_.tolist()
-        if name not in classes:
-            raise InputError(f'class {shown(label)} is not among those learned')
+        self._learned()
+        name = check_labels([label], 1).tolist()[0]
         if X is not None and statistics is not None:
             raise InputError('remove_class takes X or statistics, not both')
-        count, state = int(self.statistics_.counts[classes.index(name)]), self._state()
         if statistics is not None:
             instance('statistics', statistics, Statistics)
-            if statistics.classes.tolist() != [name] or statistics.total != count:
-                raise InputError(f'the statistics given are of {statistics.total} samples of class '
-                                 f'{shown(statistics.classes.tolist())}: expected all {count} of {name!r}')
-            return self.take(state.without_classes(statistics))
-        if X is None:
-            samples, rest = state.kept_of(name)[0], state.without_class(name)
-        else:
-            samples, features, keys = self._embed(X, keep=False)
-            if len(keys) != count:
-                raise InputError(f'{len(keys)} of {count} samples of class {name!r} are given: expected all')
-            rest = state.without(features, keys, label_array([name] * count))
-        if self.embedder is not None:
-            self.embedder.forget(samples)
-        return self.take(rest)
+        given = None if X is None else self._embed(X, keep=False)[1:]
+
+        def without_it(state: State) -> State:
+            classes = state.statistics.classes.tolist()
+            if name not in classes:
+                raise InputError(f'class {shown(label)} is not among those learned')
+            count = int(state.statistics.counts[classes.index(name)])
+            if statistics is not None:
+                if statistics.classes.tolist() != [name] or statistics.total != count:
+                    raise InputError(f'the statistics given are of {statistics.total} samples of class '
+                                     f'{shown(statistics.classes.tolist())}: expected all {count} of '
+                                     f'{name!r}')
+                return state.without_classes(statistics)
+            if given is None:
+                return self._forgotten(state.without_class(name), state.kept_of(name)[0])
+            if len(given[1]) != count:
+                raise InputError(f'{len(given[1])} of {count} samples of class {name!r} are given: expected '
+                                 'all')
+            return self._forgotten(state.without(*given, label_array([name] * count)), X)
+        return self._edit(without_it)
 
     def rename(self: Learner, mapping: dict) -> Learner:
         """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
@@ -81,9 +90,9 @@ class Revisable:
             InputError: a class that was never learned, a name that is no label or that two would have.
                 Nothing is changed then.
         """
-        self._check_begun()
+        self._learned()
         instance('mapping', mapping, dict)
-        return self.take(self._state().renamed(mapping))
+        return self._edit(lambda state: state.renamed(mapping))
 
     def learned(self, X, y) -> np.ndarray:
         """bool (N,): which samples were learned with these labels; given twice, it must be there twice.
@@ -91,12 +100,12 @@ class Revisable:
         Raises:
             InputError: the learner keeps no keys, or other bad input.
         """
-        self._check_begun()
-        if self.keys_ is None:
+        known = self._learned().state.keys
+        if known is None:
             raise InputError('which samples were learned is known with keep_keys=True alone')
         _, features, keys = self._embed(X, keep=False)
         out = np.ones(len(features), bool)
-        out[self.keys_.lacks(keys, check_labels(y, len(features)))] = False
+        out[known.lacks(keys, check_labels(y, len(features)))] = False
         return out
 
     def refill(self: Learner, X, y) -> Learner:
@@ -109,36 +118,13 @@ class Revisable:
             InputError: they cannot all have been learned, with those that the buffer holds, or other bad
                 input. Nothing is changed then.
         """
-        self._check_begun()
+        self._learned()
         samples, features, keys = self._embed(X)
         labels = check_labels(y, len(features))
-        if self.buffer_ is None:
-            raise InputError('there is no buffer to refill: buffer_size is 0')
-        self.buffer_.check(samples)
-        new = self.buffer_.keys().lacks(keys, labels)
-        try:                            # these and what is kept, together, must be part of what was learned
-            rest = replace(self._state(), buffer=None).without(features[new], keys[new], labels[new])
-            replace(rest, buffer=self.buffer_).checked()
-        except InputError as error:
-            raise InputError(f'only samples that were learned can refill the buffer: {error}') from error
-        self.buffer_.refill(keys, features, samples, labels, self.statistics_)
-        return self._changed()
+        return self._edit(lambda state: state.refilled(samples, features, keys, labels))
 
     def merge(self: Learner, other: Learner) -> Learner:
         """Add what another learner, with the same backbone, has learned from another part of the data."""
-        self._check_begun()
-        other._check_begun()
-        if self._backbone() != other._backbone():
-            raise InputError('cannot merge learners with different backbones: their features do not mean '
-                             'the same')
-        if self.buffer_ is not None and other.buffer_ is not None and len(other.buffer_):
-            self.buffer_.check(other.buffer_.content().samples)
-        if self.keys_ is not None and other.keys_ is None:
-            raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
-                             'keep_keys=True')
-        self.statistics_.merge(other.statistics_)
-        if self.buffer_ is not None:
-            self.buffer_.merge(other.buffer_, self.statistics_)
-        if self.keys_ is not None:
-            self.keys_.merge(other.keys_)
-        return self._changed()
+        self._learned()
+        given = other._state()
+        return self._edit(lambda state: replace(state, psi=self._backbone()).merged(given, self._KEEPS_PARTS))

@@ -16,25 +16,73 @@ Hence the sums are the same, to the last bit, for every order, batching and shar
 With a `Lift` it is lifted features that are counted, h for u below; with `by_class` each class has a Gram
 matrix of its own. Both are as exact.
 
+Reading never changes what is counted, from any number of threads. Each change is one assignment, of sums that
+were made beside the old ones: whoever is interrupted leaves them as before or as after. Writers wait for each
+other.
+
 `python -m scroll` shows, merges and subtracts saved ones (`scroll.io.statistics_files`).
 """
 import hashlib
 import json
+import threading
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from scroll.arguments import check_memory
 from scroll.errors import InputError
-from scroll.grid import GRID, GRID_BITS
+from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS
 from scroll.io import files
 from scroll.labels import by_label, check_labels, label_array
 from scroll.lift import Lift
 from scroll.sums import add_products, contradiction, lifted_blocks
 
-_BLOCK = 1 << 13                     # rows that wait to be multiplied together
+_BLOCK = 1 << 13                     # samples that wait to be multiplied together
+_NUMBERS = 1 << 26                   # and numbers of all of them
 MAX_SAMPLES = (1 << 27) - 1          # int64 holds this many products of 2^36; one more is 2^63, and wraps
 _FORMAT = 'scroll-statistics-1'      # of what is kept; part of every digest
 _FILE = 'scroll-statistics-2'        # of files
+
+
+class Sums(NamedTuple):
+    """What is counted of samples, in arrays that nobody changes.
+
+    Attributes:
+        classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). gram: int64 (D + 1, D + 1), or one
+            for each class, (K, D + 1, D + 1); None where it is not made yet.
+    """
+    classes: np.ndarray
+    counts: np.ndarray
+    sums: np.ndarray
+    gram: np.ndarray | None = None
+
+    def owned(self) -> 'Sums':
+        """These, whose arrays can no longer be written to."""
+        for array in filter(lambda array: array is not None, self):
+            array.flags.writeable = False
+        return self
+
+
+class _Content(NamedTuple):
+    """Sums `base`, and samples that they do not count yet, so that small batches share a matrix product.
+
+    Attributes:
+        waiting: those samples, of (features int32 (n, d), labels (n,)). recent: their sums by class, without
+            a Gram matrix. count: how many they are.
+    """
+    base: Sums
+    recent: Sums
+    waiting: tuple = ()
+    count: int = 0
+
+
+class _Cell:
+    """The content after some sample. Readers may put it into another form, which stands for the same sums."""
+
+    def __init__(self, content: _Content):
+        self.content, self.joined = content, None           # joined: classes and counts of all samples
 
 
 class Statistics:
@@ -45,22 +93,27 @@ class Statistics:
         lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h is u.
         by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum.
 
-    Attributes:
-        classes: (K,) sorted labels seen, int64 or text (`scroll.labels.label_array`).
-        counts: int64 (K,), samples of each class.
-        sums: int64 (K, D + 1), sum of [h; 1] over each class, in units of 2^-18; D is d, or the lift's size.
+    Copies share what they hold, so that `copy.copy` takes no time; what is given out cannot be written to.
     """
 
     def __init__(self, dim: int, lift: Lift = None, by_class: bool = False):
         if lift is not None and lift.dim != dim:
             raise InputError(f'the lift takes features of {lift.dim} numbers, not {dim}')
         self.dim, self.lift, self.by_class = int(dim), lift, by_class
-        self.classes = np.zeros(0, np.int64)
-        self.counts = np.zeros(0, np.int64)
-        self.sums = np.zeros((0, self.size + 1), np.int64)
-        self._gram = np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64)
-        self._shared = False                        # whether others hold _gram, too
-        self._pending, self._n_pending = [], 0      # samples not yet in _gram: small batches share a product
+        check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
+        self._lock = threading.RLock()
+        gram = np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64)
+        self._cell = _Cell(_Content(self._none()._replace(gram=gram).owned(), self._none()))
+
+    def _none(self) -> Sums:
+        return Sums(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, self.size + 1), np.int64))
+
+    def __getstate__(self) -> tuple:
+        return self.dim, self.lift, self.by_class, self._settled()
+
+    def __setstate__(self, state: tuple) -> None:
+        self.__init__(*state[:3])
+        self.become(*state[3])
 
     @property
     def size(self) -> int:
@@ -68,53 +121,94 @@ class Statistics:
         return self.dim if self.lift is None else self.lift.size
 
     @property
+    def classes(self) -> np.ndarray:
+        """(K,) sorted labels seen, int64 or text (`scroll.labels.label_array`)."""
+        return self._classes_and_counts(self._cell)[0]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64 (K,), samples of each class."""
+        return self._classes_and_counts(self._cell)[1]
+
+    @property
+    def sums(self) -> np.ndarray:
+        """int64 (K, D + 1), sum of [h; 1] over each class, in units of 2^-18; D is d, or the lift's size."""
+        content = self._cell.content
+        return _joined(content.base, content.recent).sums if content.count else content.base.sums
+
+    @property
     def gram(self) -> np.ndarray:
         """G = sum [h; 1] [h; 1]^T over all samples, int64 (D + 1, D + 1), in units of 2^-36 (paper, eq.
         8)."""
-        return self._shown().sum(axis=0) if self.by_class else self._shown()
+        gram = self._settled().gram
+        return gram.sum(axis=0) if self.by_class else gram
 
     @property
     def grams(self) -> np.ndarray:
         """Of each class, int64 (K, D + 1, D + 1); InputError where only their sum is kept."""
         if not self.by_class:
             raise InputError('these statistics keep one Gram matrix, and not one for each class')
-        return self._shown()
-
-    def _shown(self) -> np.ndarray:
-        """What is kept, for others to see: from now on it stays as it is."""
-        self._settle()
-        self._shared = True
-        return self._gram
-
-    def _settle(self) -> None:
-        """Count what is pending into the Gram matrix, or into those of all classes."""
-        if not self._pending:
-            return
-        if self._shared or not self._gram.flags.writeable:
-            self._gram, self._shared = self._gram.copy(), False
-        features, labels = (np.concatenate(parts) for parts in zip(*self._pending))
-        if self.by_class:
-            rows = {label: row for row, label in enumerate(self.classes.tolist())}
-            for label, at in by_label(labels):
-                add_products(self._gram[rows[label]], features[at], self.lift)
-        else:
-            add_products(self._gram, features, self.lift)
-        self._pending, self._n_pending = [], 0
-
-    def __copy__(self) -> 'Statistics':
-        self._shown()
-        out = self.like()
-        vars(out).update(vars(self))
-        return out
-
-    def like(self) -> 'Statistics':
-        """Statistics of the same kind, of no samples."""
-        return Statistics(self.dim, self.lift, self.by_class)
+        return self._settled().gram
 
     @property
     def total(self) -> int:
         """Number of samples."""
         return int(self.counts.sum())
+
+    def class_sums(self, labels: list) -> tuple:
+        """(rows int64 (k,) among `classes`, sums int64 (k, D + 1)) of classes that were seen, by their
+        labels."""
+        cell = self._cell
+        classes, content = self._classes_and_counts(cell)[0], cell.content
+        wanted = label_array(labels)
+        sums = np.zeros((len(wanted), self.size + 1), np.int64)
+        for part in (content.base, content.recent):
+            rows, known = _rows_of(part.classes, wanted)
+            sums[known] += part.sums[rows[known]]
+        return np.searchsorted(classes, wanted), sums
+
+    def _classes_and_counts(self, cell: _Cell) -> tuple:
+        """(classes, counts) of all samples of a cell, made once."""
+        if cell.joined is None:
+            both = [part._replace(sums=part.counts[:, None]) for part in cell.content[:2]]
+            cell.joined = _joined(*both).owned()[:2]
+        return cell.joined
+
+    def _settled(self) -> Sums:
+        """All that is counted, the Gram matrix with it."""
+        cell = self._cell
+        if cell.content.count:
+            with self._lock:                                # several readers need not all do it
+                cell.content = self._folded(cell.content)   # the same sums, whoever comes first
+        return cell.content.base
+
+    def _folded(self, content: _Content) -> _Content:
+        """The same content, in which no sample waits."""
+        if not content.count:
+            return content
+        base = _joined(content.base, content.recent)
+        features, labels = (np.concatenate(parts) for parts in zip(*content.waiting))
+        if self.by_class:
+            gram = _in_rows(content.base.gram, content.base.classes, base.classes)
+            for label, at in by_label(labels):
+                row = np.searchsorted(base.classes, label_array([label]))[0]
+                add_products(gram[row], features[at], self.lift)
+        else:
+            gram = content.base.gram.copy()
+            add_products(gram, features, self.lift)
+        return _Content(base._replace(gram=gram).owned(), self._none())
+
+    def __copy__(self) -> 'Statistics':
+        out = self.like()
+        out._cell = self._cell
+        return out
+
+    def __deepcopy__(self, memo) -> 'Statistics':
+        return self.__copy__()
+
+    def like(self) -> 'Statistics':
+        """Statistics of the same kind, of no samples."""
+        return Statistics(self.dim, self.lift, self.by_class)
 
     def add(self, features: np.ndarray, labels) -> 'Statistics':
         """Count samples in. features: integers (N, d) on the grid; labels: (N,). Returns self.
@@ -124,15 +218,18 @@ class Statistics:
                 Nothing is changed.
         """
         features, labels, part = self._part(features, labels)
-        classes, counts, sums = self._combined(part, +1)
-        if self.by_class and len(classes) > len(self.classes):
-            self._settle()
-            self._gram, self._shared = _in_rows(self._gram, self.classes, classes), False
-        self.classes, self.counts, self.sums = classes, counts, sums
-        self._pending.append((features.astype(np.int32), labels))
-        self._n_pending += len(features)
-        if self._n_pending >= _BLOCK:
-            self._settle()
+        if not len(labels):
+            return self
+        with self._lock:
+            base, recent, waiting, count = self._cell.content
+            for known in (base, recent):
+                _check_labels(known, part)
+            recent = _joined(recent, part)
+            _check_total(base.counts.sum() + recent.counts.sum())
+            content = _Content(base, recent, (*waiting, (features, labels)), count + len(labels))
+            if content.count >= min(_BLOCK, _NUMBERS // self.dim):
+                content = self._folded(content)
+            self._cell = _Cell(content)
         return self
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':
@@ -147,10 +244,16 @@ class Statistics:
     def merge(self, other: 'Statistics') -> 'Statistics':
         """Add the statistics of another stream, for example another worker's. `other` is not changed."""
         self._check_kind(other, 'merge', 'into')
-        classes, counts, sums = self._combined(other, +1)
-        self._gram, self._shared = self._combined_grams(other, +1, classes), False
-        self.classes, self.counts, self.sums = classes, counts, sums
-        return self
+        given = other._settled()
+        with self._lock:
+            kept = self._settled()
+            _check_labels(kept, given)
+            out = _joined(kept, given)
+            _check_total(out.counts.sum())
+            gram = kept.gram + given.gram if not self.by_class else (
+                _in_rows(kept.gram, kept.classes, out.classes) +
+                _in_rows(given.gram, given.classes, out.classes))
+            return self.become(*out._replace(gram=gram))
 
     def subtract(self, other: 'Statistics') -> 'Statistics':
         """Undo `merge`: the state is that of never having seen the other's samples. `other` is not changed.
@@ -160,17 +263,28 @@ class Statistics:
                 noticed.)
         """
         self._check_kind(other, 'subtract', 'from')
-        classes, counts, sums = self._combined(other, -1)
-        kept, gram = counts > 0, self._combined_grams(other, -1, classes)
-        wrong = contradiction(counts, sums, gram)
-        if wrong:
-            raise InputError(f'what is given is no part of these statistics: without it, {wrong} would be '
-                             'left')
-        self.classes, self.counts, self.sums = classes[kept], counts[kept], sums[kept]
-        self._gram, self._shared = gram[kept] if self.by_class else gram, False
-        if self.classes.dtype == object:
-            self.classes = label_array(self.classes.tolist())
-        return self
+        given = other._settled()
+        with self._lock:
+            kept = self._settled()
+            _check_labels(kept, given)
+            rows, known = _rows_of(kept.classes, given.classes)
+            have = np.where(known, kept.counts[rows] if len(kept.counts) else 0, 0)
+            if (have < given.counts).any():
+                place = np.flatnonzero(have < given.counts)[0]
+                raise InputError(f'class {given.classes[place]} has {have[place]} samples, fewer than the '
+                                 f'{given.counts[place]} given')
+            counts, sums = kept.counts.copy(), kept.sums.copy()
+            counts[rows] -= given.counts
+            sums[rows] -= given.sums
+            gram = kept.gram - (_in_rows(given.gram, given.classes, kept.classes) if self.by_class
+                                else given.gram)
+            wrong, left = contradiction(counts, sums, gram), counts > 0
+            if wrong:
+                raise InputError(f'what is given is no part of these statistics: without it, {wrong} would '
+                                 'be left')
+            classes = kept.classes[left]
+            return self.become(label_array(classes.tolist()) if classes.dtype == object else classes,
+                               counts[left], sums[left], gram[left] if self.by_class else gram)
 
     def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
         """InputError unless the other's sums mean what these mean."""
@@ -185,31 +299,6 @@ class Statistics:
             first, second = (with_, without) if other.by_class else (without, with_)
             raise InputError(f'cannot {what} statistics with {first} {where} those with {second}')
 
-    def _combined(self, other: 'Statistics', sign: int) -> tuple:
-        """Classes, counts and sums of self + sign * other, also of classes that end without samples."""
-        kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (other, self)]
-        if len(self.classes) and len(other.classes) and kinds[0] != kinds[1]:
-            raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to '
-                             'strings')
-        classes = np.union1d(self.classes, other.classes) if len(self.classes) else other.classes
-        counts, given = (_in_rows(part.counts, part.classes, classes) for part in (self, other))
-        if sign < 0 and (counts < given).any():
-            place = np.flatnonzero(counts < given)[0]
-            raise InputError(f'class {classes[place]} has {counts[place]} samples, fewer than the '
-                             f'{given[place]} given')
-        counts = counts + sign * given
-        if counts.sum() > MAX_SAMPLES:
-            raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
-        sums, more = (_in_rows(part.sums, part.classes, classes) for part in (self, other))
-        return classes, counts, sums + sign * more
-
-    def _combined_grams(self, other: 'Statistics', sign: int, classes: np.ndarray) -> np.ndarray:
-        """What `_gram` is of self + sign * other, a new array."""
-        kept, given = self._shown(), other._shown()
-        if self.by_class:
-            kept, given = _in_rows(kept, self.classes, classes), _in_rows(given, other.classes, classes)
-        return kept + given if sign > 0 else kept - given
-
     def summed(self, classes: np.ndarray, total) -> 'Statistics':
         """The sum of the statistics of several processes, each of which calls this on its own.
 
@@ -217,30 +306,33 @@ class Statistics:
             classes: sorted labels of all that any of them has counted. total: array int64 -> the sum of what
                 all processes give.
         """
-        counts, sums = (_in_rows(array, self.classes, classes) for array in (self.counts, self.sums))
-        gram = _in_rows(self._shown(), self.classes, classes) if self.by_class else self._shown()
+        own = self._settled()
+        counts, sums = (_in_rows(array, own.classes, classes) for array in (own.counts, own.sums))
+        gram = _in_rows(own.gram, own.classes, classes) if self.by_class else own.gram
         return self.like().become(classes, *map(total, (counts, sums, gram)))
 
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""
-        u = np.r_[:self.dim, self.size]
-        out = Statistics(self.dim, by_class=self.by_class)
-        return out.become(self.classes, self.counts, self.sums[:, u], self._shown()[..., u[:, None], u])
+        u, own = np.r_[:self.dim, self.size], self._settled()
+        return Statistics(self.dim, by_class=self.by_class).become(
+            own.classes, own.counts, own.sums[:, u], own.gram[..., u[:, None], u])
 
     def of_class(self, label) -> 'Statistics':
         """Those of one class; InputError where there is no Gram matrix for each."""
-        row = self.classes.tolist().index(label)
-        part = slice(row, row + 1)
-        return self.like().become(self.classes[part], self.counts[part], self.sums[part], self.grams[part])
+        own, _ = self._settled(), self.grams
+        row = own.classes.tolist().index(label)
+        return self.like().become(*(array[row:row + 1] for array in own))
 
     def pooled(self) -> 'Statistics':
         """The same with one Gram matrix for all classes."""
-        return Statistics(self.dim, self.lift).become(self.classes, self.counts, self.sums, self.gram)
+        own = self._settled()
+        return Statistics(self.dim, self.lift).become(*own[:3], own.gram.sum(axis=0) if self.by_class
+                                                      else own.gram)
 
     def become(self, classes, counts, sums, gram) -> 'Statistics':
-        """Take these, as `classes`, `counts`, `sums` and `gram` have them, in place of what was counted."""
-        self.classes, self.counts, self.sums = classes, counts, sums
-        self._gram, self._shared, self._pending, self._n_pending = gram, True, [], 0
+        """Take these, as `classes`, `counts`, `sums` and `gram` have them, in place of what was counted. The
+        arrays can no longer be written to."""
+        self._cell = _Cell(_Content(Sums(classes, counts, sums, gram).owned(), self._none()))
         return self
 
     def relabel(self, mapping) -> 'Statistics':
@@ -249,22 +341,23 @@ class Statistics:
         Raises:
             InputError: a class has no name, or one that is no label or that another class has.
         """
-        missing = [c for c in self.classes.tolist() if c not in mapping]
+        own = self._settled()
+        missing = [c for c in own.classes.tolist() if c not in mapping]
         if missing:
             raise InputError(f'relabel: no name for class {missing[0]!r}')
-        names = check_labels([mapping[c] for c in self.classes.tolist()], len(self.classes))
+        names = check_labels([mapping[c] for c in own.classes.tolist()], len(own.classes))
         order = np.argsort(names)
         if len(np.unique(names)) != len(names):
             raise InputError('relabel: two classes would get the same name')
-        gram = self._shown()
-        return self.like().become(names[order], self.counts[order], self.sums[order],
-                                   gram[order] if self.by_class else gram.copy())
+        return self.like().become(names[order], own.counts[order], own.sums[order],
+                                  own.gram[order] if self.by_class else own.gram)
 
     def digest(self) -> str:
         """SHA-256 of all that is kept: equal for two streams exactly if their sums are."""
+        own = self._settled()
         kind = [_FORMAT, self.size] + ([self.lift.digest] if self.lift else []) + ['by class'] * self.by_class
-        sha = hashlib.sha256(json.dumps([*kind, GRID_BITS, self.classes.tolist()]).encode())
-        for array in (self.counts, self.sums, self._shown()):
+        sha = hashlib.sha256(json.dumps([*kind, GRID_BITS, own.classes.tolist()]).encode())
+        for array in own[1:]:
             sha.update(np.ascontiguousarray(array, '<i8').tobytes())
         return sha.hexdigest()
 
@@ -274,21 +367,23 @@ class Statistics:
     __hash__ = None
 
     def state_dict(self) -> dict:
-        """All that is kept, as arrays by name."""
-        return dict(classes=self.classes, counts=self.counts, sums=self.sums, gram=self._shown())
+        """All that is kept, as arrays by name; they cannot be written to."""
+        return self._settled()._asdict()
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` of statistics with this lift described."""
-        self.become(*(np.asarray(state[name]) for name in ('classes', 'counts', 'sums', 'gram')))
-        self.by_class = self._gram.ndim == 3
+        arrays = [np.asarray(state[name]) for name in Sums._fields]
+        self.by_class = arrays[-1].ndim == 3
         if self.lift is None:
-            self.dim = self._gram.shape[-1] - 1
+            self.dim = arrays[-1].shape[-1] - 1
+        self.become(*arrays)
 
-    def save(self, path, psi: str = '', parts: dict = None) -> None:
+    def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
         """Write to `path` (npz, no pickles), whole or not at all.
 
         Args:
             psi: digest of the embedder that made the features; '' where they are features of one's own.
+            precision: in which features of one's own were taken in (`scroll.grid.intake`).
             parts: what these statistics are made of (`scroll.io.statistics_files`); None: one part, these.
 
         Raises:
@@ -296,7 +391,7 @@ class Statistics:
         """
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
         lift = {} if self.lift is None else dict(lift=self.lift.facts())
-        files.write(path, _FILE, dict(psi=psi, parts=parts, **lift), self.state_dict())
+        files.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
 
     @classmethod
     def load(cls, path) -> 'Statistics':
@@ -305,7 +400,7 @@ class Statistics:
 
     @classmethod
     def load_with_facts(cls, path) -> tuple:
-        """(statistics, psi, parts) as they were given to `save`."""
+        """(statistics, psi, parts, precision) as they were given to `save`."""
         facts, arrays = files.read(path, _FILE)
         try:
             lift = Lift(**facts['lift']) if 'lift' in facts else None
@@ -314,7 +409,10 @@ class Statistics:
                 raise ValueError('backbone or parts are not as they are written')
             if list(parts.values()) == [1] and out.digest() not in parts or out.total and not parts:
                 raise ValueError('the statistics are not those of their parts')
-            return out, psi, parts
+            precision = facts.get('precision', FLOAT64)             # files of versions before 0.3 have none
+            if precision not in PRECISIONS:
+                raise ValueError('its precision is none')
+            return out, psi, parts, precision
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f'{path}: damaged ({error})') from error
 
@@ -326,8 +424,8 @@ class Statistics:
         lifted = size - 1 if lift is None else lift.size                # D
         shapes = (counts.shape, sums.shape, gram.shape) == \
             ((K,), (K, size), (K,) * (gram.ndim == 3) + (size, size))
-        types = {array.dtype.str for array in (counts, sums, gram)} == {'<i8'}
-        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.str[:2] in ('<i', '<U', '|O')
+        types = {array.dtype for array in (counts, sums, gram)} == {np.dtype(np.int64)}
+        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iUO'
                 and len(arrays) == 4):
             raise InputError('the arrays of these statistics have other shapes or types')
         classes = check_labels(classes.tolist(), K)
@@ -342,7 +440,7 @@ class Statistics:
         return out.become(classes, counts, sums, gram)
 
     def _part(self, features, labels) -> tuple:
-        """Checked features and labels, and their counts and sums as `Statistics` (without Gram matrix)."""
+        """Checked features int32 and labels, and their `Sums` (without Gram matrix)."""
         features = np.asarray(features)
         if features.ndim != 2 or features.shape[1] != self.dim or features.dtype.kind not in 'iu':
             raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
@@ -351,19 +449,56 @@ class Statistics:
         if len(features) and max(int(features.max()), -int(features.min())) > GRID:
             raise InputError(f'features exceed the grid: {features.min()}..{features.max()}, expected '
                              f'-{GRID}..{GRID}')
-        out = self.like()
-        out.classes, index, out.counts = np.unique(labels, return_inverse=True, return_counts=True)
-        out.sums = np.zeros((len(out.classes), self.size + 1), np.int64)
-        out.sums[:, -1] = out.counts << GRID_BITS
+        features = features.astype(np.int32)                # a copy: the caller may write to his own
+        classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        sums = np.zeros((len(classes), self.size + 1), np.int64)
+        sums[:, -1] = counts << GRID_BITS
         for rows, part in lifted_blocks(features, self.lift):
             members = csr_array((np.ones(len(part), np.int64), (index[rows], np.arange(len(part)))),
-                                (len(out.classes), len(part)))
-            out.sums[:, :-1] += members @ part
-        return features, labels, out
+                                (len(classes), len(part)))
+            sums[:, :-1] += members @ part
+        return features, labels, Sums(classes, counts, sums)
+
+
+def _check_labels(one: Sums, two: Sums) -> None:
+    """InputError unless the labels of both are of one kind."""
+    kinds = ['integers' if part.classes.dtype.kind == 'i' else 'strings' for part in (two, one)]
+    if len(one.classes) and len(two.classes) and kinds[0] != kinds[1]:
+        raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
+
+
+def _check_total(total: int) -> None:
+    if total > MAX_SAMPLES:
+        raise InputError(f'{total} samples: exact sums hold at most {MAX_SAMPLES}')
+
+
+def _rows_of(classes: np.ndarray, wanted: np.ndarray) -> tuple:
+    """(rows int64, bool: there is one): where in sorted classes the wanted ones are, or would be."""
+    rows = np.searchsorted(classes, wanted) if len(classes) else np.zeros(len(wanted), np.int64)
+    rows = np.minimum(rows, max(len(classes) - 1, 0))
+    return rows, classes[rows] == wanted if len(classes) else np.zeros(len(wanted), bool)
+
+
+def _joined(one: Sums, two: Sums) -> Sums:
+    """Classes, counts and sums of both."""
+    if not len(two.classes):
+        return one._replace(gram=None)
+    rows, known = _rows_of(one.classes, two.classes)
+    if known.all():                                         # the usual case, without sorting all classes
+        classes, counts, sums = one.classes, one.counts.copy(), one.sums.copy()
+    else:
+        classes = np.union1d(one.classes, two.classes) if len(one.classes) else two.classes
+        rows = np.searchsorted(classes, two.classes)
+        counts, sums = (_in_rows(array, one.classes, classes) for array in (one.counts, one.sums))
+    counts[rows] += two.counts
+    sums[rows] += two.sums
+    return Sums(classes, counts, sums)
 
 
 def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) -> np.ndarray:
-    """An array (K, ...) of `classes` with rows for `all_classes`: zeros for others."""
+    """A copy of an array (K, ...) of `classes` with rows for `all_classes`: zeros for others."""
+    check_memory(f'an array of {len(all_classes)} classes, {array.shape[1:]} each,',
+                 array.itemsize * prod(array.shape[1:]) * len(all_classes))
     out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)
     out[np.searchsorted(all_classes, classes)] = array
     return out

@@ -202,6 +202,15 @@ def test_inline_commands_are_there():
             assert target in targets, (page, target)
 
 
+def test_nobody_is_sent_to_a_package_that_is_not_on_the_index():
+    """Anybody could take the name of the distribution there: what is installed is a checkout."""
+    paths = [path for pattern in ('*.md', '*.toml', '*.txt', 'Makefile', '*.py', '*.yml') for path in ROOT.rglob(pattern)
+             if path.relative_to(ROOT).parts[0] in ('docs', 'scroll', 'backbone', 'bench', 'core', 'datasets', 'models', 'utils', 'scripts',
+                                                    'examples', 'experiments', path.name)]
+    assert len(paths) > 200
+    assert not [path for path in paths if re.search(r'install\s+["\']?scroll-cl|scroll-cl\[', path.read_text(encoding='utf-8'))]
+
+
 def test_links_lead_somewhere():
     for page in PAGES:
         for link in re.findall(r'\]\(([^)#]*)(?:#[^)]*)?\)', page.read_text(encoding='utf-8')):

@@ -16,6 +16,14 @@ def test_the_older_path_is_a_link_to_the_same_file():
     assert os.readlink(ROOT / 'utils' / 'main.py') == '../main.py'
 
 
+@pytest.mark.parametrize('module', ['scroll', 'scroll.__main__', 'main'])
+def test_on_windows_the_last_line_says_what_is_needed(module):
+    code = f"import os, sys; os.name = 'nt'; sys.modules['fcntl'] = sys.modules['resource'] = None; import {module}"
+    result = python('-c', code, cwd=ROOT)
+    assert result.returncode == 1 and result.stderr.splitlines()[-1] == (
+        'ImportError: scroll runs on Linux, macOS and other POSIX systems; on Windows use WSL'), result.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('path', ['main.py', 'utils/main.py'])
 def test_both_paths_run_from_anywhere_and_write_nothing_if_told_so(tiny_weights, tmp_path, path):

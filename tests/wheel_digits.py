@@ -68,7 +68,7 @@ def main() -> None:
     for action, error in ((two.adapt, InputError), (lambda: two.export('out'), InputError),
                           (lambda: scroll.Embedder, ImportError)):
         message = says(action, error)
-        assert 'pip install scroll-cl[images]' in message and len(message.splitlines()) == 1, message
+        assert 'pip install ".[images]"' in message and len(message.splitlines()) == 1, message
     print('merged, removed and unlearned by command line; without torch')
 
 

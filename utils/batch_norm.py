@@ -1,4 +1,4 @@
-"""Batch norms that may look at a batch without remembering it."""
+"""Batch norms: their mode, whether they remember a batch, and what they do with a single value."""
 from contextlib import contextmanager
 
 from torch import nn
@@ -35,3 +35,31 @@ def training_mode(net, bn: str) -> None:
 def batch_norms(net) -> list:
     """All batch norms of a network."""
     return [module for module in net.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+
+
+@contextmanager
+def allow_single_values(net):
+    """Within the block, batch norms in train mode accept one value per channel (one sample, maps of 1 x 1).
+
+    One value has no variance, and torch raises; such a norm uses its running statistics in that forward pass
+    alone, and does not update them. All other forward passes are torch's own.
+    """
+    handles = []
+    for norm in batch_norms(net) if net is not None else []:
+        handles += [norm.register_forward_pre_hook(_spare),
+                    norm.register_forward_hook(_end_sparing, always_call=True)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _spare(norm, inputs) -> None:
+    if norm.training and inputs[0].numel() == inputs[0].shape[1]:               # (1, C) or (1, C, 1, 1)
+        norm.training, norm.spared = False, True
+
+
+def _end_sparing(norm, inputs, output) -> None:
+    if norm.__dict__.pop('spared', False):
+        norm.training = True

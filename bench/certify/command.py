@@ -48,6 +48,7 @@ from core.arguments import KEY, ArgumentParser, bears, binary_to_boolean_type
 from core.progress import Progress
 from models import get_model_class
 from scroll.errors import InputError
+from scroll.grid import little_endian
 from scroll.io.files import atomic_write
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
@@ -108,8 +109,9 @@ def data_digest(dataset) -> str:
     sha = hashlib.sha256()
     for array in (dataset.images.train[dataset.train_ids], dataset.train_labels, dataset.test_images,
                   dataset.test_labels):
+        array = little_endian(array)
         sha.update(repr((array.shape, array.dtype.str)).encode())
-        sha.update(np.ascontiguousarray(array))
+        sha.update(array)
     return sha.hexdigest()
 
 
@@ -219,6 +221,8 @@ def prepare(options, words: list) -> tuple:
         identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed,
                          data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
                          machine=about_machine())
+        if dataset.decoded_by:
+            identity['decoded_by'] = dataset.decoded_by
         specs = plan_specs(options, dataset, args.seed)
         return identity, args, dataset, specs, make_trials(options, words, model, dataset, specs)
 
@@ -249,6 +253,10 @@ def certify(options, flags) -> int:
     finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
               'weight_difference': verdict.weight_difference if finite else None}
+    remarks = trials.remarks(rows)
+    if dataset.decoded_by:
+        remarks.append(f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests '
+                       'may differ')
     own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
     certificate = dict(
         format=FORMAT, id=digest_of([identity, [row['schedule_digest'] for row in rows]]),
@@ -257,7 +265,7 @@ def certify(options, flags) -> int:
         **lines_of(identity, rows, trials), options=own,
         flags=_flags_that(words, lambda flag: _name(flag) not in settings and bears(args, flag.dest) in KEY,
                           flags), settings=settings,
-        verdict=dict(sentence=verdict.sentence()) | judged, remarks=trials.remarks(rows),
+        verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
     path = write(store.folder, certificate | dict(inputs=identity), rows)
     if options.keep:

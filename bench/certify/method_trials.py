@@ -17,6 +17,7 @@ from bench.run.training import train
 from scroll.certify.prefix_sums import class_segments
 from scroll.certify.robustness import anytime_area
 from scroll.errors import InputError
+from scroll.grid import little_endian
 from utils.evaluate import eval_mode, is_task_aware, serve
 
 
@@ -128,5 +129,5 @@ def net_digest(model) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(_tensors(model).items()):
         sha.update(name.encode())
-        sha.update(np.ascontiguousarray(tensor.numpy()))
+        sha.update(little_endian(tensor.numpy()))
     return sha.hexdigest()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from scroll.errors import InputError
+from scroll.grid import little_endian
 from scroll.io.files import atomic_write
 
 
@@ -31,7 +32,7 @@ class Store:
             try:
                 kept = json.loads(line)
                 self.rows[kept['key']] = kept['row']
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
 
     def find(self, key: str):
@@ -41,7 +42,7 @@ class Store:
 
     def add(self, key: str, row: dict, weights, predictions) -> dict:
         """Keep a row, its weights (P,) and its predictions (N,); returns the row with the digest of these."""
-        digest = hashlib.sha256(weights.tobytes() + b'/' + predictions.tobytes()).hexdigest()
+        digest = _digest(weights, predictions)
         path = self.folder / 'outcomes' / f'{digest[:32]}.npz'
         if self.outcome(digest) is None:
             with atomic_write(path) as file:
@@ -59,5 +60,9 @@ class Store:
                 weights, predictions = file['weights'], file['predictions']
         except Exception:       # damaged archives raise almost anything
             return None
-        sound = hashlib.sha256(weights.tobytes() + b'/' + predictions.tobytes()).hexdigest() == digest
-        return (weights, predictions) if sound else None
+        return (weights, predictions) if _digest(weights, predictions) == digest else None
+
+
+def _digest(weights, predictions) -> str:
+    content = (little_endian(array).tobytes() for array in (weights, predictions))
+    return hashlib.sha256(b'/'.join(content)).hexdigest()

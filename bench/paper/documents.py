@@ -12,7 +12,6 @@ CIFAR-100: orders of its classes (`scripts/orders_cifar100.sh`) and numbers of t
 import argparse
 import csv
 import io
-import json
 import re
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from bench.paper.report import write
 from bench.results import plots
 from core.plugins import ROOT
 from scroll.errors import InputError
+from scroll.io.files import read_json
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
 _CLOUD = ('model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome')
@@ -33,7 +33,7 @@ def take_in(paths: list, folder: Path) -> Path:
     rows = {}
     for path in paths:
         try:
-            certificate = json.loads(Path(path).read_text(encoding='utf-8'))
+            certificate = read_json(path)
             inputs = certificate['inputs']
             mine = [[inputs['model'], row['spec'], row['schedule_digest'], row['final_accuracy'],
                      row['outcome']]

@@ -20,6 +20,7 @@ from core.configs import model_config
 from scroll.errors import InputError
 from scroll.heads import predictors
 from scroll.heads.ridge_lambda import choose_lambda, gcv, left_out, search, spectrum
+from scroll.io.files import atomic_write
 from scroll.statistics import Statistics
 
 GRID = (.0001, .000316, .001, .00316, .01, .0316, .1, .316, 1., 3.16, 10., 31.6, 100., 316., 1000.)
@@ -65,8 +66,8 @@ def table(train: tuple, test: tuple, targets: str, tuned: float = None) -> list:
 def write(path: Path, rows: list) -> None:
     """The rows as a CSV file. InputError if it cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame(rows).to_csv(path, index=False)
+        with atomic_write(path) as file:
+            pd.DataFrame(rows).to_csv(file, index=False)
     except OSError as error:
         raise InputError(f'--out {path} cannot be written ({error.strerror})') from error
 

@@ -62,8 +62,9 @@ SPACES = {
     'gdumb': dict(maxlr=(.05, .01, .03, .1), fitting_epochs=(20, 10, 50), fitting_batch_size=(16, 10, 32),
                   cutmix_alpha=(0., 1.)),
     'scroll': dict(ridge_lambda=(.001, .03, .3, 3.), adapt_lr=(.002, .001, .01, .02, .05, .1),
-                   classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1), minibatch_size=(50, 100),
-                   iterations=(300, 100), adapt_select=('none', 'folds'), adaptation=('auto',))}
+                   classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1), scale=(1., 2., 4., 5.),
+                   minibatch_size=(50, 100), iterations=(300, 100), adapt_select=('none', 'folds'),
+                   adaptation=('auto',))}
 _AT_THE_END = dict(gdumb='--fit_every_task', scroll='--adapt_every_task')      # takes a number of tasks
 
 
@@ -110,7 +111,10 @@ def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> lis
     """
     space = space_of(model, passes)
     space |= {name: (_as(space[name][0], name, text),) for name, text in (fixed or {}).items()}
-    first, *others = (dict(zip(space, values)) for values in itertools.product(*space.values()))
+    points = (dict(zip(space, values)) for values in itertools.product(*space.values()))
+    any_scale = space.get('scale', (None,))[0]              # one that is calibrated begins anywhere
+    first, *others = (values for values in points
+                      if not values.get('calibrate_scale') or values.get('scale') == any_scale)
     chosen = numpy_stream(0, f'tuning {model}').permutation(len(others))[:trials - 1]
     return [first, *(others[i] for i in chosen)]
 

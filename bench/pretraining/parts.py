@@ -20,6 +20,7 @@ from core.plugins import keyword_flags
 from scroll.embedding.layout import layout_for
 from scroll.embedding.transforms import colour_jitter, random_crop, random_flip, resize
 from scroll.errors import InputError
+from scroll.grid import little_endian
 from scroll.io.files import atomic_write
 
 CENTROID, TEST = 150, 50        # images of a class that its centroid is the mean of, and images that test it
@@ -68,7 +69,7 @@ def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Dat
     x, y = (images[np.concatenate([rows[wnid] for wnid in classes])],
             np.repeat(np.arange(len(classes)), [len(rows[wnid]) for wnid in classes]))
     digest = hashlib.sha256(x)
-    digest.update(y)
+    digest.update(little_endian(y))
     return Data(torch.from_numpy(x), torch.from_numpy(y), classes,
                 torch.from_numpy(images[np.stack(probe)]), tested, bool(unseen), digest.hexdigest())
 

@@ -32,7 +32,7 @@ def read_key(text: str) -> dict:
     try:
         key = json.loads(text)
         sound = all(isinstance(value, str) for part in ('given', 'default') for value in key[part].values())
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         sound = False
     if not sound:
         raise InputError(f'run_key {text[:80]!r}: not the key of a run')

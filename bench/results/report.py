@@ -87,6 +87,8 @@ def finish(model, dataset, args, arguments: dict, record: Record, folders: dict)
     schedule = getattr(dataset, 'schedule', None)           # third-party data sets have none
     spec = schedule.spec if schedule else f'split:{dataset.N_TASKS}'
     common = dict(schedule=spec, schedule_digest=schedule and schedule.digest(), n_tasks=dataset.N_TASKS)
+    if getattr(dataset, 'decoded_by', ''):
+        common['decoded_by'] = dataset.decoded_by
     if hasattr(args, 'key'):
         common['run_key'] = key_text(args.key, args.seed, spec, model.psi_digest)
     rows, paths = {}, {}
@@ -165,6 +167,8 @@ def _print_summary(model, rows: dict, record: Record, paths: dict, plotted: dict
         print(f'  row, {setting}: {path}')
     for line in model.summary():
         _tell(line)
+    if 'decoded_by' in row:
+        _tell(f"images decoded by {row['decoded_by']}: with other versions, pixels and digests may differ")
     for name in _METRICS:
         known = {label(setting): row[name] for setting, row in rows.items() if row[name] is not None}
         if known:

@@ -7,6 +7,7 @@ import argparse
 import pandas as pd
 
 from scroll.errors import InputError
+from scroll.io.files import open_file
 
 
 def main():
@@ -17,7 +18,8 @@ def main():
                         help='only rows with these values')
     options = parser.parse_args()
     try:
-        table = pd.read_csv(options.file, dtype=str, keep_default_na=False)
+        with open_file(options.file) as file:
+            table = pd.read_csv(file, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
         raise InputError(f'{options.file} cannot be read: {error}') from error
     conditions = [condition.partition('=')[::2] for condition in options.where]

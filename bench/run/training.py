@@ -1,7 +1,6 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
 import copy
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bench.results.report import Record, Stopwatch, finish
@@ -16,7 +15,7 @@ from core.environment import results_folder
 from core.loss_watch import LossWatch
 from core.progress import Progress
 from scroll.errors import InputError
-from utils.batch_norm import batch_norms, training_mode
+from utils.batch_norm import allow_single_values, training_mode
 from utils.evaluate import evaluate, serve
 from utils.loggers import print_accuracies, settings
 from utils.schedulers import get_scheduler
@@ -93,11 +92,12 @@ def _do_task(run: _Run, task: int, begun: bool, trained: bool, last: bool):
     model, record = run.model, run.record
     if not begun:
         _begin_task(run)
-    if trained and not run.args.inference_only:
-        _learn_task(run)
-    with (Stopwatch(record.seconds, 'stream'),
-          Progress(f'End of task {task + 1}', quiet=run.args.non_verbose)):
-        model.meta_end_task(run.dataset)
+    with allow_single_values(model.net):
+        if trained and not run.args.inference_only:
+            _learn_task(run)
+        with (Stopwatch(record.seconds, 'stream'),
+              Progress(f'End of task {task + 1}', quiet=run.args.non_verbose)):
+            model.meta_end_task(run.dataset)
     if trained:
         _evaluate_task(run)
         if run.later[task + 1:]:
@@ -221,34 +221,15 @@ def _learn_batch(run: _Run, batch, epoch: int) -> tuple:
     inputs, labels, not_aug_inputs, *extras = batch
     names = getattr(getattr(run.state.loader, 'dataset', None), 'extra_return_fields', ())
     labels = labels.long()
-    with _enough_for_batch_norms(model.net, _count(model, labels)):
+    try:
         return labels, model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch,
                                           **dict(zip(names, extras)))
-
-
-def _count(model, labels) -> int:
-    """Samples of a batch that the method will learn from."""
-    return int((labels != -1).sum()) if model.drops_unlabelled else len(labels)
-
-
-@contextmanager
-def _enough_for_batch_norms(net, count: int):
-    """One sample has no batch statistics: it is learned with those the network has."""
-    spared = [module for module in batch_norms(net)
-              if module.training] if count == 1 and net is not None else []
-    for module in spared:
-        module.eval()
-    try:
-        yield
     except ValueError as error:
         if 'more than 1 value per channel' not in str(error):
             raise
-        raise InputError('batch norms cannot train on one sample at a time: give --minibatch_size above 1, a '
-                         'larger --input_size, '
-                        'or --bn frozen') from error
-    finally:
-        for module in spared:
-            module.train()
+        raise InputError('batch norms without running statistics cannot train on one sample at a time: give '
+                         '--batch_size and --minibatch_size above 1, a larger --input_size, or --bn frozen'
+                         ) from error
 
 
 def _evaluate_task(run: _Run) -> None:

@@ -2,6 +2,7 @@
 
 Schedules and transforms come later. Every reader returns `Images(train, train_labels, test, test_labels,
 class_names)` or raises an InputError of one line that says what is missing or damaged and where it belongs.
+Where pixels come from image files, `decoded_by` names the decoders: with other versions they may differ.
 """
 import csv
 import gzip
@@ -16,10 +17,11 @@ import numpy as np
 
 from core import safe_pickle
 from core.environment import warn_once
-from datasets.utils.image_files import image_files, read_images
+from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll.errors import InputError
+from scroll.io.images import decoders
 
-Images = namedtuple('Images', 'train train_labels test test_labels class_names')
+Images = namedtuple('Images', 'train train_labels test test_labels class_names decoded_by', defaults=('',))
 
 _CIFAR = {
     'CIFAR10': dict(folder='cifar-10-batches-py', archive='cifar-10-python.tar.gz', names='label_names',
@@ -82,7 +84,7 @@ def _download_cifar(home: Path, facts: dict) -> None:
 
 def check(name: str, images) -> None:
     """InputError unless `read` of the data set `name` has returned `Images` that can be learned from."""
-    if not isinstance(images, tuple) or len(images) != 5:
+    if not isinstance(images, tuple) or len(images) not in (5, 6):
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
@@ -159,7 +161,9 @@ def mini_imagenet(base_path) -> Images:
     images, labels, wnids = mini_split(base_path, 'test')
     rank = np.concatenate([np.arange(n) for n in np.bincount(labels)])
     test = rank < _MINI_TEST_PER_CLASS
-    return Images(images[~test], labels[~test], images[test], labels[test], wnids)
+    pixels = Path(base_path) / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl'
+    decoded_by = '' if pixels.is_file() else decoders()
+    return Images(images[~test], labels[~test], images[test], labels[test], wnids, decoded_by)
 
 
 def digits() -> Images:
@@ -225,20 +229,21 @@ def _read_idx(path: Path, dimensions: int) -> np.ndarray:
 def folder(data_dir, size: int) -> Images:
     """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size` x `size`.
 
-    One line says how many files were left out: known to be no images, or beside the folders of the classes.
+    One line says how many files were left out: no images, in system folders, or outside the class folders.
     """
-    home = Path(data_dir)
-    classes = _class_folders(home / 'train')
+    home, left_out, parts = Path(data_dir), Counter(), []
+    classes, _ = class_folders(home / 'train')
     if not classes:
         raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with '
                          'images in them')
-    parts, left_out = [], Counter()
     for part in ('train', 'test'):
-        extra = [name for name in _class_folders(home / part) if name not in classes]
+        names, others = class_folders(home / part)
+        extra = [name for name in names if name not in classes]
         if extra:
             raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are '
                              f'{", ".join(classes[:5])} ...')
-        left_out['beside the folders of classes'] += sum(p.is_file() for p in (home / part).glob('*'))
+        left_out += others
+        left_out['outside the class folders'] += sum(p.is_file() for p in (home / part).glob('*'))
         paths, labels = [], []
         for y, name in enumerate(classes):
             files, others = image_files(home / part / name)
@@ -254,8 +259,4 @@ def folder(data_dir, size: int) -> Images:
         warn_once(f'{home}: {count} files were left out: {kinds}')
     images = read_images(parts[0] + parts[2], size, home)
     train = len(parts[0])
-    return Images(images[:train], parts[1], images[train:], parts[3], classes)
-
-
-def _class_folders(home: Path) -> list:
-    return sorted(p.name for p in home.glob('*') if p.is_dir() and not p.name.startswith('.'))
+    return Images(images[:train], parts[1], images[train:], parts[3], classes, decoders())

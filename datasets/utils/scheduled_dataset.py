@@ -34,6 +34,7 @@ class ScheduledDataset(ContinualDataset):
         train_ids: int64 (N,), positions of the training samples in the files: all but those held out by
             `--validation`.
         train_labels, true_labels: int64 (N,), labels in the stream, with and without `--noise_rate`.
+        decoded_by: the decoders of image files, which pixels depend on; '' where there were none.
         preprocessing: what the network gets; size and normalisation belong to the weights, or to the data set
             without.
     """
@@ -76,6 +77,7 @@ class ScheduledDataset(ContinualDataset):
         flags = {name: getattr(args, name, None) for name in self.READ_FLAGS}
         self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
                                                 for name, value in flags.items()})
+        self.decoded_by = getattr(self.images, 'decoded_by', '')
         self.N_CLASSES = len(self.images.class_names)
         self._check_splits(self.N_CLASSES)
         held = label_changes.held_out(args, self.images.train_labels, self.images.train)

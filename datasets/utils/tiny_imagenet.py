@@ -6,6 +6,7 @@ import numpy as np
 from datasets.utils.image_files import read_images
 from datasets.utils.readers import Images
 from scroll.errors import InputError
+from scroll.io.images import decoders
 
 _SHARDS, _CLASSES = 20, 200
 
@@ -35,7 +36,7 @@ def tiny_imagenet(base_path) -> Images:
             raise InputError(f'{official / split}: no images; unpack tiny-imagenet-200.zip again')
         parts += [read_images([path for path, _ in pairs], 64, official / split),
                   np.array([y for _, y in pairs], np.int64)]
-    return Images(*parts, _class_names(official / 'words.txt', wnids))
+    return Images(*parts, _class_names(official / 'words.txt', wnids), decoders())
 
 
 def _of_table(home: Path, wnids: list) -> list:

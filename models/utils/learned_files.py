@@ -38,9 +38,9 @@ def add_file_args(parser) -> None:
     flag('--save_scores', bears='place', metavar='FILE',
          help='write what f_T says of each training sample as if it had not been learned, in the format that '
               "cleanlab's find_label_issues takes: labels, pred_probs (npz)")
-    flag('--keep_keys', bears='record', type=binary_to_boolean_type, default=Scroll().keep_keys,
+    flag('--keep_keys', bears='record', type=binary_to_boolean_type,
          help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
-              'knows what was learned')
+              'knows what was learned (default: 1 with --save_state)')
     flag('--export', bears='place', metavar='FOLDER',
          help='write f_T and f* after the last task, for other programs, to a new folder (scroll.io.export)')
     flag('--export_formats', bears='place', nargs='+', choices=FORMATS,
@@ -53,6 +53,8 @@ def check_file_args(args) -> None:
     """InputError, before any work, for what cannot be or would have no effect."""
     if args.by_class and not args.save_statistics:
         raise InputError('--by_class has no effect in this run: it needs --save_statistics')
+    if args.keep_keys is None:
+        args.keep_keys = bool(args.save_state)
     if args.keep_keys and not args.save_state:
         raise InputError('--keep_keys has no effect in this run: it needs --save_state')
     if args.load_state and not args.inference_only:
@@ -72,6 +74,8 @@ def check_file_args(args) -> None:
         if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
             kind = 'folder' if folder == path else 'file in a folder'
             raise InputError(f'--{flag} {path}: expected a {kind}')
+        if folder != path and flag != 'export':
+            files.check_target(path, f'--{flag}')
 
 
 def _written(args) -> list:
@@ -160,7 +164,7 @@ def load(learner: Scroll, path, n_classes: int) -> None:
     if files.kind_of(path) == KIND:
         state = State.read(path)
     else:
-        statistics, digest, _ = Statistics.load_with_facts(path)
+        statistics, digest, *_ = Statistics.load_with_facts(path)
         state = State({}, digest, statistics,
                       ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
     if state.psi != _backbone(learner):

@@ -69,7 +69,7 @@ def adapt(learner: Scroll, world: World, progress) -> None:
         return
     f_star = _unpack(world.from_first(_pack(learner.adapted_) if world.rank == 0 else b''), learner)
     f_star.embedder = SharedEmbedder(f_star.embedder, world)
-    learner.adapted_ = f_star
+    learner.use_adapted(f_star)
 
 
 def _pack(f_star: AdaptedPredictor) -> bytes:

@@ -28,7 +28,7 @@ from scroll.adaptation.settings import Adaptation
 from scroll.embedding.embedder import Embedder
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.grid import GRID
+from scroll.grid import GRID, little_endian
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import better_than_guessing, fit_scale
 from scroll.randomness import stream_seed, torch_stream
@@ -72,11 +72,11 @@ class AdaptedPredictor:
     def digest(self) -> str:
         """SHA-256 of network, classifier and scale."""
         sha = hashlib.sha256(repr((self.classes.tolist(), self.scale)).encode())
-        sha.update(self.weight.tobytes() + self.bias.tobytes())
+        sha.update(little_endian(self.weight).tobytes() + little_endian(self.bias).tobytes())
         if self.lift is not None:
             sha.update(self.lift.digest.encode())
         if self.forms is not None:
-            sha.update(self.forms.tobytes())
+            sha.update(little_endian(self.forms).tobytes())
         if self.embedder is not None:
             sha.update(self.embedder.digest.encode())
         return sha.hexdigest()

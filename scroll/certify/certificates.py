@@ -9,14 +9,15 @@
 Each line follows from some of those above it, so the first that differs says where to look.
 """
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, read_json
 
 FORMAT = 'schedule-certificate-2'
 SAME, DIFFERS, SKIPPED = 'the same', 'DIFFERS', 'skipped'
+# settings of earlier certificates: name -> name today
+RENAMED = {'adapt_folds': 'adapt_select_folds', 'adapt_held_out': 'adapt_select_held_out'}
 
 
 class Line(NamedTuple):
@@ -38,16 +39,16 @@ def write(path, certificate: dict) -> None:
 
 
 def read(path) -> dict:
-    """What `write` wrote.
+    """What `write` wrote, its settings under the names that they have today (`RENAMED`).
 
     Raises:
         InputError: there is no such file, or it is no certificate of this format.
     """
     try:
-        found = json.loads(Path(path).read_text())
+        found = read_json(path)
     except OSError as error:
         raise InputError(f'{path}: {error.strerror}') from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f'{path}: no certificate ({" ".join(str(error).split())[:200]})') from error
     what = found.get('format') if isinstance(found, dict) else None
     if what != FORMAT:
@@ -63,7 +64,8 @@ def read(path) -> dict:
     texts += [found['verdict'].get('sentence')] if isinstance(found.get('verdict'), dict) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f'{path}: the certificate is damaged: it does not say what it is of')
-    return found
+    settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
+    return found | dict(settings=settings)
 
 
 def compare(certificate: dict, found: dict, unasked: dict) -> list:

@@ -23,7 +23,20 @@ def add_columns(parser) -> None:
 
 def add_out(parser, **how) -> None:
     """-o, the file to write."""
-    parser.add_argument('-o', '--out', **dict(required=True, help='file to write') | how)
+    parser.add_argument('-o', '--out', **dict(required=True, help='file to write', type=_target) | how)
+
+
+def output(path: str) -> str:
+    """Command-line type: a file to write, or '-'."""
+    return path if path == '-' else _target(path)
+
+
+def _target(path: str) -> str:
+    try:
+        files.check_target(path)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(error) from error
+    return path
 
 
 def _columns(text: str) -> dict:
@@ -55,6 +68,10 @@ def write(what, path) -> None:
 
 
 def adapted(args) -> Scroll:
-    """The learner of the file args.state; with args.adapt it has f*."""
+    """The learner of the file args.state, with f_T, and with args.adapt f*; InputError names the file."""
     learner = Scroll.load(args.state)
-    return learner.adapt() if args.adapt else learner
+    try:
+        learner.predictor()
+        return learner.adapt() if args.adapt else learner
+    except InputError as error:
+        raise InputError(f'{args.state}: {error}') from error

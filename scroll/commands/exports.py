@@ -11,7 +11,7 @@ def add_commands(command) -> None:
     """`command(name, run, about, description)` adds a parser and returns it."""
     out = command('export', write_out, 'a learner as files for other programs', export.__doc__)
     out.add_argument('state', help='file of a learner of features')
-    common.add_out(out, metavar='FOLDER', help='new folder')
+    common.add_out(out, metavar='FOLDER', help='new folder', type=str)
     out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=export.USUAL,
                      help=f"(default: {', '.join(export.USUAL)})")
     out.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and export it, too')
@@ -44,7 +44,7 @@ def check(args) -> int:
         if args.state:
             raise InputError(f'{args.what} is no folder of an export: --state does not go with it')
         wrong = proofs.check(args.what, _counted(paths), args.key)
-        lines, same = wrong or ['true: before, less what was removed, is after'], not wrong
+        lines, same = wrong or [proofs.claim(args.what)], not wrong
     print('\n'.join(lines))
     return int(not same)
 
@@ -54,8 +54,10 @@ def _counted(paths: dict) -> dict:
     they do in the others."""
     read = {name: common.read(path) for name, path in paths.items() if files.kind_of(path)}
     found = {name: (paths[name], file.statistics, file.psi) for name, file in read.items()}
-    like = next((file.statistics for file in read.values()), None)
+    first = next(iter(read.values()), None)
+    like, how = (None, {}) if first is None else (first.statistics, dict(
+        names=getattr(first, 'names', None), precision=first.precision))
     for name in paths.keys() - read.keys():
-        samples = statistics_files.samples_of([paths[name]])
+        samples = statistics_files.samples_of([paths[name]], **how)
         found[name] = paths[name], statistics_files.part_of(paths[name], samples, '', like).statistics, None
     return found

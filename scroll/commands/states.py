@@ -1,5 +1,5 @@
 """Commands on files of learners and statistics: show, digest, merge, remove, rename, unlearn."""
-import zipfile
+import sys
 from pathlib import Path
 
 from scroll.commands import common
@@ -57,12 +57,14 @@ def _add_what(parser, minus: str) -> None:
     ways.add_argument('--classes', nargs='+', metavar='LABEL',
                       help='of a learner, whole classes: where there is a Gram matrix a class (heads '
                            'balanced, qda), or the buffer has every sample of them')
+    parser.add_argument('--repeated', action='store_true',
+                        help='remove from a learner again what was removed from it before')
     common.add_columns(parser)
 
 
 def show(args) -> None:
     """Print what is known of a file."""
-    if zipfile.is_zipfile(args.file) and files.kind_of(args.file):
+    if files.is_npz(args.file) and files.kind_of(args.file):
         common.read(args.file).show()
     else:
         features.show(features.open_files([args.file], args.columns))
@@ -98,8 +100,9 @@ def remove(args) -> None:
     if isinstance(file, State):
         file = _without(file, args.file, args)
     elif args.samples:
-        samples = statistics_files.samples_of(args.samples, args.columns)
-        file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics))
+        samples = statistics_files.samples_of(args.samples, args.columns, precision=file.precision)
+        file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics,
+                                             file.precision))
     elif args.classes:
         raise InputError(f'{args.file} holds statistics: --classes is for files of learners; give --minus or '
                          '--samples')
@@ -127,21 +130,31 @@ def forget(args) -> int:
     if args.feature_cache is not None and not (args.samples and Path(args.feature_cache).is_dir()):
         raise InputError(f'--feature_cache {args.feature_cache}: ' + (
             'there is no such folder' if args.samples else 'it goes with --samples, which have images'))
+    if args.proof:
+        files.check_target(args.proof, '--proof')
     if args.key and not args.proof:
         raise InputError('--key FILE signs a record: it goes with --proof FILE')
     before = State.read(args.state)
     after = _without(before, args.state, args, args.feature_cache)
     common.write(after, args.out)
     if args.proof:
-        proofs.write(args.proof, proofs.record(before.statistics, after.statistics, before.psi), args.key)
+        proofs.write(args.proof, proofs.record(before.statistics, after.statistics, before.psi,
+                                               _membership_is_known(before, args)), args.key)
     return 0
 
 
 def _without(state: State, origin, args, cache=None) -> State:
     if args.samples:
-        state = unlearn.without_samples(state, args.samples, cache, args.columns)
+        state = unlearn.without_samples(state, args.samples, cache, args.columns, args.repeated)
     for path in args.minus or ():
-        state = unlearn.without_classes(state, path)
+        state = unlearn.without_classes(state, path, args.repeated)
     for text in args.classes or ():
         state = state.without_class(unlearn.class_of(state, text, origin))
+    if args.samples:
+        print(proofs.MEMBERSHIP[_membership_is_known(state, args)], file=sys.stderr)
     return state
+
+
+def _membership_is_known(state: State, args) -> bool:
+    """Whether all that was removed had surely been learned: by its keys, or as all that a class has added."""
+    return state.keys is not None or bool(args.classes)

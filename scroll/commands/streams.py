@@ -13,7 +13,8 @@ from scroll.io.shards import shard
 from scroll.io.states import PARAMS, State, check_params
 from scroll.learner import Scroll
 
-_USUAL = dict(buffer_size=0)            # settings whose default is another here: no sample is kept
+# settings whose default is another here: no sample is kept, but keys are, to unlearn by
+_USUAL = dict(buffer_size=0, keep_keys=True)
 
 
 def add_commands(command) -> None:
@@ -31,8 +32,9 @@ def add_commands(command) -> None:
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
         out.add_argument('--block_size', type=common.setting, default=features.BLOCK, metavar='N',
-                         help='samples in memory at once (default: %(default)s)')
-        common.add_out(out)
+                         help='samples in memory at once, of at most 128 MiB (default: %(default)s)')
+        common.add_out(out, **(dict(type=common.output, help='file to write; - is standard output')
+                               if out is predicted else {}))
     learned.add_argument('--shard', type=shard, metavar='i/n',
                          help='learn the i-th of n shares of the samples, cut by their features or pixels')
     _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))
@@ -43,7 +45,8 @@ def add_commands(command) -> None:
         if name in PARAMS and name != 'adaptation':
             default, kind = _USUAL.get(name, parameter.default), parameter.annotation
             among = get_args(kind) if get_origin(kind) is Literal else ()
-            how = dict(action='store_true') if default is False else dict(type=common.setting)
+            yes_or_no = isinstance(default, bool)
+            how = dict(action=argparse.BooleanOptionalAction) if yes_or_no else dict(type=common.setting)
             flag(f'--{name}', default=argparse.SUPPRESS, **how,
                  help=f"{', '.join(map(str, among))} (default: {default})".lstrip())
 
@@ -66,7 +69,7 @@ def learn(args) -> None:
     """A learner of files."""
     given = {name: value for name, value in vars(args).items() if name in PARAMS}
     check_params(given)
-    learner = Scroll(**_USUAL | given)
+    learner = Scroll(**_USUAL | dict(keep_keys=not args.patterns) | given)
     if args.patterns:
         _learn_with_engine(learner, args)
         return
@@ -86,16 +89,18 @@ def _learn_with_engine(learner: Scroll, args) -> None:
         raise InputError('--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
                          '--keep_keys, or give the files without --from')
     params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
+    sources = counting.find(args.patterns)
+    names = None if args.embedder else counting.names_in(sources[0], args.columns)
     counter = counting.Counter(params, args.columns, args.split, args.block_size, args.shard, args.embedder,
-                               'cuda' if args.gpus else 'cpu')
-    counted = engines.total(args.engine or engines.LOCAL, counter, counting.find(args.patterns), args.workers,
-                            args.partitions, args.gpus)
+                               'cuda' if args.gpus else 'cpu', names)
+    counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers, args.partitions,
+                            args.gpus)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
     rows = sum(map(counting.rows_of, counted.parts))
     print(f'learned {counted.statistics.total} of {rows} samples in {len(counted.parts)} blocks',
           file=sys.stderr)
-    common.write(State(params, counted.psi, counted.statistics, blocks=counted.parts), args.out)
+    common.write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
 
 
 def add(args) -> None:
@@ -116,4 +121,5 @@ def predict(args) -> None:
     right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
                                     args.scores)
     print(f'predicted {total} samples' if right is None else
-          f'accuracy {right / total:.4f} ({right} of {total} samples)')
+          f'accuracy {right / total:.4f} ({right} of {total} samples)',
+          file=sys.stderr if args.out == '-' else sys.stdout)

@@ -5,7 +5,7 @@ backbone runs on micro-batches of one fixed shape (the last is padded), in eval 
 on neither neighbours nor order. It is scaled to unit length in float64 and rounded to a multiple of 2^-18.
 Features are kept on disk by pixel digest: the second run over a data set, under any schedule, runs no
 network. Bits are promised for one kind of hardware and one version of torch; both are part of the key of the
-cache.
+cache, as are versions and switches that may matter too (`scroll.embedding.machine`).
 """
 import copy
 import hashlib
@@ -23,12 +23,13 @@ from scroll.embedding.cache import FeatureCache, cache_keys
 from scroll.embedding.images import Preprocessing, check_images
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.layout import layout_for
-from scroll.embedding.machine import kind_of_machine
+from scroll.embedding.machine import kind_of_machine, versions_and_switches
 from scroll.errors import InputError
-from scroll.grid import quantise, sample_keys
+from scroll.grid import little_endian, quantise, sample_keys
 from scroll.randomness import torch_stream
 
 DTYPES = ('float32', 'bfloat16', 'integer')
+_NUMBERS = 1 << 23                  # of large images, resized at once in float64: 64 MB
 
 
 class Embedder:
@@ -88,7 +89,7 @@ class Embedder:
             self.net.check(self.layout)
             self.dim = integers.dim
         self.digest = self._digest()
-        self.cache = None if cache is None else FeatureCache(Path(cache) / self.digest[:16], self.dim)
+        self.cache = None if cache is None else FeatureCache(Path(cache) / self._cache_name(), self.dim)
 
     @cached_property
     def folded(self) -> nn.Module:
@@ -106,6 +107,13 @@ class Embedder:
         if depends_on_threads(self.pristine):
             facts += (torch.get_num_threads(),)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+    def _cache_name(self) -> str:
+        """The folder of its features: in floating point more decides over their bits than over `digest`."""
+        if self.dtype == 'integer':
+            return self.digest[:16]
+        facts = self.digest, versions_and_switches(self.pristine)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
     @property
     def holds_on(self) -> str:
@@ -170,13 +178,14 @@ class Embedder:
 
     @torch.inference_mode()
     def _in_chunks(self, samples: torch.Tensor, prepare) -> np.ndarray:
-        rows = []
+        rows, at_once = [], max(1, _NUMBERS // max(1, samples[:1].numel()))
         for start in range(0, len(samples), self.chunk):
-            x = samples[start:start + self.chunk]
+            parts = samples[start:start + self.chunk].split(at_once)
+            x = torch.cat([prepare(part.to(self.device)) for part in parts])
             count = len(x)
             if count < self.chunk:
                 x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
-            rows.append(self._run(prepare(x.to(self.device)))[:count])
+            rows.append(self._run(x)[:count])
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
 
     def _run(self, x: torch.Tensor) -> torch.Tensor:
@@ -245,7 +254,7 @@ def state_digest(net: nn.Module) -> str:
     for name, tensor in sorted(net.state_dict().items()):
         if not name.startswith('classifier.'):
             sha.update(name.encode())
-            sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+            sha.update(little_endian(tensor.detach().cpu().numpy()).tobytes())
     return sha.hexdigest()
 
 

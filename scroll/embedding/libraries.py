@@ -2,7 +2,7 @@
 
 From a file, from the local cache of the hub, or from the hub, which is asked once and not waited for; or they
 are random, from a seed. Files are read as tensors alone: no code in them is run. Both libraries are optional
-(`pip install scroll-cl[timm]`, `scroll-cl[transformers]`).
+(`pip install ".[timm]"`, `pip install ".[transformers]"`).
 """
 import hashlib
 import logging

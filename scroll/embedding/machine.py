@@ -1,7 +1,13 @@
 """The kind of machine, in words: what the last bits of floating-point arithmetic depend on."""
+import os
 import platform
+import sys
 
+import numpy as np
 import torch
+
+_LIMITS = ('ONEDNN_MAX_CPU_ISA', 'DNNL_MAX_CPU_ISA', 'MKL_ENABLE_INSTRUCTIONS', 'MKL_CBWR',
+           'NVIDIA_TF32_OVERRIDE')
 
 
 def kind_of_machine(device='cpu') -> str:
@@ -17,3 +23,13 @@ def in_words(device='cpu') -> str:
     trained, as f*, has the same bits where these are the same."""
     count = torch.get_num_threads()
     return f"{kind_of_machine(device)}, {count} thread{'s' * (count != 1)}, torch {torch.__version__}"
+
+
+def versions_and_switches(net: torch.nn.Module) -> tuple:
+    """What else floating-point features may depend on: versions of numpy, cuDNN and the libraries of the
+    network's modules; TF32; instructions that the environment rules out."""
+    packages = {type(module).__module__.partition('.')[0] for module in net.modules()} - {'torch'}
+    versions = {name: getattr(sys.modules.get(name), '__version__', '') for name in sorted(packages)}
+    limits = {name: os.environ[name] for name in _LIMITS if name in os.environ}
+    return (np.__version__, torch.backends.cudnn.version(), versions, torch.get_float32_matmul_precision(),
+            torch.backends.cudnn.allow_tf32, limits)

@@ -3,9 +3,11 @@
 Resampling is two small matrix products (rows, columns) with the weights of a kernel, widened when shrinking:
 Pillow's `LANCZOS`, `BICUBIC` and `BILINEAR` without their two roundings to 8 bits. The weights are multiples
 of 2^-15, so that on 8-bit images in float64 every product and sum is exact: the result has the same bits on
-any device, for any batch.
+any device, for any batch. The weights themselves come from operations that IEEE 754 rounds correctly and from
+exactly rounded sums, so that they do not depend on the processor or on the version of numpy either.
 """
 from functools import lru_cache
+from math import fsum
 
 import numpy as np
 import torch
@@ -13,8 +15,21 @@ import torch
 _WEIGHT_GRID = 1 << 15
 
 
+def _sinc(x: np.ndarray) -> np.ndarray:
+    """sin(pi x) / (pi x) by Taylor's series: the last bits of `np.sin` differ with the processor."""
+    turns = np.rint(x)
+    angle = np.pi * (x - turns)                                             # -pi/2 to pi/2
+    series = np.ones_like(x)
+    for k in range(21, 1, -2):
+        series = 1 - series * angle * angle / (k * (k - 1))
+    sign = 1 - 2 * (turns % 2)
+    return np.where(x == 0, 1, sign * angle * series / np.where(x == 0, 1, np.pi * x))
+
+
 def _lanczos(x: np.ndarray) -> np.ndarray:
-    return np.sinc(x) * np.sinc(x / 3) * (np.abs(x) < 3)
+    out, near = np.zeros_like(x), np.abs(x) < 3
+    out[near] = _sinc(x[near]) * _sinc(x[near] / 3)
+    return out
 
 
 def _bicubic(x: np.ndarray) -> np.ndarray:
@@ -41,7 +56,8 @@ def resize_matrix(size_in: int, size_out: int, kept: int = None,
     centre = (place + 0.5) * scale                                           # in input pixels
     distance = (np.arange(size_in) + 0.5 - centre[:, None]) / max(scale, 1.0)
     weights = KERNELS[interpolation](distance)
-    weights = np.rint(weights / weights.sum(axis=1, keepdims=True) * _WEIGHT_GRID)
+    sums = np.array([fsum(row[row != 0]) for row in weights])           # in any order: bits decide ties
+    weights = np.rint(weights / sums[:, None] * _WEIGHT_GRID)
     weights[np.arange(kept), weights.argmax(axis=1)] += _WEIGHT_GRID - weights.sum(axis=1)
     return weights / _WEIGHT_GRID
 

@@ -10,14 +10,13 @@ and one that it loses is noticed.
 """
 import importlib
 
-from scroll.arguments import number, one_of, whole
+from scroll.arguments import not_installed, number, one_of, whole
 from scroll.engines.counting import Careful, Counter, check_complete
 from scroll.errors import InputError
 from scroll.io.statistics_files import StatisticsFile
 
 LOCAL, RAY = 'local', 'ray'
 ENGINES = (LOCAL, RAY, 'spark', 'dask')
-_PACKAGES = dict(ray='ray[data]', spark='pyspark', dask='dask[distributed]')
 
 
 def total(engine: str, counter: Counter, sources: list, workers: int = None, partitions: int = None,
@@ -51,8 +50,7 @@ def total(engine: str, counter: Counter, sources: list, workers: int = None, par
         out = module.total(Careful(counter), sources, workers, min(partitions or len(sources), len(sources)),
                            gpus)
     except ModuleNotFoundError as error:
-        raise InputError(f'--engine {engine} needs {error.name}, which is not installed: pip install '
-                         f"'{_PACKAGES.get(engine, error.name)}' (or scroll-cl[{engine}])") from error
+        raise not_installed(f'--engine {engine}', error.name, engine) from error
     except InputError:
         raise
     except Exception as error:          # workers killed too often, no Java, no memory

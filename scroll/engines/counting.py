@@ -26,7 +26,8 @@ from typing import NamedTuple
 from scroll.errors import InputError
 from scroll.io import features
 from scroll.io.learning import learn_blocks
-from scroll.io.statistics_files import StatisticsFile, clash
+from scroll.io.parts import clash
+from scroll.io.statistics_files import StatisticsFile
 from scroll.learner import Scroll
 
 
@@ -114,6 +115,7 @@ class Counter:
         embedder: 'MODULE:NAME' of what makes an `Embedder`, once in each process: the files then hold images
             (`scroll.engines.images`). '' for features.
         device: what it is called with, as `device=`, unless it is cpu.
+        names: of the columns of features, in the order in which they are counted (`names_in`).
     """
     params: dict
     columns: dict = None
@@ -122,6 +124,7 @@ class Counter:
     shard: str = None
     embedder: str = ''
     device: str = 'cpu'
+    names: tuple = None
 
     def __call__(self, source: Source) -> StatisticsFile:
         """The statistics of a file, and its block as their one part; InputError if it cannot be counted."""
@@ -129,7 +132,7 @@ class Counter:
         learner = Scroll(embedder, **self.params)
         with _here(source.path) as path:
             if embedder is None:
-                file, = features.open_files([path], self.columns, ('X', 'y'))
+                file, = features.open_files([path], self.columns, ('X', 'y'), self.names)
             else:
                 from scroll.engines.images import ImageFile
                 file = ImageFile(path, self.columns)
@@ -138,6 +141,12 @@ class Counter:
         statistics = learner.statistics_ if hasattr(learner, 'statistics_') else learner.new_statistics(dim)
         block = block_name(statistics.digest(), source.name, file.rows)
         return StatisticsFile(source.path, statistics, embedder.digest if embedder else '', {block: 1})
+
+
+def names_in(source: Source, columns: dict = None) -> tuple | None:
+    """Names of the columns that X of a file of features is made of; None where it is one column."""
+    with _here(source.path) as path:
+        return features.open_files([path], columns)[0].names
 
 
 @functools.cache

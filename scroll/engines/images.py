@@ -1,67 +1,85 @@
-"""Images as people store them by the million: Parquet files of encoded pictures, as bytes, and labels.
+"""Images as people store them by the million: Parquet files of encoded images, as bytes, and labels.
 
-`image` is a column of bytes (JPEG, PNG, whatever Pillow reads) or of structs with a field `bytes`, as the
+`image` is a column of bytes, in the formats of `scroll.io.images`, or of structs with a field `bytes`, as the
 `datasets` library writes them; `y`, `id` and `split` are as in files of features. Other names: `X=picture,
-y=label`. Pictures become RGB of their own size; the embedder scales them. A digest is of pixels: PNG gives
-the same everywhere, of JPEG another version of its decoder may give others in the last bit.
+y=label`. Images become RGB of their own size; the embedder scales them. A digest is of pixels: PNG gives the
+same everywhere, JPEG, WebP and AVIF may give others in another version of their decoder.
 """
-import io
+import os
 from contextlib import ExitStack
 
 import numpy as np
 
 from scroll.errors import InputError
 from scroll.io.features import Block, FeatureFile
+from scroll.io.images import decode
 from scroll.io.parquet import Table
 from scroll.labels import by_label
 
+_ROWS = 16                          # encoded images in memory at once
+_BYTES = 1 << 28                    # of decoded images, with one more image
 
-class _Bytes(Table):
-    """A Parquet file whose X is a column of bytes: (n,) objects."""
+
+class _Encoded(Table):
+    """A Parquet file whose X is a column of encoded images: (n,) bytes, or None where there are none."""
 
     def _width(self, kinds: list) -> int:
         from pyarrow import types
         kind = kinds[0]
         if types.is_struct(kind) and kind.get_field_index('bytes') >= 0:
             kind = kind.field('bytes').type
-        if len(kinds) > 1 or not (types.is_binary(kind) or types.is_large_binary(kind)):
+        known = types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind)
+        if len(kinds) > 1 or not known:
             raise InputError(f'images are {kind}: expected a column of bytes, or of structs with bytes')
         return 1
 
     def _matrix(self, parts: list) -> np.ndarray:
-        from pyarrow import compute, types
-        values = parts[0]
-        return self._column('image', compute.struct_field(values, 'bytes') if types.is_struct(values.type)
-                            else values)
+        out = np.empty(len(parts[0]), object)
+        out[:] = parts[0].to_pylist()
+        return out
 
 
 class ImageFile(FeatureFile):
     """A Parquet file of images and labels; its blocks hold uint8 (n, H, W, 3), each of images of one size."""
 
     def __init__(self, path: str, columns: dict = None):
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise InputError(f'{path}: expected a regular file')    # a pipe or a device may never end
         columns = dict(X='image') | (columns or {})
         super().__init__([path], 'parquet', columns, ('X', 'y', *columns))
 
     def _opened(self, stack: ExitStack) -> Table:
-        return _Bytes(*self._paths, self._columns, stack)
+        return _Encoded(*self._paths, self._columns, stack)
 
     def blocks(self, size: int):
-        """Yield all samples as `Block`s of at most `size`; InputError for what is no image (which sample)."""
-        start = 0
-        for block in super().blocks(size):
-            images = [self._decoded(content, start + i) for i, content in enumerate(block.X)]
-            start += len(images)
-            for _, at in by_label(np.array(['{}x{}'.format(*image.shape) for image in images])):
-                yield Block(np.stack([images[i] for i in at]), *block.part(at)[1:])
+        """Yield all samples as `Block`s of at most `size`, and of 256 MB of pixels or one image; InputError
+        for what is no image (which sample)."""
+        start, held, pixels = 0, [], 0
+        for part in super().blocks(min(size, _ROWS)):
+            for i, content in enumerate(part.X):
+                image = self._decoded(content, start + i)
+                held.append(part.part(slice(i, i + 1))._replace(X=image[None]))
+                pixels += image.nbytes
+                if len(held) == size or pixels >= _BYTES:
+                    yield from _by_shape(held)
+                    held, pixels = [], 0
+            start += len(part.X)
+        yield from _by_shape(held)
 
-    def _decoded(self, content: bytes, row: int) -> np.ndarray:
-        """uint8 (H, W, 3)."""
-        try:
-            from PIL import Image
-        except ModuleNotFoundError:
-            raise InputError('images need Pillow, which is not installed: pip install pillow') from None
-        try:
-            return np.asarray(Image.open(io.BytesIO(content)).convert('RGB'))
-        except Exception as error:      # damaged images raise almost anything
-            raise InputError(f'{self.path}: image of sample {row} cannot be read '
-                             f'({" ".join(str(error).split())[:200]})') from error
+    def _decoded(self, content, row: int) -> np.ndarray:
+        """uint8 (H, W, 3) of bytes, or of a struct with bytes."""
+        name, path = f'{self.path}: image of sample {row}', None
+        if isinstance(content, dict):
+            content, path = content['bytes'], content.get('path')
+        if content is None:
+            raise InputError(f'{name} is missing' if path is None else
+                             f'{name} is the path {path[:200]!r} without bytes: store the bytes, as '
+                             'Dataset.to_parquet of datasets does')
+        return np.asarray(decode(content, name)[0])
+
+
+def _by_shape(samples: list):
+    """Yield `Block`s of one size of image each, of `Block`s of one sample each."""
+    for _, at in by_label(np.array(['{}x{}'.format(*one.X.shape[1:3]) for one in samples], str)):
+        yield Block(*(None if column[0] is None else np.concatenate(column)
+                      for column in zip(*(samples[i] for i in at))))

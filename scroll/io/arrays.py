@@ -1,14 +1,14 @@
 """npz and npy files of features, for `scroll.io.features`, of which no more is read than is asked for."""
-import os
 import zipfile
 from contextlib import ExitStack
 from math import prod
 
 import numpy as np
 
+from scroll.arguments import available_memory
 from scroll.errors import InputError
-from scroll.io.columns import MOST, NAMES, check_shape
-from scroll.io.files import check_text
+from scroll.io.columns import MOST, NAMES, check_shape, rows_at_once
+from scroll.io.files import check_text, open_file
 
 _HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -22,11 +22,12 @@ class Arrays:
 
     def __init__(self, paths: list, kind: str, columns: dict, stack: ExitStack):
         if kind == 'npy':
-            members = {name: stack.enter_context(open(path, 'rb'))             # noqa: SIM115  the stack closes
+            members = {name: stack.enter_context(open_file(path))
                        for name, path in zip('Xy', paths)}
             self.names = list(members)
         else:
-            archive = stack.enter_context(zipfile.ZipFile(paths[0]))
+            file = stack.enter_context(open_file(paths[0]))
+            archive = stack.enter_context(zipfile.ZipFile(file))
             self.names = sorted(name.removesuffix('.npy') for name in archive.namelist())
             wanted = {name: [columns[name]] if name in columns else own for name, own in NAMES.items()}
             members = {name: stack.enter_context(archive.open(f'{found}.npy')) for name, own in wanted.items()
@@ -39,7 +40,9 @@ class Arrays:
                 check_shape(name, array.shape, array.dtype.kind, self.rows)
 
     def blocks(self, size: int):
-        """Yield dicts of columns, of up to `size` rows."""
+        """Yield dicts of columns, of up to `size` rows; fewer where their labels are very long."""
+        size = rows_at_once(size, sum(array.dtype.itemsize for array in self._rows.values()
+                                      if array.name != 'X'))
         for start in range(0, self.rows, size):
             count = min(size, self.rows - start)
             yield {name: array.read(count) for name, array in self._rows.items()}
@@ -67,7 +70,7 @@ class _Rows:
             check_shape(name, self.shape, self.dtype.kind, 0)
         if transposed and len(self.shape) == 2:
             size = prod(self.shape) * self.dtype.itemsize
-            if size > os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // 2:
+            if size > available_memory() // 2:
                 raise InputError(f'{name} lies in Fortran order, and its {size / 2 ** 30:,.1f} GiB are too '
                                  'many to read at once: write it in C order')
             self._left = self._next(self.shape[::-1]).T
@@ -92,7 +95,7 @@ class _Rows:
 def is_column(path: str) -> bool:
     """Whether an npy file is 1-D; what is wrong with it shows when it is read."""
     try:
-        with open(path, 'rb') as file:
+        with open_file(path) as file:
             return len(_HEADS[np.lib.format.read_magic(file)](file)[0]) == 1
     except Exception:               # damaged headers raise almost anything
         return False

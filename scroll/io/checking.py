@@ -1,5 +1,4 @@
 """Whether an export (`scroll.io.export`) is what its certificate says, and follows from statistics."""
-import json
 from pathlib import Path
 
 from scroll.arguments import need_torch
@@ -44,7 +43,7 @@ def check(folder, path=None) -> list:
 
 def _read(folder: Path) -> dict:
     try:
-        facts = json.loads((folder / CERTIFICATE).read_text(encoding='utf-8'))
+        facts = files.read_json(folder / CERTIFICATE)
         texts = [*facts['files'].items(), *facts['anywhere'].items()]
         sound = facts['format'] == FORMAT and isinstance(facts['settings'], dict)
         sound = sound and {'statistics', 'f_T'} <= set(facts['anywhere'])
@@ -53,7 +52,7 @@ def _read(folder: Path) -> dict:
         inside = all(Path(name).name == name for name in facts['files'])
     except OSError as error:
         raise InputError(f'{folder / CERTIFICATE}: cannot be read ({error.strerror})') from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         sound = inside = False
     if not (sound and inside):
         raise InputError(f'{folder / CERTIFICATE}: no certificate of an export, or damaged')

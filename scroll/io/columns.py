@@ -3,6 +3,7 @@ from scroll.errors import InputError
 
 NAMES = dict(X=('X', 'features'), y=('y', 'labels'), id=('id',), split=('split',))     # the latter: our own
 MOST = 1 << 16                      # features of a sample, and bytes of a label
+BLOCK_BYTES = 1 << 27                # of the samples that are in memory at once
 _WORDS = dict(f='numbers', i='numbers', u='numbers', U='text', S='bytes', b='yes or no', O='Python objects',
               c='complex numbers')
 
@@ -17,6 +18,11 @@ def columns_of(text: str) -> dict:
     if len({name for name, _, _ in pairs}) < len(pairs):
         raise InputError(f'columns {text!r}: a column is named twice')
     return {name: column for name, _, column in pairs}
+
+
+def rows_at_once(size: int, row_bytes: int) -> int:
+    """`size`, or as many rows as `BLOCK_BYTES` hold."""
+    return max(min(size, BLOCK_BYTES // max(row_bytes, 1)), 1)
 
 
 def check_shape(name: str, shape: tuple, kind: str, rows: int) -> None:

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 
 import scroll
-from scroll.arguments import need_torch, shown
+from scroll.arguments import need_torch, not_installed, shown
 from scroll.errors import InputError
-from scroll.io.files import sha256
+from scroll.io.files import locked_part, part_of, remove_parts, sha256
 from scroll.io.model_card import card
 
 FORMATS = ('safetensors', 'torch', 'onnx')
@@ -43,15 +43,21 @@ def check_formats(formats) -> None:
     for name in formats:
         for package in _NEEDS[name]:
             if importlib.util.find_spec(package) is None:
-                raise InputError(f'format {name} needs {package}, which is not installed: '
-                                 'pip install scroll-cl[export]')
+                raise not_installed(f'format {name}', package, 'export')
 
 
 def check_folder(folder) -> None:
     """InputError unless a folder can be written whole: it must not be there yet, or be empty."""
-    folder = Path(folder)
+    folder = _resolved(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(f'{folder} is there already: give a folder that is new')
+
+
+def _resolved(folder) -> Path:
+    """The folder after all links; InputError for '-'."""
+    if os.fspath(folder) == '-':
+        raise InputError('- is standard output: expected a folder (one of this name is ./-)')
+    return Path(os.path.realpath(folder))
 
 
 def export(learner, folder, formats=USUAL, image_shape=None, names=None, command: str = None) -> None:
@@ -73,20 +79,24 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
     if getattr(learner.embedder, 'dtype', '') == 'bfloat16' and set(formats) != {'safetensors'}:
         raise InputError('graphs do not work in bfloat16 as the backbone does: give it another dtype, or '
                          'export the format safetensors alone')
-    predictors, folder = {'f_T': learner.predictor()}, Path(folder)
+    predictors, folder = {'f_T': learner.predictor()}, _resolved(folder)
     if learner.adapted_ is not None:
         predictors['f_star'] = learner.adapted_
     facts = _certificate(learner, predictors, names, command)
-    side = folder.with_name(f'{folder.name}.{os.getpid()}-{os.urandom(4).hex()}.part')
+    side = part_of(folder)
     try:
-        side.mkdir(parents=True)
-        for name, predictor in predictors.items():
-            _write(side, name, predictor, learner, formats, image_shape, facts)
-        (side / CARD).write_text(card(facts, sorted(path.name for path in side.iterdir())), encoding='utf-8')
-        facts['files'] = {path.name: sha256(path) for path in sorted(side.iterdir())}
-        text = json.dumps(facts, indent=1, default=lambda value: value.item())      # numpy's numbers
-        (side / CERTIFICATE).write_text(f'{text}\n', encoding='utf-8')
-        os.replace(side, folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_parts(folder)
+        side.mkdir()
+        with locked_part(side):
+            for name, predictor in predictors.items():
+                _write(side, name, predictor, learner, formats, image_shape, facts)
+            names = sorted(path.name for path in side.iterdir())
+            (side / CARD).write_text(card(facts, names), encoding='utf-8')
+            facts['files'] = {path.name: sha256(path) for path in sorted(side.iterdir())}
+            text = json.dumps(facts, indent=1, default=lambda value: value.item())  # numpy's numbers
+            (side / CERTIFICATE).write_text(f'{text}\n', encoding='utf-8')
+            os.replace(side, folder)
     except OSError as error:
         raise InputError(f'{folder} cannot be written ({error.strerror})') from error
     finally:

@@ -5,11 +5,14 @@
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
 An npz file has arrays of these names, and needs X alone. `X.npy y.npy`, one after the other, are a pair: what
-is 1-D belongs to what is 2-D before it. In a Parquet file (which needs pyarrow) X is a column of lists, or,
-as a pattern like `X=f*`, all columns of numbers that match, in the file's order. Other names: `X=embedding,
-y=label`. What kind a file is, its first bytes say, not its name. Nothing in a file is run, and no more of it
-is in memory than a block (of Parquet, a row group; an npz array in Fortran's order is read whole).
+is 1-D belongs to what is 2-D before it. In a Parquet file (which needs pyarrow) X is a column of lists or, as
+a pattern like `X=f*`, all columns of numbers that match. These go by their names: in the order of the first
+file, by path, or of what was learned before, whatever their order in a file; others are refused. Other names:
+`X=embedding,y=label`. What kind a file is, its first bytes say, not its name. Nothing in a file is run, and
+no more of it is in memory than a block (of Parquet, a row group; an npz array in Fortran order is read
+whole).
 """
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
@@ -19,8 +22,10 @@ import numpy as np
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
 from scroll.io.arrays import Arrays, is_column
-from scroll.io.columns import NAMES
+from scroll.io.columns import NAMES, rows_at_once
+from scroll.io.files import open_file
 from scroll.labels import by_label, check_labels
+from scroll.tables import Columns, places
 
 BLOCK = 1 << 13                     # samples
 SPLITS = ('train', 'test')
@@ -39,12 +44,13 @@ class Block(NamedTuple):
         return Block(*(None if column is None else column[at] for column in self))
 
 
-def open_files(paths, columns: dict = None, need: tuple = ('X',)) -> list:
+def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple = None) -> list:
     """A `FeatureFile` for each file, or pair of npy files.
 
     Args:
         paths: of files. columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: of these, what
-            each file must have.
+            each file must have. names: of the columns of X, in the order in which they are wanted; None: as
+            the first file, by path, has them.
 
     Raises:
         InputError: there is no such file, it is none of these kinds or damaged, or has not what is needed or
@@ -59,13 +65,19 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',)) -> list:
         else:
             groups.append(([path], kind))
     found = [FeatureFile(group, kind, columns or {}, (*need, *(columns or {}))) for group, kind in groups]
-    for file in found[1:]:
+    found = [file for file in found if file.rows] or found[:1]          # parts of a table may be empty
+    if names is None:
+        names = next((file.names for file in sorted(found, key=lambda file: file.path) if file.names), None)
+    for file in found:
+        file.put_in_order(names)
         if file.dim != found[0].dim:
             raise InputError(f'{file.path}: X has {file.dim} features: {found[0].path} has {found[0].dim}')
         for name in ('y', 'split'):
             if (name in file.has) != (name in found[0].has):
                 one, other = (file, found[0])[::1 if name in file.has else -1]
                 raise InputError(f'{other.path}: there is no {name}, but in {one.path} there is')
+    if not found[0].rows:
+        raise InputError(f'{found[0].path}: there are no samples')
     return found
 
 
@@ -73,19 +85,38 @@ class FeatureFile:
     """A file, or a pair of npy files, whose form has been looked at and whose samples have not.
 
     Attributes:
-        path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
+        path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has (a y that
+            has no label at all is none).
+        names: of the columns that X is made of; None where X is one column, or an array.
     """
 
     def __init__(self, paths: list, kind: str, columns: dict, need: tuple):
         self.path, self._paths, self._kind, self._columns = ' '.join(paths), paths, kind, columns
         with self._source() as source:
             self.has, self.rows, self.dim = tuple(source.has), source.rows, source.dim
+            self.names = getattr(source, 'x_names', None)
             if not set(need) <= set(self.has):
                 wanted = ', '.join(' or '.join([columns[name]] if name in columns else NAMES[name])
                                    for name in dict.fromkeys(need))
                 raise InputError(f'expected {wanted}: it has {", ".join(source.names) or "nothing"}')
-            if not self.rows:
-                raise InputError('there are no samples')
+
+    def put_in_order(self, names: tuple | None) -> None:
+        """Read the columns of X in the order of these names; InputError if it has others."""
+        if names is None or not self.rows or self.names == names:
+            return
+        if self.names is None:
+            warnings.warn(f'{self.path}: X has no names of columns: they are taken to stand in the order of '
+                          'what was learned', UserWarning, stacklevel=3)
+            return
+        try:
+            places(self.names, names)
+        except InputError as error:
+            raise InputError(f'{self.path}: {error}') from error
+        self.names = names
+
+    def named(self, X: np.ndarray):
+        """Rows of this file, with the names of their columns where they have some."""
+        return X if self.names is None else Columns(X, self.names)
 
     @contextmanager
     def _source(self):
@@ -103,10 +134,11 @@ class FeatureFile:
         if self._kind != 'parquet':
             return Arrays(self._paths, self._kind, self._columns, stack)
         from scroll.io.parquet import Table
-        return Table(*self._paths, self._columns, stack)
+        return Table(*self._paths, self._columns, stack, getattr(self, 'names', None))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        """Yield all samples, in the file's order, `size` at once.
+        """Yield all samples, in the file's order, `size` at once; fewer where they would take more than
+        `BLOCK_BYTES` as float64, whatever they are stored as.
 
         Raises:
             InputError: values that are not finite, labels that are none, another split than train and test
@@ -114,7 +146,7 @@ class FeatureFile:
         """
         with self._source() as source:
             start = 0
-            for columns in source.blocks(size):
+            for columns in source.blocks(rows_at_once(size, 8 * source.dim)):
                 try:
                     block = _checked(Block(**columns), start)
                 except InputError as error:
@@ -173,7 +205,7 @@ def show(files: list) -> None:
 
 def _kind(path: str) -> str:
     try:
-        with open(path, 'rb') as file:
+        with open_file(path) as file:
             head = file.read(6)
     except OSError as error:
         raise InputError(f'{path}: cannot be read ({error.strerror})') from error

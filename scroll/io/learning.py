@@ -6,18 +6,17 @@ strategies choose among the samples of a block.
 """
 import csv
 import io
-from dataclasses import replace
 
 import numpy as np
 
 from scroll.arguments import shown
 from scroll.errors import InputError
-from scroll.grid import quantise
+from scroll.grid import intake, quantise
 from scroll.io.features import BLOCK, open_files, read_blocks
-from scroll.io.files import atomic_write
+from scroll.io.files import output
+from scroll.io.parts import counted_twice
 from scroll.io.shards import in_shard
 from scroll.io.states import State
-from scroll.io.statistics_files import accounted, clash
 from scroll.learner import Scroll
 
 
@@ -32,7 +31,7 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
     Raises:
         InputError: a file cannot be read or learned from; the learner may then have learned a part.
     """
-    files = open_files(paths, columns, ('X', 'y'))
+    files = open_files(paths, columns, ('X', 'y'), _names(learner))
     learned = learn_blocks(learner, files, split, size, shard)
     if not learned:
         what = f'share {shard}, or of the split' if shard else 'the split'
@@ -47,9 +46,10 @@ def learn_blocks(learner: Scroll, files: list, split: str = None, size: int = BL
     for file, block in read_blocks(files, split, size):
         try:
             if shard:
-                block = block.part(in_shard(quantise(block.X) if block.X.ndim == 2 else block.X, shard))
+                own = block.X if block.X.ndim > 2 else quantise(intake(block.X))
+                block = block.part(in_shard(own, shard))
             if len(block.X):
-                learner.partial_fit(block.X, block.y)
+                learner.partial_fit(block.X if block.X.ndim > 2 else file.named(block.X), block.y)
         except InputError as error:
             raise InputError(f'{file.path}: {error}') from error
         learned += len(block.X)
@@ -58,7 +58,8 @@ def learn_blocks(learner: Scroll, files: list, split: str = None, size: int = BL
 
 def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None, size: int = BLOCK,
             scores: bool = False) -> tuple:
-    """Write labels of samples to `out`, as CSV, whole or not at all: of files with splits those to test.
+    """Write labels of samples to `out`, as CSV, whole or not at all ('-': to standard output, as they come):
+    of files with splits those to test.
 
     Columns: `id`, of the file, or how many samples come before it; `label`, what is predicted; `y`, where the
     file has it; with `scores` the logit of each class, so that reading it gives the same float64.
@@ -66,16 +67,17 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
     Returns:
         (samples predicted right, or None where there is no y; samples).
     """
-    files, right, total = open_files(paths, columns), 0, 0
+    files, right, total = open_files(paths, columns, names=_names(learner)), 0, 0
     known = 'y' in files[0].has
     names = ['id', 'label', *['y'] * known, *[f'score {label}' for label in learner.classes_] * scores]
     try:
-        with atomic_write(out) as target:
+        with output(out) as target:
             target.write(_csv([names]))
             for file, block in read_blocks(files, split, size, usual='test'):
                 try:
-                    labels = learner.predict(block.X).tolist()
-                    logits = learner.decision_function(block.X).T.tolist() if scores else []
+                    X = file.named(block.X)
+                    labels = learner.predict(X).tolist()
+                    logits = learner.decision_function(X).T.tolist() if scores else []
                 except InputError as error:
                     raise InputError(f'{file.path}: {error}') from error
                 true = [block.y.tolist()] if known else []
@@ -89,9 +91,16 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
             if not total:
                 raise InputError(f'{files[0].path}: there are no samples of the split that is to be '
                                  'predicted')
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise InputError(f'{out} cannot be written ({error.strerror})') from error
     return right if known else None, total
+
+
+def _names(learner: Scroll) -> tuple | None:
+    names = getattr(learner, 'feature_names_in_', None)
+    return None if names is None else tuple(names)
 
 
 def _csv(rows) -> bytes:
@@ -109,26 +118,18 @@ def merged(state: State, other: State, path, repeated: bool = False) -> State:
 
     Raises:
         InputError: their features are of different backbones, one keeps keys and the other does not, or, as
-            far as can be seen, they have learned the same samples: what blocks or keys tell, or else equal
-            sums.
+            far as can be seen, they have learned the same samples: what parts or keys tell, or equal sums.
     """
-    if state.psi != other.psi:
-        raise InputError(f'{path}: learned with another backbone: their features do not mean the same')
-    if state.blocks is None or other.blocks is None:
-        blocks, again = None, state.statistics == other.statistics
-    else:
-        blocks, again = accounted(state.blocks, other.blocks), clash(state.blocks, other.blocks)
+    again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)
     if state.keys is not None and other.keys is not None:
         own = other.keys.state_dict()
         labels = np.repeat(own['labels'], own['sizes'])
         again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
     if again and not repeated:
-        block = f', its block {again}' if isinstance(again, str) else ''
-        raise InputError(f'{path}: samples of it{block} are learned already: merged, they would count twice '
+        part = f', its part {again}' if isinstance(again, str) else ''
+        raise InputError(f'{path}: samples of it{part} are learned already: merged, they would count twice '
                          '(where they are to: --repeated)')
-    one, two = (Scroll(**part.params).take(part) for part in (state, other))
     try:
-        one.merge(two)
+        return state.merged(other)
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
-    return replace(state, statistics=one.statistics_, buffer=one.buffer_, keys=one.keys_, blocks=blocks)

@@ -4,6 +4,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from scroll.arguments import not_installed
 from scroll.errors import InputError
 from scroll.io.columns import NAMES, check_shape
 
@@ -11,8 +12,7 @@ try:
     import pyarrow
     from pyarrow import parquet
 except ModuleNotFoundError as error:
-    raise InputError('Parquet needs pyarrow, which is not installed: '
-                     'pip install scroll-cl[parquet]') from error
+    raise not_installed('Parquet', 'pyarrow', 'parquet') from error
 
 
 class Table:
@@ -20,9 +20,11 @@ class Table:
 
     Attributes:
         names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d.
+        x_names: of the columns that X is made of, `names` if they are given; None where X is one column of
+            lists.
     """
 
-    def __init__(self, path: str, columns: dict, stack: ExitStack):
+    def __init__(self, path: str, columns: dict, stack: ExitStack, names: tuple = None):
         # else all that is read of the file stays in memory until its end
         self._file = stack.enter_context(parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20))
         schema = self._file.schema_arrow
@@ -37,10 +39,26 @@ class Table:
                 found = [column for column in self.names if fnmatchcase(column, columns[name])]
             if found:
                 self._read[name] = found
-        self.has = list(self._read)
+        if names is not None:
+            self._read['X'] = list(names)
+        if 'y' in self._read and self.rows and self._is_empty(schema.get_field_index(self._read['y'][0])):
+            del self._read['y']
+        self.has, self.x_names = list(self._read), None
         if 'X' in self._read:
+            if not pyarrow.types.is_nested(schema.field(self._read['X'][0]).type):
+                self.x_names = tuple(self._read['X'])
             self.dim = self._width([schema.field(name).type for name in self._read['X']])
             check_shape('X', (self.rows, self.dim), 'f', self.rows)
+
+    def _is_empty(self, column: int) -> bool:
+        """Whether a column has missing values alone, as far as the file says so."""
+        if pyarrow.types.is_null(self._file.schema_arrow.field(column).type):
+            return True
+        groups = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]
+        known = [group.column(column).statistics for group in groups if group.num_columns ==
+                 len(self._file.schema_arrow)]                          # nested columns count more than once
+        return len(known) == len(groups) and all(
+            found is not None and found.null_count == group.num_rows for found, group in zip(known, groups))
 
     def _width(self, kinds: list) -> int:
         """d; InputError unless X is a column of lists of numbers, or of numbers each."""

@@ -13,7 +13,6 @@ import copy
 import hashlib
 import hmac
 import json
-from pathlib import Path
 
 from scroll import __version__
 from scroll.errors import InputError
@@ -22,14 +21,27 @@ from scroll.statistics import Statistics
 
 _FORMAT = 'scroll-proof-1'
 PARTS = ('before', 'removed', 'after')
+MEMBERSHIP = ('that these samples had been learned was not checked: the learner keeps no keys, and its sums '
+              'show only that it is possible',
+              'that these samples had been learned was checked')
 
 
-def record(before: Statistics, after: Statistics, backbone: str) -> dict:
-    """What is known of an unlearning; `after` is `before` without what was removed."""
+def record(before: Statistics, after: Statistics, backbone: str, checked: bool) -> dict:
+    """What is known of an unlearning; `after` is `before` without what was removed.
+
+    Args:
+        checked: whether it is known that all of it had been learned (`MEMBERSHIP`).
+    """
     removed = copy.copy(before).subtract(after)
-    return dict(format=_FORMAT, scroll=__version__, backbone=backbone,
+    return dict(format=_FORMAT, scroll=__version__, backbone=backbone, membership_checked=checked,
                 **{name: dict(digest=part.digest(), samples=part.total, classes=len(part.classes))
                    for name, part in zip(PARTS, (before, removed, after))})
+
+
+def claim(path) -> str:
+    """What a record that is true says."""
+    checked = bool(files.read_json(path).get('membership_checked'))
+    return f'true: before, less what was removed, is after; {MEMBERSHIP[checked]}'
 
 
 def write(path, record: dict, key=None) -> None:
@@ -55,7 +67,7 @@ def check(path, parts: dict, key=None) -> list:
     if len(parts) < 2:
         raise InputError('expected two of --before, --removed and --after: they give the third')
     try:
-        record = json.loads(Path(path).read_text(encoding='utf-8'))
+        record = files.read_json(path)
         if record['format'] != _FORMAT:
             raise ValueError(f"it is of the format {record['format']}")
         digests = {name: record[name]['digest'] for name in PARTS}
@@ -89,7 +101,8 @@ def _signed(record: dict, key) -> bool:
 
 def _hmac(record: dict, key) -> str:
     try:
-        secret = Path(key).read_bytes()
+        with files.open_file(key) as file:
+            secret = file.read()
     except OSError as error:
         raise InputError(f'--key {key}: cannot be read ({error.strerror})') from error
     if not secret:

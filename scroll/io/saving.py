@@ -1,7 +1,10 @@
 """A learner as nested arrays, as a file, and as what others deploy."""
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from scroll.errors import InputError
+from scroll.io import files
 from scroll.io.states import State
 
 if TYPE_CHECKING:
@@ -13,27 +16,29 @@ Learner = TypeVar('Learner', bound='Savable')
 class Savable:
     """The part of `Scroll` that writes and reads what was learned."""
 
+    _stamps = {}                        # path -> digest of the file that was read or written there last
+
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not
         kept, only whether there is one: it is made again from them, bit by bit the same."""
-        if not hasattr(self, 'statistics_'):
+        if self._known is None:
             return {}
-        parts = dict(statistics=self.statistics_, buffer=self.buffer_, keys=self.keys_)
+        state = self._known.state
+        parts = dict(statistics=state.statistics, buffer=state.buffer, keys=state.keys)
         return {name: None if part is None else part.state_dict() for name, part in parts.items()} | \
-            dict(adapted=self.adapted_ is not None)
+            dict(adapted=self._known.adapted is not None, names=state.names, precision=state.precision)
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described, for a learner made with the same arguments and backbone."""
-        self.forget()
         if not state:
+            self.forget()
             return
-        self._begin(self.dim_of(state['statistics']['sums'].shape[1] - 1))
-        self.statistics_.load_state_dict(state['statistics'])
-        if self.buffer_ is not None:
-            self.buffer_.load_state_dict(state['buffer'])
-        if self.keys_ is not None:
-            self.keys_.load_state_dict(state['keys'])
-        self._changed()
+        new = self._begun(self.dim_of(state['statistics']['sums'].shape[1] - 1))
+        for name, part in dict(statistics=new.statistics, buffer=new.buffer, keys=new.keys).items():
+            if part is not None:
+                part.load_state_dict(state[name])
+        more = {name: state[name] for name in ('names', 'precision') if name in state}
+        self.take(replace(new, **more))
         if state['adapted']:
             self.adapt()
 
@@ -41,10 +46,13 @@ class Savable:
         """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all.
 
         Raises:
-            InputError: nothing was learned yet, or the file cannot be written.
+            InputError: nothing was learned yet, the file cannot be written, or another process has written it
+                since this learner was loaded from it.
         """
-        self._check_begun()
-        self._state().write(path)
+        self._learned()
+        with files.locked(path):
+            files.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
+            self._stamps = {**self._stamps, os.path.realpath(path): self._state().write(path)}
 
     def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
         """Write f_T, and f* where there is one, to a new folder, with a model card and a certificate.
@@ -70,7 +78,7 @@ class Savable:
         Raises:
             InputError: there is no such file, it is damaged or something else, or the backbone is another.
         """
-        state = State.read(path)
+        stamp, state = files.stamp_of(path), State.read(path)
         try:
             out = cls(embedder, **state.params)
         except TypeError as error:
@@ -80,4 +88,5 @@ class Savable:
             own, given = (digest[:16] or 'none, but features' for digest in (state.psi, out._backbone()))
             raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
                              'weights, input, kind of machine and version of torch must be the same')
+        out._stamps = {os.path.realpath(path): stamp}
         return out.take(state)

@@ -16,7 +16,7 @@ from scroll.arguments import MOST_SEED, instance, number, on_off, one_of, shown,
 from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer
-from scroll.grid import check_quantised
+from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.lda import OAS, exact_share
 from scroll.heads.predictors import NCC_BIASES, TARGETS
@@ -24,11 +24,13 @@ from scroll.heads.quadratic import exact_pooling
 from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.io import files
+from scroll.io.parts import accounted, list_parts, one_part
 from scroll.io.statistics_files import show
 from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import LIFTS, MOST_WIDTH, Lift
 from scroll.statistics import Statistics
+from scroll.tables import check_names
 
 KIND = 'scroll-state-1'
 CLASSIFIERS = (*HEADS, AUTOMATIC)
@@ -43,15 +45,91 @@ class State:
             vectors.
         buffer: None without memory. keys: of all samples that the statistics count, or None where they were
             not kept.
-        blocks: what was counted (`scroll.engines.counting.block_name`) -> how many times; None where that is
-            not known.
+        parts: what `counted` is made of (`scroll.io.parts`); None: of one part. counted: the statistics as of
+            when they were read or merged; None: these.
+        names: of the columns of features, in the order in which they were counted; None where they had none.
+        precision: 'float32' where features were rounded to that on intake (`scroll.grid.intake`); 'float64'
+            in files of versions before 0.3.
     """
     params: dict
     psi: str
     statistics: Statistics
     buffer: ExemplarBuffer = None
     keys: LearnedKeys = None
-    blocks: dict = None
+    parts: dict = None
+    counted: Statistics = None
+    names: tuple = None
+    precision: str = FLOAT32
+
+    def with_samples(self, samples, features, keys, labels) -> 'State':
+        """What is known when these samples have been learned, too; this state stays as it is.
+
+        Args:
+            samples: what the buffer stores, (N, ...). features: int32 (N, d), on the grid. keys: uint64 (N,).
+            labels: (N,).
+
+        Raises:
+            InputError: samples of another shape, or other bad input.
+        """
+        statistics, buffer, known = copy.copy(self.statistics), copy.copy(self.buffer), copy.copy(self.keys)
+        if buffer is not None:
+            buffer.check(samples)
+        statistics.add(features, labels)
+        if buffer is not None:
+            buffer.update(keys, features, samples, labels, statistics)
+        if known is not None:
+            known.add(keys, labels)
+        return replace(self, statistics=statistics, buffer=buffer, keys=known, counted=self.accounted_for())
+
+    def refilled(self, samples, features, keys, labels) -> 'State':
+        """What is known when samples that are counted have been offered to the buffer again; arguments as
+        `with_samples`.
+
+        Raises:
+            InputError: there is no buffer, or they cannot all have been learned, with those that it holds.
+        """
+        if self.buffer is None:
+            raise InputError('there is no buffer to refill: buffer_size is 0')
+        self.buffer.check(samples)
+        new = self.buffer.keys().lacks(keys, labels)
+        try:                            # these and what is kept, together, must be part of what was learned
+            rest = replace(self, buffer=None).without(features[new], keys[new], labels[new])
+            replace(rest, buffer=self.buffer).checked()
+        except InputError as error:
+            raise InputError(f'only samples that were learned can refill the buffer: {error}') from error
+        buffer = copy.copy(self.buffer)
+        buffer.refill(keys, features, samples, labels, self.statistics)
+        return replace(self, buffer=buffer)
+
+    def merged(self, other: 'State', of_parts: bool = True) -> 'State':
+        """What is known when another learner's samples have been learned, too; both states stay as they are.
+        `of_parts`: it says which parts it is made of.
+
+        Raises:
+            InputError: their features are of different backbones, columns or precision, samples of different
+                shapes, or the other keeps no keys.
+        """
+        if self.psi != other.psi:
+            raise InputError('cannot merge what was learned with another backbone: its features do not mean '
+                             'the same')
+        check_names(other.names, self.names, 'cannot merge: the other learner')
+        if not self.psi and self.precision != other.precision:
+            raise InputError(f'cannot merge: features of one were taken in as {self.precision}, of the other '
+                             f'as {other.precision} (before version 0.3): learn one of them again')
+        if self.buffer is not None and other.buffer is not None and len(other.buffer):
+            self.buffer.check(other.buffer.content().samples)
+        if self.keys is not None and other.keys is None:
+            raise InputError('cannot merge a learner that keeps no keys into one that does: make both with '
+                             'keep_keys=True, or both without')
+        parts = accounted(self.known_parts(), other.known_parts()) if of_parts else None
+        statistics = copy.copy(self.statistics).merge(other.statistics)
+        buffer, known = copy.copy(self.buffer), copy.copy(self.keys)
+        if buffer is not None:
+            buffer.merge(other.buffer, statistics)
+        if known is not None:
+            known.merge(other.keys)
+        return replace(self, statistics=statistics, buffer=buffer, keys=known, counted=None, parts=parts,
+                       names=self.names or other.names)
 
     def without(self, features, keys, labels) -> 'State':
         """What would be known had these samples never been learned; this state stays as it is.
@@ -65,13 +143,15 @@ class State:
                 show.
         """
         known = self.keys if self.keys is None else copy.copy(self.keys).remove(keys, labels)
-        statistics, buffer = copy.copy(self.statistics).remove(features, labels), copy.copy(self.buffer)
+        removed, buffer = self.statistics.like().add(features, labels), copy.copy(self.buffer)
+        statistics = copy.copy(self.statistics).subtract(removed)
         if buffer is not None:
             buffer.remove(keys, labels)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known, blocks=None).checked()
+        return replace(self, statistics=statistics, buffer=buffer, keys=known, counted=None,
+                       parts=self._parts_without(removed)).checked()
 
-    def without_classes(self, part: Statistics) -> 'State':
-        """As `without`, of all samples of some classes, which are known by their statistics.
+    def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
+        """As `without`, of all samples of some classes, which are known by their statistics, made of `parts`.
 
         Raises:
             InputError: they cannot have been learned, or are not whole classes and there are a buffer or
@@ -86,7 +166,13 @@ class State:
                                  'tell which of those '
                                  'it keeps, or knows by their keys, they are: give --samples')
             kept.drop(part.classes)
-        return replace(self, statistics=statistics, buffer=buffer, keys=known, blocks=None).checked()
+        return replace(self, statistics=statistics, buffer=buffer, keys=known, counted=None,
+                       parts=self._parts_without(part, parts)).checked()
+
+    def _parts_without(self, removed: Statistics, parts: dict = None) -> dict | None:
+        if self.parts is None:
+            return None
+        return accounted(self.known_parts(), one_part(removed) if parts is None else parts, -1)
 
     def without_class(self, label) -> 'State':
         """As `without`, of all samples of a class that was learned, if what it has added is known: from its
@@ -124,7 +210,8 @@ class State:
             buffer.rename(names, statistics)
         if keys is not None:
             keys.rename(names)
-        return replace(self, statistics=statistics, buffer=buffer, keys=keys, blocks=None)
+        return replace(self, statistics=statistics, buffer=buffer, keys=keys, counted=None,
+                       parts=None if self.parts is None else self.known_parts())
 
     def checked(self) -> 'State':
         """This state; InputError if its buffer holds samples that cannot all have been learned."""
@@ -141,18 +228,32 @@ class State:
         """Print what is known of the learner."""
         buffer = self.buffer
         kept = '0' if buffer is None else f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}'
-        blocks = 'not known' if self.blocks is None else str(sum(self.blocks.values()))
         show(self.statistics, self.psi, buffer=kept, keys='not kept' if self.keys is None else 'kept',
-             blocks=blocks,
+             parts=list_parts(self.known_parts()),
              learner=', '.join(f'{name}={value!r}' for name, value in self.params.items()))
 
-    def write(self, path) -> None:
-        """InputError if it cannot be written; whatever was there is as it was."""
+    def known_parts(self) -> dict:
+        """The parts of all that is known: what was learned since `counted` is one."""
+        if self.parts is None:
+            return one_part(self.statistics)
+        if self.counted is None:
+            return self.parts
+        return accounted(self.parts, one_part(copy.copy(self.statistics).subtract(self.counted)))
+
+    def accounted_for(self) -> Statistics | None:
+        """What the parts are those of."""
+        return self.statistics if self.counted is None and self.parts is not None else self.counted
+
+    def write(self, path) -> str:
+        """Returns its `files.stamp_of`. InputError if it cannot be written; what was there is as it was."""
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
         arrays = {f'statistics_{name}': array for name, array in self.statistics.state_dict().items()}
-        facts = dict(params=params, psi=self.psi, buffer=None, blocks=self.blocks)
+        facts = dict(params=params, psi=self.psi, buffer=None, parts=self.known_parts(),
+                     precision=self.precision)
+        if self.names is not None:
+            facts['names'] = list(self.names)
         if self.statistics.lift is not None:
             facts['lift'] = self.statistics.lift.facts()
         if self.buffer is not None:
@@ -162,7 +263,7 @@ class State:
             arrays |= {f'buffer_{name}': array for name, array in kept.items()}
         if self.keys is not None:
             arrays |= {f'keys_{name}': array for name, array in self.keys.state_dict().items()}
-        files.write(path, KIND, facts, arrays)
+        return files.write(path, KIND, facts, arrays)
 
     @classmethod
     def read(cls, path) -> 'State':
@@ -190,10 +291,17 @@ class State:
             if known:
                 keys = LearnedKeys()
                 keys.load_state_dict(_checked_keys(known, statistics))
-            blocks = facts.get('blocks')                                # files of version 0.2 have none
-            if blocks is not None and not all(type(times) is int and times > 0 for times in blocks.values()):
-                raise ValueError('its blocks are not as they are written')
-            return cls(params, psi, statistics, buffer, keys, blocks).checked()
+            parts = facts.get('parts', facts.get('blocks'))             # files of version 0.2 have the latter
+            parts = one_part(statistics) if parts is None else parts
+            if statistics.total and not parts or not all(type(times) is int and times
+                                                         for times in parts.values()):
+                raise ValueError('its parts are not as they are written')
+            precision, names = facts.get('precision', FLOAT64), facts.get('names')
+            if precision not in PRECISIONS or names is not None and not (
+                    len(names) == statistics.dim and all(isinstance(name, str) for name in names)):
+                raise ValueError('its columns are not as they are written')
+            return cls(params, psi, statistics, buffer, keys, parts, None, names and tuple(names),
+                       precision).checked()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise InputError(f'{path}: damaged ({" ".join(str(error).split())})') from error
 
@@ -259,7 +367,7 @@ def _checked(kept: dict, facts: dict, statistics: Statistics, backbone: str) -> 
         keys, features, samples, coins = (kept[name] for name in names)
         if {len(kept[name]) for name in names} != {sum(sizes.tolist())} or keys.ndim != 1 or coins.ndim != 1:
             raise ValueError('the arrays of the buffer do not go together')
-        if [a.dtype.str for a in (keys, features, coins)] != ['<u8', '<i4', '<f8']:
+        if [a.dtype for a in (keys, features, coins)] != [np.uint64, np.int32, np.float64]:
             raise ValueError('the arrays of the buffer are of other types')
         if not ((coins >= 0) & (coins < 1)).all():
             raise ValueError('the coins of the buffer are not in [0, 1)')

@@ -9,16 +9,16 @@ also be two shares that hold equal samples; whoever knows that they are says `--
 in some of their samples have other digests, and nothing shows that they do: cut shares that cannot
 overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
 """
-import zipfile
 from dataclasses import dataclass
 
 import numpy as np
 
 from scroll.embedding.images import check_images
 from scroll.errors import InputError
-from scroll.grid import check_quantised, quantise, sample_keys
+from scroll.grid import FLOAT32, as_learned, check_quantised, quantise, sample_keys
 from scroll.io import files
 from scroll.io.features import open_files, read_blocks
+from scroll.io.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.labels import check_labels
 from scroll.statistics import Statistics
 
@@ -37,6 +37,7 @@ class StatisticsFile:
     statistics: Statistics
     psi: str
     parts: dict
+    precision: str = FLOAT32
 
     @classmethod
     def read(cls, path) -> 'StatisticsFile':
@@ -45,16 +46,15 @@ class StatisticsFile:
 
     def write(self, path) -> None:
         """To `path`, whole or not at all; InputError if it cannot be written."""
-        self.statistics.save(path, self.psi, self.parts)
+        self.statistics.save(path, self.psi, self.parts, self.precision)
 
     def merge(self, other: 'StatisticsFile', repeated: bool = False) -> 'StatisticsFile':
         """Add another file's samples; InputError if a part of it is in already, unless `repeated`."""
-        again = not repeated and (clash(self.parts, other.parts) or self._whole_of(other)
-                                  or other._whole_of(self))
-        if again:
+        again = counted_twice(self.parts, self.statistics, other.parts, other.statistics)
+        if again and not repeated:
             raise InputError(f'{other.path}: its part {again[:16]} is in {self.path} already: merged, it '
                              'would count twice (two shares that do hold equal samples: --repeated)')
-        self._check_backbone(other)
+        self._check_meaning(other)
         self._named(other, lambda: self.statistics.merge(other.statistics))
         self.parts = accounted(self.parts, other.parts)
         return self
@@ -64,26 +64,19 @@ class StatisticsFile:
         again = clash(self.parts, other.parts, -1)
         if again:
             raise InputError(f'{other.path}: its part {again[:16]} was removed from {self.path} already')
-        self._check_backbone(other)
+        self._check_meaning(other)
         self._named(other, lambda: self.statistics.subtract(other.statistics))
         self.parts = accounted(self.parts, other.parts, -1)
         return self
 
     def show(self) -> None:
         """Print what is known of the file."""
-        shown = []
-        for part, times in sorted(self.parts.items(), key=lambda item: (item[1] < 0, item[0])):
-            often = f' x {abs(times)}' if abs(times) > 1 else ''
-            shown.append(f"{'-' * (times < 0)}{part[:16]}{often}")
-        show(self.statistics, self.psi, parts=f"{len(shown)}: {', '.join(shown)}" if shown else '0')
+        show(self.statistics, self.psi, parts=list_parts(self.parts))
 
-    def _whole_of(self, other):
-        """Digest of all that the other holds, if this has it as one part, or is the same; else None."""
-        whole = other.statistics.digest()
-        known = self.parts.get(whole, 0) > 0 or whole == self.statistics.digest()
-        return whole if known and other.statistics.total else None
-
-    def _check_backbone(self, other) -> None:
+    def _check_meaning(self, other) -> None:
+        if not self.psi and other.precision != self.precision:
+            raise InputError(f'{other.path}: its features were taken in as {other.precision}, those of '
+                             f'{self.path} as {self.precision} (before version 0.3): count one of them again')
         if other.psi != self.psi:
             raise InputError(f'{other.path}: made with another backbone than {self.path} '
                              f'({_name(other.psi)}, {_name(self.psi)}): '
@@ -96,19 +89,7 @@ class StatisticsFile:
             raise InputError(f'{other.path}: {error}') from error
 
 
-def clash(parts: dict, others: dict, sign: int = 1):
-    """A part that would count twice (`sign` -1: be taken out twice) if the others were added; else None."""
-    return next((part for part, times in sorted(others.items()) if sign * times * parts.get(part, 0) > 0),
-                None)
-
-
-def accounted(parts: dict, others: dict, sign: int = 1) -> dict:
-    """Part -> how many times it is in, when the others have been added (`sign` -1: taken out)."""
-    out = {part: parts.get(part, 0) + sign * others.get(part, 0) for part in {**parts, **others}}
-    return {part: times for part, times in out.items() if times}
-
-
-def samples_of(paths: list, columns: dict = None) -> dict:
+def samples_of(paths: list, columns: dict = None, names: tuple = None, precision: str = FLOAT32) -> dict:
     """Samples to remove: features, labels, and keys and images where the file has them, else None.
 
     Args:
@@ -117,16 +98,19 @@ def samples_of(paths: list, columns: dict = None) -> dict:
             integers on the grid as an `Embedder` gives them, or `features` (N, d), as they are given to
             `Scroll.partial_fit`; `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are then what a buffer
             knows its samples by.
-        columns: other names of columns, by X and y.
+        columns: other names of columns, by X and y. names, precision: of the state that they are to be
+            removed from: names of its columns, and how its features were taken in.
     """
-    arrays = files.arrays_of(*paths) if len(paths) == 1 and zipfile.is_zipfile(*paths) else {}
-    if not arrays or columns or 'X' in arrays:
-        return _features_of(paths, columns)
+    own = len(paths) == 1 and not columns and files.is_npz(*paths)
+    if not own or 'X' in files.names_of(*paths):
+        return _features_of(paths, columns, names, precision)
+    arrays = files.arrays_of(*paths)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
         raise InputError(f'{paths[0]}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays))}')
     try:
-        features = arrays['quantised'] if 'quantised' in arrays else quantise(arrays['features'])
+        features = arrays['quantised'] if 'quantised' in arrays else quantise(as_learned(arrays['features'],
+                                                                                      precision))
         check_quantised(features)
         labels = check_labels(arrays['labels'].tolist(), len(features))
         keys, images = arrays.get('keys'), None
@@ -142,16 +126,17 @@ def samples_of(paths: list, columns: dict = None) -> dict:
     return dict(features=features, labels=labels, keys=keys, images=images)
 
 
-def _features_of(paths: list, columns: dict) -> dict:
-    blocks = read_blocks(open_files(paths, columns, ('X', 'y')))
-    parts = [(quantise(block.X), block.y) for _, block in blocks]
+def _features_of(paths: list, columns: dict, names: tuple, precision: str) -> dict:
+    blocks = read_blocks(open_files(paths, columns, ('X', 'y'), names))
+    parts = [(quantise(as_learned(block.X, precision)), block.y) for _, block in blocks]
     if not parts:
         raise InputError(f'{paths[0]}: there are no samples to train, so none to remove')
     features, labels = (np.concatenate(part) for part in zip(*parts))
     return dict(features=features, labels=labels, keys=None, images=None)
 
 
-def part_of(path, samples: dict, backbone: str, like: Statistics = None) -> StatisticsFile:
+def part_of(path, samples: dict, backbone: str, like: Statistics = None,
+            precision: str = FLOAT32) -> StatisticsFile:
     """The samples of a file as if a machine had counted them, and nothing else; `like`: in statistics of this
     kind (no lift, one Gram matrix)."""
     try:
@@ -159,8 +144,7 @@ def part_of(path, samples: dict, backbone: str, like: Statistics = None) -> Stat
         statistics = empty.add(samples['features'], samples['labels'])
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
-    return StatisticsFile(str(path), statistics, backbone,
-                          {statistics.digest(): 1} if statistics.total else {})
+    return StatisticsFile(str(path), statistics, backbone, one_part(statistics), precision)
 
 
 def _name(backbone: str) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from scroll.arguments import need_torch
 from scroll.embedding.cache import cache_keys, keys_in
 from scroll.errors import InputError
-from scroll.grid import sample_keys
+from scroll.grid import FLOAT32, PRECISIONS, sample_keys
 from scroll.io import files
 from scroll.io.states import KIND, State
 from scroll.io.statistics_files import StatisticsFile, part_of, samples_of
@@ -34,29 +34,31 @@ class Wanted:
     """Samples to look for, from the files that `python -m scroll unlearn --samples` takes.
 
     Attributes:
-        features: int32 (N, d). labels: (N,).
-        keys: uint64 (N, 2), of the pixels, where they are known, and of the features.
+        features: int32 (N, d), by how they are taken in (`scroll.grid.intake`). labels: (N,).
+        keys: uint64 (N, 3), of the pixels, where they are known, and of the features.
         cached: uint64 (N,), their keys in feature caches; None unless there are images.
         by_pixels: whether the first keys are of pixels.
     """
 
     def __init__(self, paths: list, columns: dict = None):
-        samples = samples_of(paths, columns)
-        self.features, self.labels = samples['features'], samples['labels']
+        self._path = paths[0]
+        self._samples = {how: samples_of(paths, columns, None, how) for how in PRECISIONS}
+        self.features = {how: samples['features'] for how, samples in self._samples.items()}
+        samples = self._samples[FLOAT32]
+        self.labels = samples['labels']
         self.by_pixels = samples['keys'] is not None
-        self._path, self._samples = paths[0], samples
-        own = sample_keys(self.features.astype(np.int32))
-        self.keys = np.stack([samples['keys'] if self.by_pixels else own, own], axis=1)
+        own = [sample_keys(features.astype(np.int32)) for features in self.features.values()]
+        self.keys = np.stack([samples['keys'] if self.by_pixels else own[0], *own], axis=1)
         self.cached = None if samples['images'] is None else cache_keys(self.keys[:, 0], samples['images'])
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def digest(self, like: Statistics) -> str:
+    def digest(self, like: Statistics, precision: str) -> str:
         """Of the statistics of all of them, in the kind of others; '' where they cannot be of that kind."""
-        if like.dim != self.features.shape[1]:
+        if like.dim != self.features[precision].shape[1]:
             return ''
-        return part_of(self._path, self._samples, '', like).statistics.digest()
+        return part_of(self._path, self._samples[precision], '', like).statistics.digest()
 
 
 @dataclass
@@ -121,28 +123,29 @@ def _by_sums(path: Path, wanted: Wanted) -> tuple:
         state, known = State.read(path), wanted.by_pixels
         if state.keys is not None and (known or not state.psi):
             return none, none, 'state with keys'
-        may = _counted(state.statistics, state.psi, wanted)
+        may = _counted(state, wanted)
         if state.buffer is None or known or not state.psi:
             return none, may, 'state: may be counted in its sums'
         return none, ~none, 'state: may be in its buffer, too; give keys or images'
     if kind.startswith('scroll-statistics-'):
         file = StatisticsFile.read(path)
-        times = file.parts.get(wanted.digest(file.statistics), 0)
+        times = file.parts.get(wanted.digest(file.statistics, file.precision), 0)
         if times < 0:
             return none, none, 'statistics'
         if times > 0 and min(file.parts.values()) > 0:
             return ~none, none, 'statistics: these samples are one of its parts'
-        return none, _counted(file.statistics, file.psi, wanted), 'statistics: may be counted in its sums'
+        return none, _counted(file, wanted), 'statistics: may be counted in its sums'
     return none, none, 'arrays'
 
 
-def _counted(statistics: Statistics, backbone: str, wanted: Wanted) -> np.ndarray:
+def _counted(file: State | StatisticsFile, wanted: Wanted) -> np.ndarray:
     """bool (N,): which samples the sums may count: those of its classes that can be part of the sums."""
+    statistics, features = file.statistics, wanted.features[file.precision]
     out = np.isin(wanted.labels, statistics.classes)
-    if not backbone and statistics.dim == wanted.features.shape[1]:
+    if not file.psi and statistics.dim == features.shape[1]:
         for i in np.flatnonzero(out):
             try:
-                copy.copy(statistics).remove(wanted.features[i:i + 1], wanted.labels[i:i + 1])
+                copy.copy(statistics).remove(features[i:i + 1], wanted.labels[i:i + 1])
             except InputError:
                 out[i] = False
     return out

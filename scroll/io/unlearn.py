@@ -40,9 +40,12 @@ from scroll.io.statistics_files import StatisticsFile, samples_of
 _INTEGER = re.compile('-?[0-9]{1,18}')
 
 
-def without_samples(state: State, paths: list, cache=None, columns: dict = None) -> State:
-    """The state without the samples of files (`samples_of`); feature caches below `cache` lose them."""
-    samples, path = samples_of(paths, columns), paths[0]
+def without_samples(state: State, paths: list, cache=None, columns: dict = None,
+                    repeated: bool = False) -> State:
+    """The state without the samples of files (`samples_of`); feature caches below `cache` lose them.
+
+    InputError if they were removed already, unless `repeated`."""
+    samples, path = samples_of(paths, columns, state.names, state.precision), paths[0]
     features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
     if keys is None and not state.psi:
         keys = sample_keys(np.ascontiguousarray(features, np.int32))
@@ -51,24 +54,35 @@ def without_samples(state: State, paths: list, cache=None, columns: dict = None)
                          'images, too')
     if cache is not None and images is None:
         raise InputError(f'{path}: a feature cache knows samples by their pixels: give images, too')
-    try:
-        out = state.without(features, keys, samples['labels'])
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
+    out = _removed(path, state, lambda: state.without(features, keys, samples['labels']), repeated)
     if cache is not None:
         print(f'{remove_from_files(cache, cache_keys(keys, images))} cached features removed from {cache}')
     return out
 
 
-def without_classes(state: State, path) -> State:
-    """The state without the classes of a statistics file; InputError if it has a part of a class."""
+def without_classes(state: State, path, repeated: bool = False) -> State:
+    """The state without the classes of a statistics file; InputError if it has a part of a class, or they
+    were removed already, unless `repeated`."""
     part = StatisticsFile.read(path)
     if part.psi != state.psi:
         raise InputError(f'{path}: made with another backbone than the state')
+    if not part.psi and part.precision != state.precision:
+        raise InputError(f'{path}: its features were taken in as {part.precision}, those of the state as '
+                         f'{state.precision}')
+    return _removed(path, state, lambda: state.without_classes(part.statistics, part.parts), repeated)
+
+
+def _removed(path, state: State, remove, repeated: bool) -> State:
+    """What `remove` makes of the state; InputError, naming `path`, if it cannot, or did before."""
     try:
-        return state.without_classes(part.statistics)
+        out = remove()
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
+    twice = [part for part, times in state.parts.items() if times < 0 and out.parts.get(part, 0) < times]
+    if twice and state.keys is None and not repeated:               # keys know it of each sample
+        raise InputError(f'{path}: its part {twice[0][:16]} was removed already (where equal samples were '
+                         'learned more than once: --repeated)')
+    return out
 
 
 def class_of(state: State, text: str, path):

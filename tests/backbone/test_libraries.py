@@ -10,6 +10,7 @@ from PIL import Image
 from backbone import weights
 from bench.certify import command as certify
 from scroll import Embedder
+from scroll.io.images import decoders
 from tests.conftest import files_below, refused
 
 pytest.importorskip('timm')
@@ -50,6 +51,7 @@ def test_scroll_on_a_network_of_timm_with_one_flag(run, name, adapters):
     code, out, err, row = run('--weights', name, '--adaptation', 'adapters' if adapters else 'none')
     assert code == 0, err
     out = ' '.join(out.split())
+    assert row['decoded_by'] == decoders() and f'images decoded by {decoders()}' in out
     assert 'on this kind of machine' in out and ('and number of threads' in out) == ('mobilenet' not in name)
     library, _, rest = name.partition(':')
     given = dict(word.split('=') for word in rest.split(',')[1:])
@@ -76,6 +78,8 @@ def test_a_certificate_says_where_it_holds(pictures, tmp_path):
     assert certificate['settings']['weights'] == 'timm:test_vit,random=0'
     assert {'statistics', 'f_T, ridge, lambda 0.1'} <= set(certificate['here']) and 'statistics' not in certificate['anywhere']
     assert any('float32' in line and 'kind of machine and number of threads' in line for line in certificate['remarks'])
+    assert any(line.startswith(f'images decoded by {decoders()}') for line in certificate['remarks'])
+    assert certificate['inputs']['decoded_by'] == decoders()
 
 
 def test_a_network_of_transformers_in_a_folder(run, tmp_path):

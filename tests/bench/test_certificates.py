@@ -8,7 +8,9 @@ from sklearn.datasets import load_digits
 
 from bench.certify import command as certify
 from bench.certify import settings
+from bench.cli.parsing import parse_args
 from core.commands import run_command
+from scroll.certify import certificates
 from tests.conftest import ROOT, save_tiny_integers
 
 COMMITTED = ROOT / 'results' / 'certificates'
@@ -201,3 +203,30 @@ def test_committed_certificates_are_of_many_schedules_and_of_the_shipped_integer
     assert path.stem.startswith(content['dataset']) and (not head or f'f_T, {head[0]}' in content['anywhere'])
     assert content['anywhere']['integer network'] == digits['anywhere']['integer network']
     assert path.stat().st_size < 10_000
+
+
+@pytest.mark.parametrize('path', sorted(COMMITTED.glob('*.json')), ids=lambda path: path.stem)
+def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_path):
+    """Its settings, and a line of each of its names; of the digits and a tiny network, whose values are others."""
+    content = json.loads(path.read_text())
+    words = ['--model', content['model'], '--dataset', content['dataset'], *content['flags']]
+    read = certificates.read(path)
+    args = parse_args([*words, *(word for name, value in read['settings'].items() for word in (f'--{name}', str(value)))])
+    flags = {option: action.dest for action in parse_args(words, return_parser_only=True)._actions for option in action.option_strings}
+    taken = {name: getattr(args, flags[f'--{name}']) for name in read['settings']}
+    assert taken == read['settings'] and list(read['settings'].values()) == list(content['settings'].values())
+    other = tmp_path / 'digits.json'
+    other.write_text(json.dumps(content | dict(dataset='seq-digits', options=content['options'] | dict(dataset='seq-digits'))))
+    code, lines, said = call('--check', other, '--weights', tiny[0])
+    assert code == 1 and list(lines) == [*content['anywhere'], *(name for name in content['here'] if name != 'machine')]
+    assert 'nothing here' not in said, said
+
+
+def test_settings_of_earlier_certificates_are_read_under_the_names_of_today(call, made):
+    path, content = made(*INTEGER)
+    names = {new: old for old, new in certificates.RENAMED.items()}
+    assert set(names) <= set(content['settings'])
+    earlier = path.with_name('earlier.json')
+    earlier.write_text(json.dumps(content | dict(settings={names.get(k, k): v for k, v in content['settings'].items()})))
+    code, lines, said = call('--check', earlier)
+    assert code == 0 and set(lines) == set(content['anywhere']), said

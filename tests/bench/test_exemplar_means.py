@@ -60,6 +60,23 @@ def test_a_class_that_comes_whole_gets_the_herding_of_all_of_it():
     assert script.whole_class(FEATURES, KEYS, N) == pytest.approx(0, abs=1e-12)
 
 
+def test_classes_are_averaged_and_deviations_are_those_of_a_sample(table):
+    """Two classes by hand, with divisors of one less than there are shuffles."""
+    halves = [script.scenario(FEATURES[at], KEYS[at], B1, B2, 3) for at in (slice(0, 60), slice(60, 120))]
+    both = pd.DataFrame(script.over_classes(halves))
+    for strategy in script.STRATEGIES:
+        distances = []
+        for at in (slice(0, 60), slice(60, 120)):
+            segments = [list(script.make_schedule(f'iid,batch={B2}', np.zeros(60, int), seed).segments()) for seed in range(3)]
+            distances.append([script.follow(FEATURES[at], KEYS[at], segments[seed], B1, seed)[-1][1][strategy][0] for seed in range(3)])
+        end = both[(both.strategy == strategy) & (both.seen == 60)].iloc[0]
+        assert end.distance == pytest.approx(np.mean(distances))
+        assert end.deviation == pytest.approx(np.sqrt(np.var(distances, axis=1, ddof=1).mean()))
+        assert (end.least, end.most) == (np.min(distances), np.max(distances))
+    assert both.seen.tolist() == [seen for seen in (20, 40, 60) for _ in script.STRATEGIES]
+    assert script.over_classes([table.to_dict('records')]) == table.to_dict('records')
+
+
 def test_while_all_fit_the_buffer_is_what_was_seen(table):
     """The first point: no strategy has had to choose."""
     segments = np.split(np.arange(N), range(B2, N, B2))
@@ -94,7 +111,7 @@ def test_the_command_writes_figure_and_numbers_and_says_the_same_again(call, tmp
 
 @pytest.mark.parametrize('flags, words', [
     (['--class_id', '10'], ['--class_id 10', '0..9']), (['--class_id', '-1'], ['class_id', '-1']),
-    (['--shuffles', '0'], ['shuffles', 'at least 1']), (['--out', 'figure.csv'], ['figure.csv', '.png']),
+    (['--shuffles', '1'], ['shuffles', 'at least 2']), (['--out', 'figure.csv'], ['figure.csv', '.png']),
     (['--out', '/dev/null/figure.png'], ['/dev/null/figure.png', 'cannot be written']),
     (['--dataset_size', '3'], ['--dataset_size'])], ids=' '.join)
 def test_bad_flags_end_in_one_line_and_exit_code_2(call, flags, words):

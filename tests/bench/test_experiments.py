@@ -146,7 +146,7 @@ def test_every_command_is_one_that_main_takes(tiny_weights):
 
 @pytest.mark.parametrize('table, row, column, expected', [
     ('table_1_cifar', 'ER', 'CIFAR-10 5-split, |M| = 200', dict(lr=.01, n_epochs=50, batch_size=32, optimizer='sgd', optim_mom=0, optim_wd=0)),
-    ('table_1_cifar', 'ER', 'CIFAR-100 10-split, |M| = 2000', dict(lr=.03, n_epochs=50)),
+    ('table_1_cifar', 'ER', 'CIFAR-100 10-split, |M| = 2000', dict(lr=.01, n_epochs=50)),
     ('table_1_cifar', 'BIC', 'CIFAR-100 10-split, |M| = 500', dict(lr=.01, n_epochs=50, batch_size=32)),
     ('table_1_cifar', 'DER++', 'CIFAR-100 10-split, |M| = 500', dict(lr=.01, alpha=.5, beta=.5, n_epochs=50)),
     ('table_1_cifar', 'GDumb', 'CIFAR-10 5-split, |M| = 500', dict(minlr=5e-4, lr_decay='cosine', cutmix_alpha=0, sampler='reservoir')),

@@ -113,6 +113,12 @@ def test_one_pass_is_tried_as_online_methods_are():
     assert {values['lr'] for values in tune.plan('er', 4, {'lr': '.07'}, 1)} == {.07}
 
 
+def test_the_papers_temperatures_are_tried_where_none_is_calibrated():
+    tried = {(values['calibrate_scale'], values['scale']) for values in tune.plan('scroll', 10 ** 6)}
+    assert tried == {(0, 1), (0, 2), (0, 4), (0, 5), (1, 1)}
+    assert {values['scale'] for values in tune.plan('scroll', 9, {'scale': '2', 'calibrate_scale': '1'})} == {2}
+
+
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
     assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30))) == 0

@@ -1,16 +1,24 @@
-"""Image files: every kind of pixel gives the colours that a viewer shows, by hand; what is no image is left out, and said."""
+"""Encoded images: every kind of pixel gives the colours that a viewer shows, by hand, from a file and from Parquet; what is no
+image is left out of a folder, and said."""
+import io
 import os
 import struct
+import sys
+import types
 import warnings
 import zlib
 
 import numpy as np
+import pyarrow
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile, features
+from pyarrow import parquet
 
 from core.environment import warn_once
 from datasets.utils import readers
 from datasets.utils.image_files import image_files, read_image, read_images
+from scroll import InputError
+from scroll.engines import images as images_in_parquet
 from tests.conftest import refused
 
 
@@ -164,7 +172,10 @@ TURNED = {1: [[1, 2], [3, 4]], 2: [[2, 1], [4, 3]], 3: [[4, 3], [2, 1]], 4: [[3,
           6: [[3, 1], [4, 2]], 7: [[4, 2], [3, 1]], 8: [[2, 4], [1, 3]], 9: [[1, 2], [3, 4]]}
 
 
-@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.tif', '.webp'])
+AVIF = ['AVIF'] * features.check('avif')
+
+
+@pytest.mark.parametrize('suffix', ['.png', '.jpg', '.tif', '.webp', *(f'.{kind.lower()}' for kind in AVIF)])
 @pytest.mark.parametrize('orientation', TURNED)
 def test_images_are_the_right_way_up(tmp_path, orientation, suffix):
     picture, exif = np.kron(np.array([[50, 100], [150, 200]]), np.ones((16, 16))).astype(np.uint8), Image.Exif()
@@ -203,6 +214,131 @@ def test_the_first_frame_is_read_and_that_is_said_once(tmp_path, capsys, suffix)
     assert len(err.splitlines()) == 1 and f'{tmp_path}: 2 of 3 images' in err and str(paths[0]) in err
 
 
+# -- one reader for files and for Parquet --------------------------------------------------------------------------------
+
+
+def encoded(kind, image=None, **options) -> bytes:
+    file = io.BytesIO()
+    (image or Image.fromarray(np.arange(768, dtype=np.uint8).reshape(16, 16, 3))).save(file, kind, **options)
+    return file.getvalue()
+
+
+def huge(width: int, height: int) -> bytes:
+    """A PNG that says it has so many pixels, and has none."""
+    head = b'IHDR' + struct.pack('>IIBBBBB', width, height, 1, 0, 0, 0, 0)
+    return b'\x89PNG\r\n\x1a\n' + struct.pack('>I', 13) + head + struct.pack('>I', zlib.crc32(head)) + b'\0\0\0\0IDAT\x35\xaf\x06\x1e'
+
+
+def of_kind(name):
+    def content(tmp_path):
+        suffix, write = KINDS[name][0]
+        write(tmp_path / f'kind{suffix}')
+        return (tmp_path / f'kind{suffix}').read_bytes()
+    return content
+
+
+def turned(kind):
+    exif = Image.Exif()
+    exif[274] = 6
+    return encoded(kind, exif=exif)
+
+
+FRAMES = [Image.new('RGB', (4, 4), colour) for colour in ('red', 'blue')]
+OTHERS = {
+    **{f'{kind}, turned': lambda _, kind=kind: turned(kind) for kind in ('JPEG', 'PNG', 'WEBP', 'TIFF', *AVIF)},
+    **{f'{kind}, frames': lambda _, kind=kind: encoded(kind, FRAMES[0], save_all=True, append_images=FRAMES[1:])
+       for kind in ('GIF', 'TIFF', 'WEBP', 'PNG', 'MPO', *AVIF)},
+    **{f'{kind} is not read': lambda _, kind=kind: encoded(kind) for kind in ('EPS', 'PCX', 'SGI', 'PDF')},
+    'cut off': lambda _: encoded('JPEG')[:-200], 'empty': lambda _: b'', 'no image': lambda _: b'no image' * 99,
+    'HEIC': lambda _: b'\0\0\0\x18ftypheic\0\0\0\0mif1heic', 'film': lambda _: b'\0\0\0\x18ftypisom\0\0\0\0isommp42',
+    'bomb': lambda _: huge(20000, 20000), 'real numbers': lambda _: encoded('TIFF', Image.fromarray(np.array([[0, 2]], np.float32))),
+    'black in 32 bits': lambda _: encoded('TIFF', Image.fromarray(np.array([[0, 255]], np.int32)))}
+REFUSED = [name for name in OTHERS if not name.endswith((', turned', ', frames'))]
+
+
+@pytest.mark.parametrize('name', [*KINDS, *OTHERS])
+def test_files_and_parquet_have_one_reader(tmp_path, name):
+    """The same pixels, made as large in the same way, or the same line."""
+    content = of_kind(name)(tmp_path) if name in KINDS else OTHERS[name](tmp_path)
+    (tmp_path / 'x').write_bytes(content)
+    parquet.write_table(pyarrow.table(dict(image=pyarrow.array([content], pyarrow.binary()), y=['a'])), tmp_path / 'x.parquet')
+    entrances = ((tmp_path / 'x', lambda: read_image(tmp_path / 'x', 64)),
+                 (f"{tmp_path / 'x.parquet'}: image of sample 0",
+                  lambda: next(images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(9)).X[0]))
+    found = []
+    for place, read in entrances:
+        try:
+            found.append(Image.fromarray(read()).resize((64, 64), Image.Resampling.LANCZOS).tobytes())
+        except InputError as error:
+            assert str(error).startswith(f'{place}: not a readable image (') and len(str(error).splitlines()) == 1
+            found.append(str(error).removeprefix(str(place)))
+    assert found[0] == found[1] and isinstance(found[0], str) == (name in REFUSED)
+
+
+def test_what_cannot_be_read_says_what_can_be_done(tmp_path, monkeypatch):
+    for name, words in (('EPS is not read', ['expected one of PNG, JPEG']), ('HEIC', ['pip install pillow-heif']), ('bomb', ['pixels']),
+                        ('real numbers', ['expected 0 to 1'])):
+        (tmp_path / 'x').write_bytes(OTHERS[name](tmp_path))
+        with refused(str(tmp_path / 'x'), *words):
+            read_image(tmp_path / 'x', 8)
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', None)                        # as other libraries leave it
+    (tmp_path / 'x').write_bytes(huge(14000, 13000))
+    with refused('14000 x 13000 pixels: at most 178956970'):
+        read_image(tmp_path / 'x', 8)
+
+
+def test_heic_is_read_where_its_decoder_is_installed(tmp_path, monkeypatch):
+    """A stand-in for pillow-heif that makes one orange pixel of any file."""
+    class Orange(ImageFile.ImageFile):
+        format = 'HEIF'
+
+        def _open(self):
+            self._mode, self._size, self.tile = 'RGB', (1, 1), [('raw', (0, 0, 1, 1), 0, 'RGB')]
+            self.fp = io.BytesIO(bytes([255, 128, 0]))
+    monkeypatch.setattr(Image, 'OPEN', dict(Image.OPEN))
+    monkeypatch.setattr(Image, 'ID', list(Image.ID))
+    (tmp_path / 'x.heic').write_bytes(OTHERS['HEIC'](tmp_path))
+    monkeypatch.setitem(sys.modules, 'pillow_heif', types.SimpleNamespace(
+        register_heif_opener=lambda: Image.register_open('HEIF', Orange, lambda head: head[4:8] == b'ftyp')))
+    assert read_image(tmp_path / 'x.heic', 1).tolist() == [[[255, 128, 0]]]
+
+
+@pytest.mark.parametrize('make', [os.mkfifo, os.mkdir, lambda path: path.symlink_to('/dev/zero')], ids=['pipe', 'folder', 'device'])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, make):
+    make(tmp_path / 'x.png')
+    for read in (lambda: read_image(tmp_path / 'x.png', 8), lambda: images_in_parquet.ImageFile(str(tmp_path / 'x.png'))):
+        with refused(str(tmp_path / 'x.png'), 'expected a regular file'):
+            read()
+
+
+def structs(*rows):
+    return pyarrow.array(rows, pyarrow.struct([('bytes', pyarrow.binary()), ('path', pyarrow.string())]))
+
+
+@pytest.mark.parametrize('column, words', [
+    (structs(dict(bytes=encoded('PNG'), path='a'), dict(bytes=None, path='/data/b.png')), ["sample 1 is the path '/data/b.png' without bytes"]),
+    (structs(dict(bytes=None, path=None)), ['sample 0 is missing']), (structs(None), ['sample 0 is missing']),
+    ([encoded('PNG'), None], ['sample 1 is missing']), ([dict(bytes=None, path='b.png')], ["sample 0 is the path 'b.png'"]),
+    ([dict(path='b.png')], ['expected a column of bytes'])])
+def test_an_image_without_bytes_is_named(tmp_path, column, words):
+    parquet.write_table(pyarrow.table(dict(image=column, y=list(range(len(column))))), tmp_path / 'x.parquet')
+    with refused(str(tmp_path / 'x.parquet'), *words):
+        list(images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(9))
+
+
+def test_blocks_of_images_have_so_many_bytes(tmp_path):
+    """40 images of 7 MB each, in a file of 20 kB, with small ones between; blocks hold what the file has, each image once."""
+    large, y = encoded('PNG', Image.new('1', (1600, 1500))), [i % 7 for i in range(80)]
+    images = [large if i % 2 else encoded('PNG', Image.new('L', (2, 1), i)) for i in range(80)]
+    parquet.write_table(pyarrow.table(dict(image=images, y=y, id=list(range(80)))), tmp_path / 'x.parquet')
+    seen, most = {}, 0
+    for block in images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(8192):
+        seen |= {i: (label, image[0, 0, 0], len(image)) for image, label, i in zip(block.X, block.y.tolist(), block.id.tolist())}
+        most = max(most, block.X.nbytes)
+    assert 2 ** 27 < most < 2 ** 28 + 8e6
+    assert seen == {i: (i % 7, 0, 1500) if i % 2 else (i % 7, i, 1) for i in range(80)}
+
+
 # -- which files are images ----------------------------------------------------------------------------------------------
 
 
@@ -234,11 +370,15 @@ def test_what_is_no_image_is_left_out_with_one_line(home, capsys):
         (home / 'test' / name).write_bytes(b'no image')
     os.mkfifo(home / 'test' / 'a' / 'pipe.png')
     (home / 'test' / 'b' / 'deep' / 'back').symlink_to(home / 'test' / 'b')
+    for name in ('a/@eaDir/0.png', 'b/__MACOSX', 'b/deep/#recycle', '$RECYCLE.BIN/S-1-5', 'lost+found', '@eaDir/a'):
+        (home / 'train' / name).mkdir(parents=True)
+        (home / 'train' / name / 'SYNOPHOTO_THUMB_M.jpg').write_bytes(b'no image')
     images = readers.folder(home, 4)
     assert images.class_names == ['a', 'b'] and len(images.train) == len(images.test) == 4
     line, = capsys.readouterr().err.splitlines()
-    kinds = '1 .csv, 1 .db, 1 .ini, 1 .json, 2 .txt, 1 .xml, 1 beside the folders of classes, 2 hidden, 1 special'
-    assert line.endswith(f'{home}: 11 files were left out: {kinds}')
+    kinds = '1 .csv, 1 .db, 1 .ini, 1 .json, 2 .txt, 1 .xml, 3 hidden, ' \
+        '1 in #recycle, 1 in $RECYCLE.BIN, 2 in @eaDir, 1 in __MACOSX, 1 in lost+found, 1 outside the class folders, 1 special'
+    assert line.endswith(f'{home}: 18 files were left out: {kinds}')
     readers.folder(home, 4)
     assert capsys.readouterr().err == ''
 

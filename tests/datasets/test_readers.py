@@ -10,11 +10,13 @@ import urllib.request
 from functools import partial
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
 from datasets.utils import readers
 from datasets.utils.tiny_imagenet import tiny_imagenet
+from scroll.io.images import decoders
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import refused
 
@@ -191,6 +193,15 @@ def test_the_table_with_a_folder_of_images_gives_the_same_as_the_pickle(tmp_path
         np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
 
 
+def test_decoders_are_named_where_pixels_come_from_image_files(tmp_path, mini_home, home, tiny_parts):
+    """The versions that the pixels of a JPEG depend on."""
+    write_csv(tmp_path / 'csv' / 'MINIIMAGENET', 'test', [('n01', 'a.png', 5)])
+    assert decoders().startswith(f'Pillow {PIL.__version__}, ') and 'webp ' in decoders()
+    for images, named in ((readers.digits(), ''), (readers.mini_imagenet(mini_home.parent), ''), (tiny_imagenet(tiny_parts.parent.parent), ''),
+                          (readers.mini_imagenet(tmp_path / 'csv'), decoders()), (readers.folder(home, 8), decoders())):
+        assert images.decoded_by == named
+
+
 def test_no_mini_imagenet(tmp_path):
     with refused('mini-imagenet-cache-test.pkl', 'test.csv', str(tmp_path / 'MINIIMAGENET')):
         readers.mini_imagenet(tmp_path)
@@ -296,7 +307,7 @@ def test_tiny_imagenet_in_its_official_folder(tiny_home, unpacked_above):
             path.rename(tiny_home.parent / path.name)
         tiny_home.rmdir()
     images = tiny_imagenet(base)
-    assert images.class_names == ['goldfish', 'n02', 'lamp']
+    assert images.class_names == ['goldfish', 'n02', 'lamp'] and images.decoded_by == decoders()
     assert images.train_labels.tolist() == [0, 0, 1, 1, 2, 2] and images.test_labels.tolist() == [2, 0, 1]
     assert images.train.shape == (6, 64, 64, 3) and images.train.dtype == images.test.dtype == np.uint8
     assert images.train[:, 9, 9, 1].tolist() == [40, 41, 80, 81, 0, 1] and images.test[:, 9, 9, 1].tolist() == [2, 42, 82]

@@ -50,6 +50,14 @@ def test_the_pretrained_network_comes_back_with_a_new_head(start):
         assert torch.equal(value, pristine[name]) != name.startswith('classifier.')
 
 
+@pytest.mark.parametrize('momentum, shrunk', [(0, .95 * .95), (.5, .95 - .1 * (.5 * .5 + .5 * .95))])
+def test_momentum_and_decay_by_hand(trained, momentum, shrunk):
+    """Two steps at a rate of .1 with a decay of .5; gradients are clipped to nothing."""
+    flags = *FLAGS, '--fitting_batch_size', 30, '--maxlr', .1, '--minlr', .1, '--clip', 1e-30, '--optim_mom', momentum, '--optim_wd'
+    (plain, _), (decayed, _) = trained('gdumb', *flags, 0), trained('gdumb', *flags, .5)
+    assert torch.allclose(decayed.net.get_params(), shrunk * plain.net.get_params(), rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize('flag', ['--lr', '--optimizer', '--minibatch_size'])
 def test_flags_without_effect_are_refused(parse, flag):
     with refused(flag, 'gdumb'):
@@ -81,8 +89,6 @@ def test_cutmix_happens_as_often_as_its_coin_says():
 @pytest.mark.parametrize('size, flags', [(1, []), (5, ['--fitting_batch_size', '4']),
                                          (5, ['--fitting_batch_size', '4', '--bn', 'frozen'])])
 def test_one_sample_left_over_is_learned_too(start, size, flags):
-    """With the statistics that the network has: one sample has none of its
-    own, and none at all at one pixel."""
     model, dataset, args = start('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1',
                                  *flags)
     seen, loss = [], model.loss

@@ -365,7 +365,7 @@ OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.io.parquet': {'pyarrow'}, 
             'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'transformers', 'huggingface_hub'},
             'scroll.embedding.timm_networks': {'timm'}, 'scroll.embedding.transformers_networks': {'transformers', 'safetensors'},
             'scroll.engines.counting': {'fsspec'}, 'scroll.engines.dask': {'dask'}, 'scroll.engines.ray': {'ray'}, 'scroll.engines.spark': {'pyspark'},
-            'scroll.engines.images': {'PIL', 'pyarrow'}}
+            'scroll.engines.images': {'pyarrow'}, 'scroll.io.images': {'PIL', 'pillow_heif'}}
 
 
 @pytest.mark.parametrize('module', MODULES)
@@ -419,4 +419,4 @@ def test_without_torch_feature_vectors_are_learned_and_what_needs_it_says_so(tmp
     assert done.returncode == 0, done.stderr
     says = done.stdout.splitlines()[-2:]
     assert [line.split()[0] for line in says] == ['adaptation', 'scroll.Embedder']
-    assert all(line.endswith('needs torch, which is not installed: pip install scroll-cl[images]') for line in says)
+    assert all(line.endswith('needs torch, which is not installed: pip install ".[images]" in a checkout') for line in says)

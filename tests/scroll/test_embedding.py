@@ -241,6 +241,20 @@ class _Moody(nn.Module):
         return torch.where(x > 0.9, torch.nan, x)
 
 
+def test_large_images_are_resized_a_few_at_a_time_with_the_same_features(net):
+    """64 images of 12 million pixels would be 18 GB in float64."""
+    images, sizes = np.random.default_rng(0).integers(0, 256, (2, 1200, 1200, 3)).astype(np.uint8), []
+
+    class Watching(Preprocessing):
+        def __call__(self, images):
+            sizes.append(len(images))
+            return super().__call__(images)
+    features = Embedder(net, Watching(16), chunk=2).features(images)
+    assert sum(sizes) == 2 + 1 and max(sizes) < 2                                # one for the dimension
+    for image, feature in zip(images, features):
+        np.testing.assert_array_equal(Embedder(net, PREPROCESSING, chunk=2).features(image[None])[0], feature)
+
+
 def test_a_feature_that_is_not_finite_is_refused_and_its_image_named():
     images = IMAGES.copy()
     images[11] = 255
@@ -378,6 +392,20 @@ def test_other_weights_preprocessing_and_dtype_have_another_folder(cached, tmp_p
         variant(IMAGES)
         variant.cache.flush()
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 4
+
+
+@pytest.mark.parametrize('change', ['numpy', 'library', 'instructions', 'precision'])
+def test_what_floating_point_features_depend_on_has_another_folder(net, tmp_path, monkeypatch, change):
+    before = {dtype: Embedder(net, PREPROCESSING, dtype, cache=tmp_path).cache.folder for dtype in ('float32', 'bfloat16')}
+    if change == 'numpy':
+        monkeypatch.setattr(np, '__version__', '1.0')
+    elif change == 'library':
+        monkeypatch.setattr('backbone.__version__', '1.0', raising=False)      # as timm and transformers have one
+    elif change == 'instructions':
+        monkeypatch.setenv('ONEDNN_MAX_CPU_ISA', 'SSE41')
+    else:
+        monkeypatch.setattr(torch, 'get_float32_matmul_precision', lambda: 'medium')
+    assert all(Embedder(net, PREPROCESSING, dtype, cache=tmp_path).cache.folder != folder for dtype, folder in before.items())
 
 
 def test_instances_share_a_folder(cached, embedder, monkeypatch):

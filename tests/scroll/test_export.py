@@ -63,7 +63,7 @@ def test_f_t_is_the_same_to_the_last_bit_and_f_star_gives_the_same_labels(export
     """On the whole test set, in batches of any size."""
     folder, learner = exported
     online = copy.copy(learner)
-    online.adapted_ = None
+    online.use_adapted(None)
     for at in (TEST, slice(900, 901), slice(900, 907)):
         logits, label = run(folder / f'f_T.{ending}', X[at])
         assert np.array_equal(logits, online.decision_function(X[at]))

@@ -317,7 +317,7 @@ HOSTILE = {
     'X has three sides': (changed('X', lambda a: a.reshape(300, 8, 8)), '(300, 8, 8)'), 'X of no width': (changed('X', lambda a: a[:, :0]), '(300, 0)'),
     'no samples': (changed('X', lambda a: a[:0]), 'shape (300,)'), 'none at all': (pair(X[:0], Y[:0]), 'no samples'),
     'fewer labels': (changed('y', lambda a: a[:-1]), '(299,)'), 'labels in columns': (changed('y', lambda a: a[:, None]), '(300, 1)'),
-    'labels with fractions': (changed('y', lambda a: a + .5), 'integers or strings'), 'labels of bytes': (changed('y', lambda a: a.astype('S')), 'integers or strings'),
+    'labels with fractions': (changed('y', lambda a: a + .5), 'y[0] is 0.5'), 'labels of bytes': (changed('y', lambda a: a.astype('S')), 'integers or strings'),
     'pickled labels': (changed('y', lambda a: np.array([Evil()] * 300, object)), 'pickle'), 'pickled X': (pair(np.full((300, 2), Evil(), object), Y), 'pickle'),
     'pickled names': (changed('id', lambda a: np.array([Evil()] * 300, object)), 'pickle'),
     'another split': (changed('split', poked(5, 'dev')), "sample 5 is 'dev'"), 'splits of numbers': (changed('split', lambda a: np.arange(300)), 'sample 0'),
@@ -384,7 +384,7 @@ def test_without_pyarrow_a_parquet_file_is_one_line(here):
         done = subprocess.run([sys.executable, '-c', script, *words], capture_output=True, text=True,
                               env=dict(PYTHONPATH=str(Path(__file__).resolve().parents[2])))
         codes, lines = [*codes, done.returncode], [*lines, done.stderr]
-    assert codes == [2, 0, 0] and 'pip install scroll-cl[parquet]' in lines[0] and len(lines[0].splitlines()) == 1, json.dumps(lines)
+    assert codes == [2, 0, 0] and 'pip install ".[parquet]"' in lines[0] and len(lines[0].splitlines()) == 1, json.dumps(lines)
 
 
 def test_files_are_read_in_python_too(here):

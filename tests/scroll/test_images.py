@@ -1,4 +1,6 @@
 """Resizing that is exact, augmentation that moves pixels as it claims."""
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +40,39 @@ def test_resize_of_8_bit_images_equals_integer_arithmetic(height, width, size, s
     ours = resize(torch.from_numpy(images).double(), size).numpy()
     np.testing.assert_array_equal(ours * 2.0 ** (0 if (height, width) == (size, size) else 30),
                                   images if (height, width) == (size, size) else rows @ images @ columns.T)
+
+
+@pytest.mark.parametrize('size_in, size_out', [(192, 8), (768, 32), (4, 64)])
+def test_bicubic_weights_are_exact_quotients_rounded_also_where_they_are_ties(size_in, size_out):
+    """Keys 1981 in rational arithmetic. In two of the cases a sum in another order puts ties on the other side."""
+    def kernel(x):
+        x = abs(x)
+        return ((3 * x - 5) * x * x + 2) / 2 if x < 1 else (((5 - x) * x - 8) * x + 4) / 2 if x < 2 else Fraction(0)
+    scale, half, expected, ties = Fraction(size_in, size_out), Fraction(1, 2), [], 0
+    for place in range(size_out):
+        weights = [kernel((i + half - (place + half) * scale) / max(scale, 1)) for i in range(size_in)]
+        total = sum(weights)
+        weights = [weight and weight / total * 2 ** 15 for weight in weights]
+        ties += sum(weight.denominator == 2 for weight in weights)
+        row = [round(weight) for weight in weights]                             # ties to even
+        row[row.index(max(row))] += 2 ** 15 - sum(row)
+        expected.append(row)
+    assert ties
+    np.testing.assert_array_equal(resize_matrix(size_in, size_out, interpolation='bicubic') * 2 ** 15, expected)
+
+
+def test_lanczos_weights_do_not_depend_on_the_sine_of_the_machine(monkeypatch):
+    usual, sizes = np.sinc, ((32, 84), (84, 56), (500, 224), (7, 64))
+    for name in ('sin', 'sinc'):
+        monkeypatch.setattr(np, name, lambda x: np.ones_like(x))
+    for size_in, size_out in sizes:
+        scale = size_in / size_out
+        x = (np.arange(size_in) + 0.5 - (np.arange(size_out)[:, None] + 0.5) * scale) / max(scale, 1)
+        weights = usual(x) * usual(x / 3) * (np.abs(x) < 3)
+        found = resize_matrix(size_in, size_out) * 2 ** 15
+        assert (found.sum(axis=1) == 2 ** 15).all() and (found == np.rint(found)).all()
+        off = np.abs(found - weights / weights.sum(axis=1, keepdims=True) * 2 ** 15)
+        assert np.sort(off, axis=1)[:, :-1].max() <= 0.5 + 1e-6                 # the largest of a row takes the remainder
 
 
 def test_preprocessing_rounds_nothing_but_its_result():

@@ -205,7 +205,7 @@ def test_learn_takes_what_was_embedded_before(embedder, toy):
 
 def test_forgotten_is_never_learned():
     learner = Scroll().fit(X, Y)
-    assert learner.forget() is learner and vars(learner) == vars(Scroll())
+    assert learner.forget() is learner and not hasattr(learner, 'statistics_') and not hasattr(learner, 'head_')
     with refused('partial_fit'):
         learner.predict(X)
 

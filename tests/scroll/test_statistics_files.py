@@ -233,7 +233,7 @@ SAMPLES = {
         ('real features', dict(quantised=STREAM.features[:9] / 2), 'float'), ('long features', dict(quantised=STREAM.features[:9] * 2), 'grid'),
         ('features as text', dict(quantised=STREAM.features[:9].astype(str)), ''), ('a number', dict(quantised=np.array(3)), ''),
         ('the lowest numbers', dict(quantised=np.full((9, 5), -2 ** 31)), ''), ('records', dict(quantised=np.zeros(9, 'i4,i4')), ''),
-        ('real labels', dict(labels=STREAM.labels[:9] / 2), 'float'), ('a label', dict(labels=np.array(3)), ''),
+        ('real labels', dict(labels=STREAM.labels[:9] / 2), 'y[1] is 0.5'), ('a label', dict(labels=np.array(3)), ''),
         ('text that is none', dict(labels=np.full(9, 0x110000, '<u4').view('<U1')), ''), ('fewer keys', dict(keys=STREAM.keys[:8]), 'keys'),
         ('keys as text', dict(keys=np.array(['a'] * 9)), 'keys'), ('a key', dict(keys=np.array(3, np.uint64)), 'keys'),
         ('no images', dict(images=np.array(3)), 'images'), ('images of real numbers', dict(images=np.zeros((9, 8, 8, 3))), 'images')]}

@@ -1,9 +1,9 @@
-"""Batch norms inside and outside `bn_track_stats`."""
+"""Batch norms inside and outside `bn_track_stats` and `allow_single_values`."""
 import pytest
 import torch
 from torch import nn
 
-from utils.batch_norm import bn_track_stats
+from utils.batch_norm import allow_single_values, bn_track_stats
 
 
 def network():
@@ -54,3 +54,35 @@ def test_settings_come_back_after_an_error_and_those_without_statistics_stay_wit
     with bn_track_stats(net, False), bn_track_stats(net, False):
         net(torch.randn(3, 2))
     assert [norm.track_running_stats for norm in net] == [True, False] and net[0].num_batches_tracked == 0
+
+
+def test_a_single_value_per_channel_is_normalised_by_the_running_statistics_which_stay():
+    """At 3 pixels the convolution leaves one: (x - 3) / sqrt(4 + 0) * 5 + 1 of each channel."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, eps=0), nn.Flatten(), nn.BatchNorm1d(4, eps=0))
+    net[1].running_mean.fill_(3), net[1].running_var.fill_(4), net[1].weight.data.fill_(5), net[1].bias.data.fill_(1)
+    x = X[:1, :, :3, :3]
+    with pytest.raises(ValueError):
+        net(x)
+    before = statistics(net)
+    with allow_single_values(net):
+        torch.testing.assert_close(net(x), (net[0](x).flatten(1) - 3) / 2 * 5 + 1)
+        assert equal(before, statistics(net)) and net[1].training and net[3].training
+        with pytest.raises(RuntimeError):
+            net[1](torch.zeros(1, 9, 1, 1))                     # nine channels
+        assert net[1].training
+    with pytest.raises(ValueError):
+        net(x)
+
+
+@pytest.mark.parametrize('samples', [1, 2])
+def test_more_values_are_normalised_by_their_own_and_remembered(samples):
+    net, twin = network()[:2], network()[:2]
+    with allow_single_values(net):
+        assert torch.equal(net(X[:samples]), twin(X[:samples])) and equal(statistics(net), statistics(twin))
+        net.eval(), twin.eval()
+        assert torch.equal(net(X[:1, :, :3, :3]), twin(X[:1, :, :3, :3])) and not net[1].training
+
+
+def test_there_need_be_no_network():
+    with allow_single_values(None):
+        pass

@@ -1,0 +1,42 @@
+"""How a command ends: exit codes, and output that nobody reads any more."""
+import os
+import select
+import signal
+import sys
+
+CLOSED_PIPE = 128 + signal.SIGPIPE      # as shells have it of a command that the signal ends
+
+
+def flushed(main) -> int:
+    """What `main()` returns, once all that it has printed is written; `CLOSED_PIPE`, without a word, if the
+    reader of stdout or stderr has gone (`python -m scroll show x | head -1`)."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    try:
+        try:
+            return main()
+        finally:
+            for stream in streams:
+                stream.flush()
+    except BrokenPipeError:
+        gone = [stream for stream in streams if _reader_is_gone(stream)]
+        if not gone:
+            raise
+        for stream in gone:             # what is in its buffer is flushed at exit, to nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return CLOSED_PIPE
+
+
+def _reader_is_gone(stream) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):       # it is no file
+        return False
+
+
+def describe(error) -> str:
+    """An OSError or a MemoryError in a line: what the machine refused."""
+    if isinstance(error, MemoryError):
+        return 'there is not enough memory: use fewer features, or smaller blocks and buffers'
+    return f'{error.filename}: {error.strerror}' if error.filename else str(error.strerror or error)

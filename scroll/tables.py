@@ -1,0 +1,88 @@
+"""Data frames and arrays as features: names of columns, and numbers in the order that was learned."""
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import issparse
+
+from scroll.arguments import shown
+from scroll.errors import InputError
+
+
+class Columns(NamedTuple):
+    """An array (N, d) whose columns have names, as a data frame says it."""
+    array: np.ndarray
+    columns: tuple
+
+    def to_numpy(self) -> np.ndarray:
+        """The array."""
+        return self.array
+
+
+def names_of(X) -> tuple | None:
+    """Names of the columns of a data frame (pandas, polars); None for arrays, or where names are no text."""
+    columns = getattr(X, 'columns', None)
+    names = () if columns is None else tuple(columns)
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def check_names(given, learned, what: str) -> None:
+    """InputError if both are known and differ: sums of other columns do not mean the same."""
+    if given is None or learned is None or given == learned:
+        return
+    if sorted(given) == sorted(learned):
+        raise InputError(f'{what} has the same columns in another order ({_few(given)}; expected '
+                         f'{_few(learned)}): give them in one order')
+    raise InputError(f'{what} has other columns: {difference(given, learned)}')
+
+
+def places(given: tuple, learned: tuple) -> np.ndarray:
+    """int64 (d,): where among the given names each learned one is.
+
+    Raises:
+        InputError: a name is missing, unknown or there twice.
+    """
+    if len(set(given)) < len(given) or set(given) != set(learned):
+        raise InputError(f'X has other columns than those learned: {difference(given, learned)}')
+    return np.array([given.index(name) for name in learned])
+
+
+def difference(given: tuple, learned: tuple) -> str:
+    """In what two sets of names differ, in short."""
+    twice = [name for name in given if given.count(name) > 1]
+    parts = [('missing', [name for name in learned if name not in given]),
+             ('unknown', [name for name in given if name not in learned]), ('twice', twice[:1])]
+    return '; '.join(f'{what} {_few(names)}' for what, names in parts if names)
+
+
+def _few(names) -> str:
+    return ', '.join(map(shown, names[:3])) + ', ...' * (len(names) > 3)
+
+
+def numbers_of(X, learned: tuple = None) -> np.ndarray:
+    """X as an array, its columns in the order of the names that were learned, if both have names.
+
+    Raises:
+        InputError: other names, missing values, a sparse matrix, or no table of numbers.
+    """
+    if issparse(X):
+        raise InputError('X is a sparse matrix: give X.toarray(), or take ScrollClassifier, which reads it '
+                         'in blocks')
+    names, order = names_of(X), slice(None)
+    if learned is not None and names is None:
+        warnings.warn(f'X has no names of columns, and what was learned has ({_few(learned)}): they are '
+                      'taken to stand in that order', UserWarning, stacklevel=4)
+    elif learned is not None and names != learned:
+        order = places(names, learned)
+    if names is not None:
+        try:
+            X = X.to_numpy()
+            X = X.astype(np.float64) if X.dtype == object else X        # of columns that may have gaps
+        except (TypeError, ValueError) as error:
+            raise InputError('X has missing values or columns that are no numbers '
+                             f'({" ".join(str(error).split())})') from error
+        return X[:, order]
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise InputError(f'features are not a table of numbers: {error}') from error

@@ -1,0 +1,103 @@
+"""Digests, keys and files are the same whatever the order of bytes in which arrays come; tests swap them."""
+import types
+import zipfile
+
+import numpy as np
+import pytest
+
+from bench.certify.command import data_digest
+from scroll import Scroll, ScrollClassifier
+from scroll.__main__ import main
+from scroll.grid import quantise, sample_keys
+from scroll.io import files
+from scroll.statistics import Statistics
+from tests.scroll.conftest import make_stream
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(60, 5))
+NUMBERS, NAMES = np.arange(60) % 3, np.array(['ant', 'bee', 'cé'])[np.arange(60) % 3]
+
+
+def swapped(array: np.ndarray) -> np.ndarray:
+    """The same values in the other order of bytes."""
+    out = array.astype(array.dtype.newbyteorder('S'))
+    assert np.array_equal(out, array) and (out.dtype.itemsize == 1 or out.tobytes() != array.tobytes())
+    return out
+
+
+def known(learner: Scroll, path) -> list:
+    """Everything that has a digest, and the bytes of a saved state."""
+    learner.save(path)
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    loaded = Scroll.load(path)
+    return [learner.digest(), learner.predictor().digest(), learner.buffer_.content().digest(), learner.buffer_.state_digest(),
+            loaded.buffer_.state_digest(), learner.predict(X).tolist(), content]
+
+
+@pytest.mark.parametrize('labels', [NUMBERS, NUMBERS.astype('u2'), NAMES], ids=['i8', 'u2', 'text'])
+@pytest.mark.parametrize('kind', ['f8', 'f4', 'f2', 'i4'])
+def test_a_learner_of_features(tmp_path, kind, labels):
+    x = (100 * X).astype(kind)
+    one, two = (Scroll(buffer_size=9, keep_keys=True).partial_fit(a, b).remove(a[:5], b[:5]) for a, b in
+                ((x, labels), (swapped(x), swapped(labels))))
+    assert known(one, tmp_path / 'one.npz') == known(two, tmp_path / 'two.npz')
+    assert known(one.partial_fit(swapped(x[:5]), labels[:5]), tmp_path / 'one.npz') == \
+        known(two.partial_fit(x[:5], swapped(labels[:5])), tmp_path / 'two.npz')
+
+
+@pytest.mark.parametrize('strategy', ['herding', 'hash', 'random', 'outlier'])
+def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
+    stream = make_stream(NUMBERS)
+    learners = [Scroll(buffer_size=9, strategy=strategy, keep_keys=True) for _ in range(3)]
+    for learner, order in zip(learners, (lambda a: a, swapped, lambda a: a)):
+        for at in (slice(0, 30), slice(30, 60)):
+            order = swapped if learner is learners[2] and at.start else order           # the buffer has both
+            features = order(stream.features[at])
+            learner.learn(features, features, order(stream.keys[at]), order(stream.labels[at]))
+    states = [known(learner, tmp_path / 'state.npz') for learner in learners]
+    assert states[0][:5] == states[1][:5] == states[2][:5] and states[0][-1] == states[1][-1] == states[2][-1]
+
+
+def test_keys_of_samples():
+    for array in (X, X.astype('f4'), quantise(X), NUMBERS[:, None].astype('u2'), RANDOM.integers(0, 255, (4, 3, 3, 1), np.uint8)):
+        assert np.array_equal(sample_keys(array), sample_keys(swapped(array)))
+    assert np.array_equal(sample_keys(X), sample_keys(np.asfortranarray(X)))
+
+
+def test_files_hold_one_order(tmp_path):
+    arrays = dict(a=X, b=NUMBERS, c=NAMES, d=np.float32(3), e=np.array(['x\0', 'y'], object))
+    other = {name: array if np.asarray(array).dtype == object else swapped(np.asarray(array)) for name, array in arrays.items()}
+    for path, content in ((tmp_path / 'one', arrays), (tmp_path / 'two', other)):
+        files.write(path, 'scroll-test-1', {}, content)
+    assert (tmp_path / 'one').read_bytes() == (tmp_path / 'two').read_bytes()
+    _, found = files.read(tmp_path / 'two', 'scroll-test-1')
+    assert all(np.array_equal(found[name], array) for name, array in arrays.items())
+
+
+def test_files_of_features_and_of_samples_to_remove(tmp_path, capsys):
+    stream = make_stream(NUMBERS)
+    for name, order in (('here', lambda a: a), ('there', swapped)):
+        np.savez(tmp_path / f'{name}.npz', X=order(X), y=order(NAMES))
+        np.savez(tmp_path / f'part-{name}.npz', quantised=order(stream.features[:7]), labels=order(stream.labels[:7]), keys=order(stream.keys[:7]))
+        state = tmp_path / f'{name}.state'
+        assert main(['learn', str(tmp_path / f'{name}.npz'), '-o', str(state), '--buffer_size', '9']) == 0
+        whole = Scroll(keep_keys=True, buffer_size=9, strategy='hash')
+        whole.learn(stream.features, stream.features, stream.keys, stream.labels).save(tmp_path / f'whole-{name}')
+        left = tmp_path / f'left-{name}'
+        assert main(['unlearn', str(tmp_path / f'whole-{name}'), '--samples', str(tmp_path / f'part-{name}.npz'), '-o', str(left)]) == 0
+    capsys.readouterr()
+    assert Scroll.load(tmp_path / 'here.state').digest() == Scroll.load(tmp_path / 'there.state').digest()
+    rest = Statistics(5).add(stream.features[7:], stream.labels[7:]).digest()
+    assert Scroll.load(tmp_path / 'left-here').digest() == Scroll.load(tmp_path / 'left-there').digest() == rest
+
+
+def test_an_estimator_and_the_data_of_a_certificate():
+    one, two = (ScrollClassifier().fit(a, b) for a, b in ((X, NAMES), (swapped(X), swapped(NAMES))))
+    assert one.digest() == two.digest() and one.predict(X).tolist() == two.predict(swapped(X)).tolist()
+    images, labels = RANDOM.integers(0, 255, (6, 2, 2, 1), np.uint8), np.arange(6)
+
+    def data(order):
+        return types.SimpleNamespace(images=types.SimpleNamespace(train=images), train_ids=np.arange(4), train_labels=order(labels[:4]),
+                                     test_images=images[4:], test_labels=order(labels[4:]))
+    assert data_digest(data(lambda a: a)) == data_digest(data(swapped))

@@ -1,0 +1,183 @@
+"""One learner, many threads, interrupts anywhere: it is what integer sums of some of the calls are, and nothing else."""
+import pickle
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scroll import Scroll, ScrollClassifier, Statistics
+from scroll.grid import GRID, quantise
+
+LABELS = np.array(['a', 'b', 'c', 'd'])
+
+
+def data(n: int, d: int = 5, seed: int = 0) -> tuple:
+    r = np.random.default_rng(seed)
+    return r.normal(size=(n, d)).astype(np.float32), LABELS[r.integers(4, size=n)]
+
+
+def by_hand(X, y, times) -> dict:
+    """Counts, sums and Gram matrix of samples, each so many times, in Python's integers."""
+    h = np.column_stack([quantise(X), np.full(len(X), GRID)]).astype(object)
+    w = np.asarray(times, object)
+    return dict(counts={c: int(w[y == c].sum()) for c in np.unique(y[w > 0])},
+                gram=((h * w[:, None]).T @ h).astype(np.int64).tolist())
+
+
+def counted(learner) -> dict:
+    s = learner.statistics_
+    return dict(counts=dict(zip(s.classes.tolist(), s.counts.tolist())), gram=s.gram.tolist())
+
+
+def at_once(*calls) -> list:
+    """The errors, if any, of functions that begin together in threads of their own."""
+    start = threading.Barrier(len(calls))
+
+    def run(call):
+        start.wait()
+        return call()
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [error for error in (future.exception() for future in [pool.submit(run, call) for call in calls]) if error]
+
+
+class interrupted:
+    """Within the block the `at`-th line that `scroll` runs in this thread raises a KeyboardInterrupt."""
+
+    def __init__(self, at: int):
+        self.left, self.hit = at, False
+
+    def _trace(self, frame, event, argument):
+        if '/scroll/' not in frame.f_code.co_filename:
+            return None
+        if event == 'line':
+            self.left -= 1
+            if self.left == 0:
+                self.hit = True
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *error):
+        sys.settrace(self._before)
+
+
+SETTINGS = [dict(buffer_size=0), dict(buffer_size=6, keep_keys=True), dict(buffer_size=6, strategy='hash'),
+            dict(buffer_size=5, strategy='random'), dict(head='qda', buffer_size=4)]
+
+
+def whole(learner) -> tuple:
+    """Digests of all that is known."""
+    return (learner.digest(), learner.buffer_ and learner.buffer_.state_digest(),
+            learner.keys_ and learner.keys_.state_dict()['keys'].tolist(), learner.predictor().digest())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_an_interrupt_at_any_line_leaves_a_learner_as_before_or_as_after(draw):
+    X, y = data(60)
+    how = draw.draw(st.sampled_from(SETTINGS))
+    other = Scroll(**how).partial_fit(X[40:], y[40:])
+    calls = dict(partial_fit=lambda m: m.partial_fit(X[20:40], y[20:40]), merge=lambda m: m.merge(other),
+                 remove=lambda m: m.remove(X[:5], y[:5]), rename=lambda m: m.rename({'a': 'z'}),
+                 refill=lambda m: m.refill(X[:20], y[:20]) if m.buffer_ is not None else m,
+                 digest=lambda m: m.digest(), predict=lambda m: m.predict(X))
+    call = calls[draw.draw(st.sampled_from(sorted(calls)))]
+    learner, before, after = (Scroll(**how).partial_fit(X[:20], y[:20]) for _ in range(3))
+    call(after)
+    with suppress(KeyboardInterrupt), interrupted(draw.draw(st.integers(1, 400))):
+        call(learner)
+    assert whole(learner) in (whole(before), whole(after))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_done(draw):
+    X, y = data(90)
+    parts = [slice(i, i + 5) for i in range(10, 90, 5)]
+    learner = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[:10], y[:10])
+    times = np.r_[np.ones(10, int), np.zeros(80, int)]
+    reads = [lambda: learner.predict(X), lambda: learner.digest(), lambda: learner.statistics_.gram,
+             lambda: pickle.dumps(learner), lambda: learner.learned(X, y), lambda: learner.out_of_sample(X[:5], y[:5])]
+    lock, where = threading.Lock(), draw.draw(st.lists(st.integers(1, 600), min_size=16, max_size=16))
+
+    def write(part: slice, line: int) -> None:
+        with interrupted(line) as stop, suppress(KeyboardInterrupt):
+            learner.partial_fit(X[part], y[part])
+        if stop.hit and not learner.learned(X[part], y[part]).all():
+            return
+        with lock:
+            times[part] += 1
+    writes = [lambda part=part, line=line: write(part, line) for part, line in zip(parts, where)]
+    calls = writes[:8] + draw.draw(st.lists(st.sampled_from(reads), max_size=6))
+    assert at_once(*calls) == [] and at_once(*writes[8:], reads[0], reads[1]) == []
+    assert counted(learner) == by_hand(X, y, times)
+    again = Scroll(buffer_size=4, keep_keys=True).partial_fit(X[times > 0], y[times > 0])
+    assert learner.digest() == again.digest() and learner.predictor().digest() == again.predictor().digest()
+
+
+@pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='balanced', buffer_size=3),
+                                  lambda: ScrollClassifier(), lambda: ScrollClassifier(scale=None, limit=9)])
+def test_one_sample_a_call_from_many_threads_counts_every_sample(make):
+    X, y = data(200)
+    learner = make()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: learner.partial_fit(X[i:i + 1], y[i:i + 1]), range(200)))
+    assert learner.digest() == make().partial_fit(X, y).digest()
+
+
+@pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='qda'), lambda: ScrollClassifier()])
+def test_threads_that_only_read_change_nothing(make):
+    X, y = data(3000, 30)
+    right = make().partial_fit(X, y)
+    expected, digest = right.predict(X[:50]), right.digest()
+    for learner in (make().partial_fit(X, y) for _ in range(3)):
+        assert at_once(*[lambda m=learner: np.testing.assert_array_equal(m.predict(X[:50]), expected)] * 6) == []
+        assert learner.digest() == digest
+
+
+def test_readers_of_a_classifier_whose_head_was_changed_all_see_the_new_head():
+    X, y = data(500)
+    learner = ScrollClassifier().fit(X, y)
+    learner.predict(X)
+    expected = ScrollClassifier('ncc').fit(X, y).decision_function(X)
+    learner.set_params(head='ncc')
+    assert at_once(*[lambda: np.testing.assert_array_equal(learner.decision_function(X), expected)] * 6) == []
+
+
+def test_two_learners_that_take_each_other_in_at_once_both_get_all():
+    X, y = data(40)
+    for _ in range(10):
+        one, two = (Scroll(buffer_size=0).partial_fit(X[i::2], y[i::2]) for i in range(2))
+        assert at_once(lambda a=one, b=two: a.merge(b), lambda a=one, b=two: b.merge(a)) == []
+        assert {one.statistics_.total, two.statistics_.total} <= {40, 60}
+
+
+def test_statistics_by_themselves_are_as_safe():
+    X, y = data(300)
+    features, s = quantise(X), Statistics(5)
+    assert at_once(*[lambda i=i: s.add(features[i::6], y[i::6]) for i in range(6)], s.digest, lambda: s.gram) == []
+    assert s == Statistics(5).add(features, y)
+
+
+@pytest.mark.parametrize('how', SETTINGS)
+def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learned(how):
+    X, y = data(30)
+    learner, expected = Scroll(**how).partial_fit(X, y), whole(Scroll(**how).partial_fit(X.copy(), y.copy()))
+    own, labels = X.copy(), y.copy()
+    learner = Scroll(**how).partial_fit(own, labels)
+    own[:], labels[:] = 0, 'z'
+    assert whole(learner) == expected
+    features, labels = quantise(X), y.copy()
+    s = Statistics(5).add(features, labels)
+    features[:], labels[:] = 0, 'z'
+    assert s == Statistics(5).add(quantise(X), y)
