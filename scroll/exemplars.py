@@ -27,6 +27,7 @@ from scroll.randomness import numpy_stream
 from scroll.statistics import Statistics
 
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
+_TOGETHER = 1 << 12                 # candidates of whom all products are held at once
 _SPLIT = 20                         # bits of the lower part of integers that int64 cannot hold
 
 
@@ -58,22 +59,31 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     """Greedy herding: positions of the first k of the candidates, in order of choice.
 
     Step i takes argmin_j |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the
-    first position. All in integers: the same choice on any machine. What a prefix of the result contains does
-    not depend on k.
+    first position. float64 decides where distances are further apart than its rounding, and integers where
+    they are not: the same choice on any machine. What a prefix of the result contains does not depend on k.
 
     Args:
         features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class.
     """
-    f = features.astype(np.float64)
-    towards, length = _towards(f, class_sum), (f * f).sum(axis=1)
-    overlap = np.zeros(len(f))                              # f_j . (sum of the chosen)
+    f, scale = features.astype(np.float64), float(1 << _SPLIT)
+    towards, squares = _towards(f, class_sum), np.einsum('nd,nd->n', f, f)
+    rounded = 2 * (towards[0] * scale + towards[1])
+    longest, furthest = squares.max(initial=0), np.abs(rounded).max(initial=0)
+    twice = 2 * (f @ f.T) if len(f) <= min(2 * k, _TOGETHER) else None      # or one after the other
     chosen = np.zeros(min(k, len(f)), np.int64)
-    for i in range(len(chosen)):
-        high, low = _distances(2 * overlap + length, towards, i + 1, count)
-        high[chosen[:i]] = np.iinfo(np.int64).max
-        nearest = np.flatnonzero(high == high.min())
-        chosen[i] = nearest[low[nearest].argmin()]
-        overlap += f @ f[chosen[i]]
+    for size in range(1, len(chosen) + 1):      # squares: |f + s|^2 - |s|^2, s the sum of the chosen
+        distances = count * squares - size * rounded
+        best = distances.argmin()
+        off = 2.0 ** -49 * (count * 2 * size * longest + size * furthest)   # several times the rounding
+        near = (distances <= distances[best] + off).nonzero()[0]
+        if len(near) > 1:
+            high, low = _distances(squares[near], [part[near] for part in towards], size, count)
+            nearest = np.flatnonzero(high == high.min())
+            best = near[nearest[low[nearest].argmin()]]
+        chosen[size - 1] = best
+        if size < len(chosen):
+            squares += twice[best] if twice is not None else 2 * (f @ f[best])
+            squares[best] = np.inf                          # not again
     return chosen
 
 

@@ -137,6 +137,21 @@ def test_choices_are_those_of_pythons_integers(n, dim, power, seed):
             assert buffer.content().keys.tolist() == sorted(order[:capacity])
 
 
+@quick
+@given(st.integers(2, 40), st.integers(1, 6), st.integers(1, 40), st.integers(0, 27), st.integers(0, 999))
+def test_few_of_many_that_are_nearly_alike_are_those_of_pythons_integers(n, dim, k, power, seed):
+    """Candidates a unit or two apart, or equal, and a mean that is as near to one as to another but for a few units."""
+    r = np.random.default_rng(seed)
+    f, count = r.integers(-GRID // 2, GRID // 2, dim) + r.integers(-2, 3, (n, dim)), (1 << power) + n
+    total = f[0] * count + r.integers(-count, count + 1, dim)
+    big, s, expected = f.astype(object), np.zeros(dim, object), []
+    for i in range(min(k, n)):
+        distance = [((count * (row + s) - (i + 1) * total.astype(object)) ** 2).sum() for row in big]
+        expected.append(min((j for j in range(n) if j not in expected), key=lambda j: distance[j]))
+        s = s + big[expected[-1]]
+    assert herding_order(f, total, count, k).tolist() == expected
+
+
 def pictures(stream: Stream) -> np.ndarray:
     """What is stored: key and features, so that mix-ups show."""
     return np.hstack([stream.keys[:, None].view(np.int32).reshape(-1, 2), stream.features])
