@@ -153,6 +153,12 @@ def test_a_thousand_classes(start, monkeypatch, method):
     assert logits.shape == (1000, 1000) and not torch.isnan(logits).any()
 
 
+def test_all_methods_take_the_same_values_of_their_files_by_default(parse):
+    """Of models/config: none but those that a file has for every run; `--model_config best` is to be asked for."""
+    assert {parse(method, *(['--lr', '1'] if method == 'sgd' else []), *(['--buffer_size', '9'] if '--buffer_size' in known_flags(method) else [])).model_config
+            for method in METHODS} == {None}
+
+
 @pytest.mark.parametrize('method', METHODS)
 def test_half_of_the_labels_may_be_missing(start, method):
     """Four of the eight samples of a class have one; only these can be in the buffer."""
