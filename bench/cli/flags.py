@@ -75,7 +75,8 @@ def add_stream_args(parser) -> None:
     flag('--validation_mode', bears='stream', choices=('current', 'complete'), default='current',
          help='complete: held-out samples of all classes so far')
     flag('--label_perc', '--label_perc_by_task', '--lpt', bears='stream', dest='label_perc', type=labelled,
-         default=1.0, help='share of labelled samples of each task; the others have label -1')
+         default=1.0, help='share of labelled samples of each task, the same number of each class; the '
+                           'others have label -1')
     flag('--label_perc_by_class', '--lpc', bears='stream', dest='label_perc_by_class', type=labelled,
          default=1.0, help='share of labelled samples of each class')
     flag('--noise_type', type=noise_type, choices=('symmetric', 'asymmetric'), default='symmetric',

@@ -95,7 +95,7 @@ def add_flags(parser) -> None:
                        help='mirror half of the images (default: the data set says)')
     group.add_argument('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
     learned_files.add_file_args(parser)
-    parser.set_defaults(lr=0.0, n_epochs=1, model_config='best', buffer_size=Scroll().buffer_size,
+    parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=Scroll().buffer_size,
                         minibatch_size=Adaptation.minibatch)
 
 
