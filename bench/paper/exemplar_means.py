@@ -12,7 +12,6 @@ Prints a table, draws the figure and writes its numbers beside it as CSV; `--red
 again. Under a minute for the 500 samples of a class of CIFAR-100, about four for the 5,000 of CIFAR-10
 (`--shuffles 20`: one).
 """
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from bench.cli.flags import whole
 from bench.results import plots
 from bench.results.style import with_vector
 from bench.run.building import initialize
+from core.arguments import ArgumentParser
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import GRID
@@ -38,7 +38,7 @@ POINTS = 25                                                 # of a curve, at mos
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--dataset', required=True)
     parser.add_argument('--class_id', type=whole(0), default=0,
                         help='which class, by its number in the files')

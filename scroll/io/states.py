@@ -19,7 +19,7 @@ from scroll.exemplars import STRATEGIES, ExemplarBuffer
 from scroll.grid import check_quantised
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.lda import OAS, exact_share
-from scroll.heads.predictors import NCC_BIASES, TARGETS
+from scroll.heads.predictors import NCC_BIASES, TARGETS, exact_lambda
 from scroll.heads.quadratic import exact_pooling
 from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
@@ -213,7 +213,8 @@ class State:
 PARAMS = dict(
     head=lambda value: one_of('head', value, CLASSIFIERS),
     ridge_lambda=lambda value: (isinstance(value, str) and value == AUTO
-                                or number('ridge lambda', value, positive=True, also=f" or '{AUTO}'")),
+                                or number('ridge lambda', value, positive=True, also=f" or '{AUTO}'")
+                                or exact_lambda(value)),
     targets=lambda value: one_of('targets', value, TARGETS),
     ncc_bias=lambda value: one_of('ncc_bias', value, NCC_BIASES),
     shrinkage=lambda value: isinstance(value, str) and value == OAS or exact_share(value),

@@ -32,7 +32,7 @@ import re
 import numpy as np
 
 from scroll.embedding.cache import cache_keys, remove_from_files
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 from scroll.grid import sample_keys
 from scroll.io.states import State
 from scroll.io.statistics_files import StatisticsFile, samples_of
@@ -87,7 +87,8 @@ def class_of(state: State, text: str, path):
     classes = {str(label): label for label in state.statistics.classes.tolist()}
     if text not in classes:
         raise InputError(f'{path}: class {text!r} is not among the {len(classes)} that were learned '
-                         f'({", ".join(list(classes)[:3])}{", ..." * (len(classes) > 3)})')
+                         f'({", ".join(list(classes)[:3])}{", ..." * (len(classes) > 3)})'
+                         f'{did_you_mean(text, classes)}')
     return classes[text]
 
 
