@@ -75,7 +75,7 @@ def _removed(path, state: State, remove, repeated: bool) -> State:
         out = remove()
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
-    twice = [part for part, times in state.parts.items() if times < 0 and out.parts.get(part, 0) < times]
+    twice = [part for part, times in state.parts.items() if times <= 0 and out.parts.get(part, 0) < times]
     if twice and state.keys is None and not repeated:               # keys know it of each sample
         raise InputError(f'{path}: its part {twice[0][:16]} was removed already (where equal samples were '
                          'learned more than once: --repeated)')
