@@ -43,7 +43,7 @@ def add_selection_args(parser) -> None:
 def add_experiment_args(parser) -> None:
     """How gradient-based methods train."""
     flag = argument_group(parser, 'training').add_argument
-    flag('--lr', type=real(0), required=True, help='learning rate')
+    flag('--lr', type=real(0), required=True, help='learning rate; needless where method or config has one')
     flag('--batch_size', type=whole(1, 10 ** 9), help='samples a loader batch')
     flag('--n_epochs', type=whole(0, 10 ** 6), help='passes over each task')
     flag('--batch_iterations', type=whole(1, 10 ** 6), default=1,
