@@ -394,6 +394,14 @@ class Scroll(Revisable, Savable):
             self._known = _Known(change(self._known and self._known.state))
         return self
 
+    def _remember_parts(self, saved: State) -> None:
+        """What was saved is a part of what is saved next."""
+        with self._lock:
+            known = self._known
+            if known is not None and known.state.statistics is saved.statistics:
+                self._known = _Known(replace(known.state, parts=saved.known_parts(), counted=None),
+                                     known.adapted, known.selection, known.derived)
+
     def _state(self) -> State:
         """What is known, with the settings of now."""
         params = {name: value for name, value in self.get_params().items() if name != 'embedder'}

@@ -52,7 +52,9 @@ class Savable:
         self._learned()
         with files.locked(path):
             files.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
-            self._stamps = {**self._stamps, os.path.realpath(path): self._state().write(path)}
+            state = self._state()
+            self._stamps = {**self._stamps, os.path.realpath(path): state.write(path)}
+            self._remember_parts(state)
 
     def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
         """Write f_T, and f* where there is one, to a new folder, with a model card and a certificate.

@@ -17,7 +17,7 @@ from scroll.io.states import State
 from tests.scroll.conftest import refused
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SHARES = [np.random.default_rng(i).normal(size=(12, 4)) for i in range(4)]
+SHARES = [np.random.default_rng(i).normal(size=(12, 4)).astype(np.float32) for i in range(4)]
 LABELS = np.arange(12) % 3
 
 
