@@ -14,7 +14,7 @@ RUN := .venv/bin/python
 	touch $@
 
 demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row, a plot
-	$(RUN) main.py --model scroll --dataset seq-digits
+	$(RUN) main.py --model scroll --dataset seq-digits --model_config best
 
 test: .venv/installed-dev       ## lint, then the test suite but for its slow tests
 	.venv/bin/ruff check .

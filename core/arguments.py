@@ -5,11 +5,10 @@ All else follows from it: which rows are of one experiment, which interrupted ru
 processes must agree on, what a model that is loaded hands on, which columns are worth keeping.
 """
 import argparse
-import difflib
 import math
 import typing
 
-from scroll.errors import InputError
+from scroll.commands.parser import LineParser
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -81,13 +80,12 @@ def argument_group(parser, *title, **options):
     return group
 
 
-class ArgumentParser(_Declaring, argparse.ArgumentParser):
+class ArgumentParser(_Declaring, LineParser):
     """argparse with underscored flags only, no abbreviations, and errors as `InputError` of one line."""
 
     add_argument_group = argument_group
 
     def __init__(self, *args, **kwargs):
-        kwargs.setdefault('allow_abbrev', False)
         kwargs.setdefault('formatter_class', _HelpFormatter)
         super().__init__(*args, **kwargs)
 
@@ -102,19 +100,6 @@ class ArgumentParser(_Declaring, argparse.ArgumentParser):
     def bears(self) -> dict:
         """flag -> what it bears on; of several names of a flag, the first is its own."""
         return {action.dest: getattr(action, 'bears', 'result') for action in reversed(self._actions)}
-
-    def error(self, message):
-        raise InputError(message)
-
-    def parse_args(self, args=None, namespace=None):
-        parsed, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            flag = unknown[0].split('=')[0]
-            known = [o for action in self._actions for o in action.option_strings]
-            close = difflib.get_close_matches(flag.replace('-', '_').replace('__', '--', 1), known, n=1)
-            raise InputError(f"{unknown[0]}: no such flag here"
-                             + (f'; did you mean {close[0]}?' if close else '; see --help'))
-        return parsed
 
 
 def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed

@@ -6,7 +6,6 @@ from pathlib import Path
 from core.environment import warn_once
 from core.plugins import ROOT, normalise
 from scroll.errors import InputError
-from scroll.io.files import open_file
 
 _LARGEST, _DEEPEST, _MOST_VALUES = 1 << 18, 50, 10_000
 
@@ -35,6 +34,8 @@ def _check_extent(content) -> None:
 def read_yaml(path: Path) -> dict:
     """A YAML mapping; InputError if the file is damaged or something else."""
     import yaml
+
+    from scroll.io.files import open_file
     loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
     try:
         if path.stat().st_size > _LARGEST:

@@ -11,7 +11,7 @@ from core.arguments import share
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.errors import InputError
-from scroll.grid import GRID, quantise, sample_keys
+from scroll.grid import GRID, intake, quantise, sample_keys
 from scroll.io.columns import columns_of
 from scroll.io.features import open_files, read_blocks
 
@@ -78,15 +78,16 @@ class SequentialFeatures(ScheduledDataset):
     def read(cls, args):
         columns = args.feature_columns and columns_of(args.feature_columns)
         drawn = _TEST_SHARE if args.test_share is None else args.test_share
-        parts = _parts('features', args.features, columns, 0 if args.test_features else drawn)
+        parts, names = _parts('features', args.features, columns, 0 if args.test_features else drawn)
         if args.test_features:
-            parts += _parts('test_features', args.test_features, columns, None)
+            parts += _parts('test_features', args.test_features, columns, None, names)[0]
         if len({(part.shape[1], labels.dtype.kind == 'i') for part, labels, _ in parts}) > 1:
             raise InputError('--test_features: expected as many features, and labels of the same kind, as in '
                              '--features')
         units, labels, test = (np.concatenate(part) for part in zip(*parts))
         classes, labels = np.unique(labels, return_inverse=True)
-        return readers.Images(units[~test], labels[~test], units[test], labels[test], list(map(str, classes)))
+        return readers.Images(units[~test], labels[~test], units[test], labels[test], list(map(str, classes)),
+                              feature_names=names)
 
     @classmethod
     def check(cls, images) -> None:
@@ -113,17 +114,19 @@ class SequentialFeatures(ScheduledDataset):
         return None
 
 
-def _parts(flag: str, paths, columns: dict, drawn: float) -> list:
-    """[(features float32 (n, d), on the grid; labels (n,); bool (n,), whether a sample is to test), ...].
+def _parts(flag: str, paths, columns: dict, drawn: float, names: tuple = None) -> tuple:
+    """([(features float32 (n, d), on the grid; labels (n,); bool (n,), whether a sample is to test), ...],
+    names of the columns of features, or None).
 
     Args:
         flag: that names the files, for errors. drawn: share of samples that are to test where files have no
-            split; None: all, whatever their split.
+            split; None: all, whatever their split. names: of columns, in the order in which they are wanted.
     """
     parts = []
     try:
-        for file, block in read_blocks(open_files(paths, columns, ('X', 'y')), 'all'):
-            units, test = quantise(block.X), np.ones(len(block.X), bool)
+        files = open_files(paths, columns, ('X', 'y'), names)
+        for file, block in read_blocks(files, 'all'):
+            units, test = quantise(intake(block.X)), np.ones(len(block.X), bool)
             if drawn is not None and block.split is not None:
                 test = block.split == 'test'
             elif drawn is not None:
@@ -131,7 +134,7 @@ def _parts(flag: str, paths, columns: dict, drawn: float) -> list:
             parts.append((units.astype(np.float32) / np.float32(GRID), block.y, test))
     except InputError as error:
         raise InputError(f'--{flag} {error}') from error
-    return parts
+    return parts, files[0].names
 
 
 def _keys(names: np.ndarray) -> np.ndarray:

@@ -61,6 +61,7 @@ class EwcOn(ContinualModel):
         total, count = 0, 0
         with eval_mode(self.net):
             for inputs, labels, *_ in dataset.train_loader:
+                inputs, labels = inputs[labels >= 0], labels[labels >= 0]           # -1: no label
                 total = total + fisher(self.net, inputs.to(self.device), labels.to(self.device))
                 count += len(labels)
         new = total / max(count, 1)

@@ -91,6 +91,7 @@ class ScrollModel(ContinualModel):
         if images is not None and adaptation.mode_for(args.buffer_size) == 'adapters' and args.buffer_size:
             kind_for(self.net)                              # better now than after the stream
         self.learner = Scroll(images, adaptation=adaptation, **scroll_flags.online(args))
+        self.feature_names = getattr(getattr(dataset, 'images', None), 'feature_names', None)
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
@@ -169,7 +170,7 @@ class ScrollModel(ContinualModel):
         embedded, start = time.perf_counter(), 0
         for _, labels in self._waiting:
             part = slice(start, start + len(labels))
-            self.learner.learn(images[part], features[part], keys[part], labels)
+            self.learner.learn(images[part], features[part], keys[part], labels, self.feature_names)
             if self.by_class is not None:
                 self.by_class.add(features[part], labels)
             start += len(labels)

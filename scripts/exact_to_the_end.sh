@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 notes="exact to the end, $(date +%Y%m%d-%H%M%S)"
 run() {
-    "$python" main.py --model scroll --dataset seq-cifar100 --buffer_size 500 --non_verbose 1 \
+    "$python" main.py --model scroll --dataset seq-cifar100 --model_config best --buffer_size 500 --non_verbose 1 \
         --notes "$notes" "$@"
 }
 show() {    # show <strategy> <setting> <column>...: rows of this call

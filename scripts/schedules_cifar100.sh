@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 run() {
-    .venv/bin/python main.py --model scroll --dataset seq-cifar100 --non_verbose 1 --notes schedules "$@"
+    .venv/bin/python main.py --model scroll --dataset seq-cifar100 --model_config best --non_verbose 1 --notes schedules "$@"
 }
 
 for n in 5 10 20 25 50 100; do

@@ -10,7 +10,7 @@ notes="weights, $(date +%Y%m%d-%H%M%S)"
 for weights in "$@"; do
     for dataset in seq-cifar10 seq-cifar100 seq-miniimg; do
         for predictor in "ridge --ridge_lambda auto" ncc; do
-            "$python" main.py --model scroll --dataset $dataset --schedule iid \
+            "$python" main.py --model scroll --dataset $dataset --model_config best --schedule iid \
                 --weights "$weights" --buffer_size 0 \
                 --predictor $predictor --non_verbose 1 --notes "$notes" > /dev/null
         done

@@ -25,19 +25,20 @@ import signal
 import sys
 import warnings
 
-from scroll.commands import common, ending, exports, states, streams
+from scroll.commands import ending, exports, states, streams
+from scroll.commands.parser import LineParser
 from scroll.errors import InputError
 from scroll.io import files
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = common.LineParser(prog='python -m scroll', description=__doc__, allow_abbrev=False,
-                               formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = LineParser(prog='python -m scroll', description=__doc__,
+                        formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest='command', required=True)
 
     def command(name: str, run, about: str, description: str = None) -> argparse.ArgumentParser:
         """The parser of a new command, which `run(args)` carries out and gives the exit code of, or None."""
-        out = commands.add_parser(name, help=about, description=description or about, allow_abbrev=False,
+        out = commands.add_parser(name, help=about, description=description or about,
                                   formatter_class=argparse.RawDescriptionHelpFormatter)
         out.set_defaults(run=run)
         return out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 
 MOST = 10 ** 9                      # of whatever is counted: more samples or updates than any run can have
 MOST_SEED = 2 ** 63 - 1
@@ -44,7 +44,8 @@ def number(name: str, value, positive: bool = False, also: str = '') -> None:
 def one_of(name: str, value, choices) -> None:
     """InputError unless value is one of these texts."""
     if not isinstance(value, str) or value not in choices:
-        raise InputError(f'{name} {shown(value)}: expected one of {", ".join(choices)}')
+        raise InputError(f'{name} {shown(value)}: expected one of {", ".join(choices)}'
+                         f'{did_you_mean(value, choices)}')
 
 
 def on_off(name: str, value) -> None:

@@ -1,5 +1,13 @@
 """The error that `scroll` raises for input it cannot use."""
+import difflib
 
 
 class InputError(ValueError):
     """What was given, what is expected, what to do, in one line. Nothing has changed when it is raised."""
+
+
+def did_you_mean(word, known) -> str:
+    """'; did you mean X?' of the known name that is nearest, or '' where none is near."""
+    names = {str(name).lower(): str(name) for name in known}
+    close = difflib.get_close_matches(str(word).lower(), names, n=1)
+    return f'; did you mean {names[close[0]]}?' if close else ''

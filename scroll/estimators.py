@@ -269,6 +269,8 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X, y, first: bool = False) -> tuple:
         """X float64 (N, d), dense or rows of a sparse matrix, and y (N,)."""
+        if isinstance(y, (list, tuple)) or getattr(getattr(y, 'dtype', None), 'kind', '') == 'O':
+            y = check_labels(np.asarray(y, object), len(y)) if np.ndim(np.asarray(y, object)) == 1 else y
         with _one_line():
             X, y = validate_data(self, X, y, reset=first, accept_sparse='csr', dtype=np.float64)
             check_classification_targets(y)

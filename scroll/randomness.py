@@ -2,8 +2,7 @@
 
 Streams are those of numpy's and torch's generators, which may change from one release to the next. With
 another release a seed may stand for another schedule, buffer of `strategy='random'`, shuffle or augmentation.
-SCROLL's statistics, f_T, lifts, and the buffers of the other strategies, given the schedule, draw nothing
-from them.
+SCROLL's statistics, f_T, lifts, and the buffers of the other strategies, given the schedule, draw nothing.
 """
 import hashlib
 from typing import TYPE_CHECKING

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 from scroll.randomness import numpy_stream
 from scroll.schedule_forms import FORMS, GRAMMAR
 
@@ -125,13 +125,14 @@ def _parse(spec: str) -> tuple:
         name, colon, rest = name.partition(',')
     options, form = {}, FORMS.get(name)
     if form is None:
-        raise InputError(f'schedule {spec!r}: {GRAMMAR}')
+        raise InputError(f'schedule {spec!r}: no such form{did_you_mean(name, FORMS)}; {GRAMMAR}')
     for i, item in enumerate(rest.split(',') if colon else []):
         key, equals, value = (part.strip() for part in item.partition('='))
         if not equals and i == 0 and form.argument and key:
             key, value = form.argument, key
         elif not equals or key not in form.options:
-            raise InputError(f'schedule {spec!r}: cannot read {item!r}; {GRAMMAR}')
+            hint = did_you_mean(key, form.options) if equals else ''
+            raise InputError(f'schedule {spec!r}: cannot read {item!r}{hint}; {GRAMMAR}')
         if key in options:
             raise InputError(f'schedule {spec!r}: {key} is given twice; {GRAMMAR}')
         options[key] = value
@@ -146,5 +147,5 @@ def _arrival(order: str, classes: np.ndarray, random: np.random.Generator) -> np
     listed = [int(item) for item in items if re.fullmatch('[0-9]{1,15}', item)]
     if len(listed) != len(items) or sorted(listed) != classes.tolist():
         raise InputError(f'order must be label, random, or each of the {len(classes)} classes once, joined '
-                         'by -')
+                         f'by -{did_you_mean(order, ("label", "random"))}')
     return np.searchsorted(classes, listed)

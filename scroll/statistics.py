@@ -405,7 +405,7 @@ class Statistics:
         try:
             lift = Lift(**facts['lift']) if 'lift' in facts else None
             psi, parts, out = facts['psi'], facts['parts'], cls.from_arrays(arrays, lift)
-            if not (isinstance(psi, str) and all(type(times) is int and times for times in parts.values())):
+            if not (isinstance(psi, str) and all(type(times) is int for times in parts.values())):
                 raise ValueError('backbone or parts are not as they are written')
             if list(parts.values()) == [1] and out.digest() not in parts or out.total and not parts:
                 raise ValueError('the statistics are not those of their parts')

@@ -43,7 +43,7 @@ def add_selection_args(parser) -> None:
 def add_experiment_args(parser) -> None:
     """How gradient-based methods train."""
     flag = argument_group(parser, 'training').add_argument
-    flag('--lr', type=real(0), required=True, help='learning rate')
+    flag('--lr', type=real(0), required=True, help='learning rate; needless where method or config has one')
     flag('--batch_size', type=whole(1, 10 ** 9), help='samples a loader batch')
     flag('--n_epochs', type=whole(0, 10 ** 6), help='passes over each task')
     flag('--batch_iterations', type=whole(1, 10 ** 6), default=1,
@@ -75,7 +75,8 @@ def add_stream_args(parser) -> None:
     flag('--validation_mode', bears='stream', choices=('current', 'complete'), default='current',
          help='complete: held-out samples of all classes so far')
     flag('--label_perc', '--label_perc_by_task', '--lpt', bears='stream', dest='label_perc', type=labelled,
-         default=1.0, help='share of labelled samples of each task; the others have label -1')
+         default=1.0, help='share of labelled samples of each task, the same number of each class; the '
+                           'others have label -1')
     flag('--label_perc_by_class', '--lpc', bears='stream', dest='label_perc_by_class', type=labelled,
          default=1.0, help='share of labelled samples of each class')
     flag('--noise_type', type=noise_type, choices=('symmetric', 'asymmetric'), default='symmetric',

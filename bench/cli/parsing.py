@@ -18,7 +18,7 @@ from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
 from core.progress import Progress
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 
 HELP = ('-h', '--help')
 
@@ -36,6 +36,8 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
     if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
+        for action in parser._actions:                              # a method may have its own --lr
+            action.required = action.dest in ('model', 'dataset')
         parser.parse_args(cmd)                                      # prints and exits
     model, build, dataset = _plugins(chosen)
     configured, sources, usual = _add_flags(parser, cmd, chosen, model, build, dataset)
@@ -292,7 +294,7 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
             raise InputError(f'{source}: {name}: {error}') from error
         if action.choices and value is not None and value not in action.choices:
             raise InputError(f'{source}: {name} {value!r}: expected one of '
-                             f'{", ".join(map(str, action.choices))}')
+                             f'{", ".join(map(str, action.choices))}{did_you_mean(value, action.choices)}')
         parser.set_defaults(**{name: value})
 
 

@@ -5,13 +5,13 @@
     python scripts/schedule.py plot split:5 blurry iid --dataset seq-cifar10    # side by side, in one scale
     python scripts/schedule.py check file:stream.txt --dataset seq-digits
 """
-import argparse
 from pathlib import Path
 
 import numpy as np
 
 from bench.cli import parsing as cli
 from bench.results import plots
+from core.arguments import ArgumentParser
 from datasets import get_dataset
 from scroll.errors import InputError
 from scroll.schedules import GRAMMAR
@@ -67,7 +67,7 @@ def check(schedule, labels) -> None:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR, allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR)
     parser.add_argument('command', choices=('show', 'plot', 'check'))
     parser.add_argument('schedules', nargs='+', metavar='schedule',
                         help='see below; of several, each in turn')

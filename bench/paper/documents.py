@@ -9,7 +9,6 @@ A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABL
 `results/clouds/<dataset>.csv`, a row a schedule; one picture is of those of the digits. The other is of
 CIFAR-100: orders of its classes (`scripts/orders_cifar100.sh`) and numbers of tasks (the small tables).
 """
-import argparse
 import csv
 import io
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from bench.paper.page_tables import TABLES, cifar100_clouds, cloud_rows
 from bench.paper.report import write
 from bench.results import plots
+from core.arguments import ArgumentParser
 from core.plugins import ROOT
 from scroll.errors import InputError
 from scroll.io.files import read_json
@@ -94,7 +94,7 @@ def draw(root: Path) -> list:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--certificates', nargs='+', type=Path, default=[], metavar='certificate-<id>.json',
                         help='first take in the accuracies of these')
     options = parser.parse_args()

@@ -13,7 +13,6 @@ under every shuffle.
 Prints a table, draws the figure and writes its numbers beside it as CSV; `--redraw` draws it from these
 again. An hour for the 50,000 samples of CIFAR-10 or CIFAR-100 (`--shuffles 10`: six minutes).
 """
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from bench.cli.flags import whole
 from bench.results import plots
 from bench.results.style import with_vector
 from bench.run.building import initialize
+from core.arguments import ArgumentParser
 from core.progress import Progress
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
@@ -40,7 +40,7 @@ POINTS = 25                                                 # of a curve, at mos
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--dataset', required=True)
     parser.add_argument('--class_id', type=whole(0),
                         help='one class, by its number in the files (default: all)')

@@ -12,7 +12,6 @@ index `results/README.md`. Pages of an experiment that is not in experiments/ ar
 and stay as they are when not. With `--weights` the runs with another backbone are collected, into
 `<experiment>.<weights>.csv`, tables of their own.
 """
-import argparse
 import csv
 import dataclasses
 import functools
@@ -26,6 +25,7 @@ from bench.paper import claims, tables
 from bench.paper.experiments import experiment_files, load, results_rows
 from bench.paper.matching import arguments, bears_of, matching_rows
 from bench.results.keys import with_values
+from core.arguments import ArgumentParser
 from core.configs import chosen_by
 from core.rows import read_rows
 from scroll.errors import InputError
@@ -294,7 +294,7 @@ def chosen(paths: list) -> dict:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('experiments', nargs='*', type=Path, metavar='experiments/<name>.yaml',
                         help='files, wherever they are (default: all of experiments/)')
     parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')

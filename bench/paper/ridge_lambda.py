@@ -8,7 +8,6 @@ and by accuracy (one pass over the features), and the value that `scripts/tune.p
 Errors are squared, summed over classes, means over samples. The test accuracy stands beside and chooses
 nothing.
 """
-import argparse
 import functools
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pandas as pd
 
 from bench.cli import parsing as cli
 from bench.run.building import initialize
+from core.arguments import ArgumentParser
 from core.configs import model_config
 from scroll.errors import InputError
 from scroll.heads import predictors
@@ -28,7 +28,7 @@ COLUMNS = ('ridge_lambda', 'gcv', 'left_out_error', 'left_out_accuracy', 'test_a
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--dataset', required=True)
     parser.add_argument('--weights', default='compact')
     parser.add_argument('--ridge_targets', choices=predictors.TARGETS, default='pm1')

@@ -2,16 +2,16 @@
 
     python scripts/show.py data/results/class-il/seq-cifar100/scroll/mean_accs.csv schedule online_digest
 """
-import argparse
 
 import pandas as pd
 
+from core.arguments import ArgumentParser
 from scroll.errors import InputError
 from scroll.io.files import open_file
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('file')
     parser.add_argument('columns', nargs='+')
     parser.add_argument('--where', nargs='*', default=[], metavar='COLUMN=VALUE',

@@ -64,9 +64,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
         tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
         run = _Run(model, dataset, args, arguments, record, anytime, state, checkpoints, tracker, later)
         if args.enable_other_metrics and start == Position():
-            loaders = [(t, dataset.test_loader(t)) for t in range(tasks)]
-            record.untrained = tuple(accuracies[1:]
-                                     for accuracies in evaluate(model, dataset, loaders=loaders))
+            record.untrained = _evaluate_untrained(model, dataset, tasks)
         if args.inference_only and start.task and not restored: # a run that is evaluated where it stood
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
@@ -147,6 +145,20 @@ def _begin_task(run: _Run) -> None:
     if args.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
             row += accuracies
+
+
+def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
+    """(class-il, task-il) on each task from the second on, before any training.
+
+    Among the same classes as just before that task is learned.
+    """
+    found, seen = ([], []), dict.fromkeys(dataset.task_classes(0).tolist())
+    for task in range(1, tasks):
+        seen |= dict.fromkeys(dataset.task_classes(task).tolist())
+        loaders = [(task, dataset.test_loader(task))]
+        for row, accuracies in zip(found, evaluate(model, dataset, loaders=loaders, seen=list(seen))):
+            row += accuracies
+    return found
 
 
 def _part_of_the_stream(dataset, args) -> tuple:

@@ -6,7 +6,6 @@ machine counts for little. `ratio` is ours divided by what stands beside it, and
 target is the largest ratio, or number, that is wanted. The peak is what this process measures for a float32
 matrix product, or for copying memory.
 """
-import argparse
 import json
 import os
 
@@ -20,7 +19,7 @@ from bench.speed import (
     training,
 )
 from bench.speed.timing import peaks
-from core.arguments import whole
+from core.arguments import ArgumentParser, whole
 from scroll.embedding.machine import in_words
 from scroll.errors import InputError
 
@@ -86,7 +85,7 @@ def er_alone(backbone, options) -> None:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--weights', default=weights.DEFAULT)
     parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
     parser.add_argument('--images', type=whole(500), default=1000, help='of an epoch of the loader')

@@ -33,7 +33,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from bench.speed.memory import peak
-from core.arguments import binary_to_boolean_type, whole
+from core.arguments import ArgumentParser, binary_to_boolean_type, whole
 from core.plugins import ROOT
 from core.rows import read_rows
 from scroll import engines
@@ -211,7 +211,7 @@ def in_a_process(way: str, workers: int, partitions, patterns: list, kill: bool)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+    parser = ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     flag = parser.add_argument
     flag('--what', nargs='+', choices=('digests', 'speed'), default=('digests', 'speed'))

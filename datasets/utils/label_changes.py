@@ -6,6 +6,7 @@ names or worker processes.
 """
 import hashlib
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -62,12 +63,15 @@ def permutation(text: str, count: int, flag: str, what: str) -> np.ndarray:
     return np.array(listed, np.int64)
 
 
-def pick(labels: np.ndarray, share: float, random: np.random.Generator) -> np.ndarray:
-    """bool (N,): a share of the samples of each class, at random, rounded to whole samples."""
-    picked = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
+def pick(labels: np.ndarray, share: float, random: np.random.Generator, equally: bool = False) -> np.ndarray:
+    """bool (N,): a share of the samples of each class, at random, rounded to whole samples.
+
+    equally: of each class the same number, that share of the mean size of a class, or all that it has.
+    """
+    picked, classes = np.zeros(len(labels), bool), np.unique(labels)
+    for label in classes:
         ids = random.permutation(np.flatnonzero(labels == label))
-        picked[ids[:round(share * len(ids))]] = True
+        picked[ids[:round(share * (len(labels) / len(classes) if equally else len(ids)))]] = True
     return picked
 
 
@@ -84,11 +88,12 @@ def validation_share(args) -> float:
 def held_out(args, labels: np.ndarray, images) -> np.ndarray:
     """bool (N,): the training samples of the files that `--validation` sets aside.
 
-    Drawn by the seed, a share of each class; or with `--validation_by key` those whose key, a digest of the
-    pixels, is divisible by one over the share, rounded.
+    Drawn by the seed, a share of each class; or with `--validation_by key` about a share p / q of all (in
+    lowest terms): those whose key, a digest of the pixels, leaves a remainder below p when divided by q.
     """
     if option(args, 'validation_by', 'seed') == 'key' and validation_share(args):
-        return sample_keys(np.asarray(images)) % np.uint64(round(1 / validation_share(args))) == 0
+        share = Fraction(validation_share(args)).limit_denominator(10_000)
+        return sample_keys(np.asarray(images)) % np.uint64(share.denominator) < share.numerator
     return pick(labels, validation_share(args), numpy_stream(option(args, 'seed', 0), 'validation'))
 
 
@@ -155,7 +160,8 @@ def _save(path: Path, noisy: np.ndarray) -> None:
 def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
     """bool (N,): the samples of a task whose label is withheld.
 
-    All but `--label_perc` of the task, or `--label_perc_by_class` of each class.
+    `--label_perc` keeps the same number of labels of each class, together that share of the task (all of a
+    class that has fewer); `--label_perc_by_class` keeps that share of each class.
     """
     by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
     for flag, share in (('label_perc', by_task), ('label_perc_by_class', by_class)):
@@ -166,7 +172,7 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
                          'one of them')
     random = numpy_stream(option(args, 'seed', 0), f'unlabelled {task}')
     if by_task < 1:
-        return ~pick(np.zeros_like(labels), by_task, random)
+        return ~pick(labels, by_task, random, equally=True)
     return ~pick(labels, by_class, random)
 
 

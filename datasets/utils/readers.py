@@ -21,7 +21,8 @@ from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll.errors import InputError
 from scroll.io.images import decoders
 
-Images = namedtuple('Images', 'train train_labels test test_labels class_names decoded_by', defaults=('',))
+Images = namedtuple('Images', 'train train_labels test test_labels class_names decoded_by feature_names',
+                    defaults=('', None))
 
 _CIFAR = {
     'CIFAR10': dict(folder='cifar-10-batches-py', archive='cifar-10-python.tar.gz', names='label_names',

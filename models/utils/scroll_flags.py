@@ -7,7 +7,9 @@ from models.utils import learned_files
 from models.utils.frozen_features import add_embedding_args
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
+from scroll.errors import InputError
 from scroll.heads.lda import OAS
+from scroll.heads.predictors import exact_lambda
 from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
 
@@ -19,6 +21,16 @@ def _or(word: str, kind):
             return text if text == word else kind(text)
         except argparse.ArgumentTypeError as error:
             raise argparse.ArgumentTypeError(f'{error} (or {word})') from None
+    return value
+
+
+def _ridge_lambda(text) -> float:
+    """Command-line type: a number above 0 that is not rounded to 0."""
+    value = real(positive=True)(text)
+    try:
+        exact_lambda(value)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(error) from None
     return value
 
 
@@ -55,7 +67,7 @@ _ADAPTATION = {     # the same, of `Adaptation`
 }
 _LEARN = {'auto': None, '0': False, '1': True}              # --learn_scale -> learn_scale
 _ALIASES = {'predictor': ('--head',)}
-_TYPES = dict(ridge_lambda=_or(AUTO, real(positive=True)), shrinkage=_or(OAS, share),
+_TYPES = dict(ridge_lambda=_or(AUTO, _ridge_lambda), shrinkage=_or(OAS, share),
               scale=real(positive=True))
 
 
@@ -95,7 +107,7 @@ def add_flags(parser) -> None:
                        help='mirror half of the images (default: the data set says)')
     group.add_argument('--adapt_jitter', type=real(0), default=Augmentation.jitter, help='colour jitter')
     learned_files.add_file_args(parser)
-    parser.set_defaults(lr=0.0, n_epochs=1, model_config='best', buffer_size=Scroll().buffer_size,
+    parser.set_defaults(lr=0.0, n_epochs=1, buffer_size=Scroll().buffer_size,
                         minibatch_size=Adaptation.minibatch)
 
 

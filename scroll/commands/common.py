@@ -8,13 +8,6 @@ from scroll.io.statistics_files import StatisticsFile
 from scroll.learner import Scroll
 
 
-class LineParser(argparse.ArgumentParser):
-    """argparse with errors as `InputError`."""
-
-    def error(self, message):
-        raise InputError(message)
-
-
 def add_columns(parser) -> None:
     """--columns, of files of features."""
     parser.add_argument('--columns', metavar='X=NAME,y=NAME', type=_columns,

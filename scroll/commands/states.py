@@ -134,6 +134,8 @@ def forget(args) -> int:
         files.check_target(args.proof, '--proof')
     if args.key and not args.proof:
         raise InputError('--key FILE signs a record: it goes with --proof FILE')
+    if args.key:
+        proofs.secret_of(args.key)
     before = State.read(args.state)
     after = _without(before, args.state, args, args.feature_cache)
     common.write(after, args.out)

@@ -178,12 +178,15 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
 def exact_lambda(alpha: float) -> float:
     """The lambda that `ridge` uses for this one: the nearest multiple of 2^-36, the unit of the Gram matrix.
 
-    Of 0.1 it is 0.10000000000582077. InputError: not a number above 0 and up to 2^63.
+    Of 0.1 it is 0.10000000000582077. InputError: not a number up to 2^63, or one that would be rounded to 0.
     """
     if not (isinstance(alpha, Real) and 0 < alpha <= _LARGEST):
         raise InputError(f'ridge lambda {alpha!r}: expected a positive number up to 2^63 '
                          "(of `Scroll` also 'auto')")
-    return round(float(alpha) * GRID ** 2) / GRID ** 2
+    units = round(float(alpha) * GRID ** 2)
+    if not units:
+        raise InputError(f'ridge lambda {alpha!r}: is rounded to 0, a multiple of 2^-36: use 1.5e-11 or more')
+    return units / GRID ** 2
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:

@@ -3,8 +3,9 @@
 A part is what one learner, one run or one file has counted, and goes by the digest of its statistics: the
 same samples are the same part whoever counts them, in whatever order. Parts of engines have a file's name
 behind the digest (`scroll.engines.counting`): two files may well hold equal samples, so equal digests with
-two names are two parts; a digest without a name is the same part as any with it. A part that was removed
-stands with a minus, and may come back. New names of classes change no part.
+two names are two parts; a digest without a name is the same part as any with it. What was removed from a part
+stands with a minus, a part that was removed with a 0; both may come back. New names of classes change no
+part.
 """
 from scroll.statistics import Statistics
 
@@ -13,8 +14,11 @@ _SHOWN = 20
 
 def clash(parts: dict, others: dict, sign: int = 1) -> str | None:
     """A part that would count twice (`sign` -1: be taken out twice) if the others were added; else None."""
-    return next((part for part, times in sorted(others.items()) if sign * times * _times(parts, part) > 0),
-                None)
+    for part, times in sorted(others.items()):
+        known = _times(parts, part)
+        if sign * times * known > 0 or sign * times < 0 and known == 0 and part in parts:
+            return part
+    return None
 
 
 def _times(parts: dict, part: str) -> int:
@@ -28,7 +32,8 @@ def _times(parts: dict, part: str) -> int:
 def accounted(parts: dict, others: dict, sign: int = 1) -> dict:
     """Part -> how many times it is in, when the others have been added (`sign` -1: taken out)."""
     out = {part: parts.get(part, 0) + sign * others.get(part, 0) for part in {**parts, **others}}
-    return {part: times for part, times in out.items() if times}
+    return {part: times for part, times in out.items()
+            if times or sign < 0 or 0 in (parts.get(part), others.get(part))}
 
 
 def one_part(statistics: Statistics) -> dict:
@@ -58,7 +63,8 @@ def _named(parts: dict) -> bool:
 
 def list_parts(parts: dict) -> str:
     """How many parts, and the digests of the first, in a line."""
-    shown = [f"{'-' * (times < 0)}{part[:16]}{f' x {abs(times)}' if abs(times) > 1 else ''}"
+    often = {-1: '', 0: ' (removed)', 1: ''}
+    shown = [f"{'-' * (times < 0)}{part[:16]}{often.get(times, f' x {abs(times)}')}"
              for part, times in sorted(parts.items(), key=lambda item: (item[1] < 0, item[0]))]
     more = f', and {len(shown) - _SHOWN} more' * (len(shown) > _SHOWN)
     return f"{len(shown)}: {', '.join(shown[:_SHOWN])}{more}" if shown else '0'

@@ -72,7 +72,9 @@ def check(path, parts: dict, key=None) -> list:
             raise ValueError(f"it is of the format {record['format']}")
         digests = {name: record[name]['digest'] for name in PARTS}
         backbone = record['backbone']
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f'{path}: not a record of {_FORMAT} ({type(error).__name__})') from error
     wrong = [f'{path}: its HMAC is not that of this key'] * (key is not None and not _signed(record, key))
     for name, (file, statistics, made_with) in parts.items():
@@ -100,6 +102,11 @@ def _signed(record: dict, key) -> bool:
 
 
 def _hmac(record: dict, key) -> str:
+    return hmac.new(secret_of(key), json.dumps(record, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+def secret_of(key) -> bytes:
+    """The content of the file of a key; InputError if it cannot be read or is empty."""
     try:
         with files.open_file(key) as file:
             secret = file.read()
@@ -107,4 +114,4 @@ def _hmac(record: dict, key) -> str:
         raise InputError(f'--key {key}: cannot be read ({error.strerror})') from error
     if not secret:
         raise InputError(f'--key {key}: is empty')
-    return hmac.new(secret, json.dumps(record, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+    return secret

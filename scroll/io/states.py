@@ -19,7 +19,7 @@ from scroll.exemplars import STRATEGIES, ExemplarBuffer
 from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.lda import OAS, exact_share
-from scroll.heads.predictors import NCC_BIASES, TARGETS
+from scroll.heads.predictors import NCC_BIASES, TARGETS, exact_lambda
 from scroll.heads.quadratic import exact_pooling
 from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
@@ -110,7 +110,7 @@ class State:
                 shapes, or the other keeps no keys.
         """
         if self.psi != other.psi:
-            raise InputError('cannot merge what was learned with another backbone: its features do not mean '
+            raise InputError('cannot merge learners with different backbones: their features do not mean '
                              'the same')
         check_names(other.names, self.names, 'cannot merge: the other learner')
         if not self.psi and self.precision != other.precision:
@@ -293,8 +293,7 @@ class State:
                 keys.load_state_dict(_checked_keys(known, statistics))
             parts = facts.get('parts', facts.get('blocks'))             # files of version 0.2 have the latter
             parts = one_part(statistics) if parts is None else parts
-            if statistics.total and not parts or not all(type(times) is int and times
-                                                         for times in parts.values()):
+            if statistics.total and not parts or not all(type(times) is int for times in parts.values()):
                 raise ValueError('its parts are not as they are written')
             precision, names = facts.get('precision', FLOAT64), facts.get('names')
             if precision not in PRECISIONS or names is not None and not (
@@ -309,7 +308,8 @@ class State:
 PARAMS = dict(
     head=lambda value: one_of('head', value, CLASSIFIERS),
     ridge_lambda=lambda value: (isinstance(value, str) and value == AUTO
-                                or number('ridge lambda', value, positive=True, also=f" or '{AUTO}'")),
+                                or number('ridge lambda', value, positive=True, also=f" or '{AUTO}'")
+                                or exact_lambda(value)),
     targets=lambda value: one_of('targets', value, TARGETS),
     ncc_bias=lambda value: one_of('ncc_bias', value, NCC_BIASES),
     shrinkage=lambda value: isinstance(value, str) and value == OAS or exact_share(value),

@@ -31,7 +31,8 @@ class StatisticsFile:
         path: what errors call it.
         psi: digest of the embedder, '' for features of one's own. Only what one backbone has made can be
             added up.
-        parts: digest of a part -> how many times it is in; negative: how many times it was taken out.
+        parts: digest of a part -> how many times it is in; negative: how many times it was taken out;
+            0: it was in, and is not any more.
     """
     path: str
     statistics: Statistics

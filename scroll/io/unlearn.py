@@ -32,7 +32,7 @@ import re
 import numpy as np
 
 from scroll.embedding.cache import cache_keys, remove_from_files
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 from scroll.grid import sample_keys
 from scroll.io.states import State
 from scroll.io.statistics_files import StatisticsFile, samples_of
@@ -78,7 +78,7 @@ def _removed(path, state: State, remove, repeated: bool) -> State:
         out = remove()
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
-    twice = [part for part, times in state.parts.items() if times < 0 and out.parts.get(part, 0) < times]
+    twice = [part for part, times in state.parts.items() if times <= 0 and out.parts.get(part, 0) < times]
     if twice and state.keys is None and not repeated:               # keys know it of each sample
         raise InputError(f'{path}: its part {twice[0][:16]} was removed already (where equal samples were '
                          'learned more than once: --repeated)')
@@ -90,7 +90,8 @@ def class_of(state: State, text: str, path):
     classes = {str(label): label for label in state.statistics.classes.tolist()}
     if text not in classes:
         raise InputError(f'{path}: class {text!r} is not among the {len(classes)} that were learned '
-                         f'({", ".join(list(classes)[:3])}{", ..." * (len(classes) > 3)})')
+                         f'({", ".join(list(classes)[:3])}{", ..." * (len(classes) > 3)})'
+                         f'{did_you_mean(text, classes)}')
     return classes[text]
 
 

@@ -159,6 +159,14 @@ def test_transfer_in_mammoths_words(run, capsys):
         assert f'\n{words}: [Class-IL]: {row[name]:.2f} \t [Task-IL]: ' in out
 
 
+@pytest.mark.parametrize('stream', [['--n_splits', '5'], ['--n_splits', '3', '--permute_classes', '1']], ids=' '.join)
+def test_a_network_that_learns_nothing_has_no_forward_transfer(run, capsys, stream):
+    """Both accuracies of a task are among the classes up to it: a network that stays as it is has the same twice."""
+    row, *_ = run(Diary, *stream, '--enable_other_metrics', '1')
+    assert row['forward_transfer'] == 0
+    assert '\nForward Transfer: [Class-IL]: 0.00 \t [Task-IL]: 0.00' in capsys.readouterr().out
+
+
 @pytest.mark.parametrize('setting, expected', [('class-il', {'class-il': 0, 'task-il': 1}), ('task-il', {'task-il': 1}),
                                                ('domain-il', {'domain-il': 0}), ('general-continual', {'general-continual': 0})])
 def test_which_accuracies_count_where(setting, expected):

@@ -1,4 +1,5 @@
 """Class order, validation split, label noise and missing labels, as functions and as flags of both kinds of data sets."""
+import hashlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -74,12 +75,29 @@ def test_noisy_labels_are_kept_and_taken_from_there(tmp_path):
         label_changes.noisy_labels(args, LABELS, 5)
 
 
-@pytest.mark.parametrize('name, value, expected', [('label_perc', 0.25, 20), ('label_perc_by_class', 0.25, 20), ('label_perc', 1, 78)])
-def test_how_many_labels_there_are(name, value, expected):
+@pytest.mark.parametrize('name, value, expected', [('label_perc_by_class', 0.25, [2, 5, 10, 2, 0]), ('label_perc', 0.25, [4, 4, 4, 4, 1]),
+                                                   ('label_perc', 0.5, [8, 8, 8, 7, 1]), ('label_perc', 1, [10, 20, 40, 7, 1])])
+def test_how_many_labels_of_each_class_there_are(name, value, expected):
+    """A class has 15.6 samples on average; of these a share, as in Mammoth, or a share of its own."""
     kept = ~label_changes.unlabelled(flags(**{name: value}), LABELS, 0)
-    assert kept.sum() == pytest.approx(expected, abs=2)
-    if name == 'label_perc_by_class':
-        assert [kept[c == LABELS].sum() for c in range(4)] == [2, 5, 10, 2]
+    assert [kept[c == LABELS].sum() for c in range(5)] == expected
+
+
+@pytest.mark.parametrize('percent', [0.05, 5, 10, 33.3, 50, 70, 99])
+def test_by_key_as_much_is_held_out_as_asked(percent):
+    images = np.random.default_rng(0).integers(0, 256, (4000, 6), np.uint8)
+    held = label_changes.held_out(flags(validation=percent, validation_by='key'), np.zeros(4000, np.int64), images)
+    share = percent if percent < 1 else percent / 100
+    assert held.mean() == pytest.approx(share, abs=4 * (share * (1 - share) / 4000) ** 0.5)
+    again = label_changes.held_out(flags(validation=percent, validation_by='key', seed=1), np.zeros(2000, np.int64), images[2000:])
+    assert (again == held[2000:]).all()
+
+
+def test_by_key_a_tenth_is_the_samples_whose_key_is_divisible_by_ten():
+    images = np.random.default_rng(0).integers(0, 256, (500, 6), np.uint8)
+    held = label_changes.held_out(flags(validation=10, validation_by='key'), np.zeros(500, np.int64), images)
+    keys = [int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:8], 'big') for image in images]
+    assert held.tolist() == [key % 10 == 0 for key in keys]
 
 
 @pytest.mark.parametrize('call, words', [

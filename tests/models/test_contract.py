@@ -153,6 +153,21 @@ def test_a_thousand_classes(start, monkeypatch, method):
     assert logits.shape == (1000, 1000) and not torch.isnan(logits).any()
 
 
+def test_all_methods_take_the_same_values_of_their_files_by_default(parse):
+    """Of models/config: none but those that a file has for every run; `--model_config best` is to be asked for."""
+    assert {parse(method, *(['--lr', '1'] if method == 'sgd' else []), *(['--buffer_size', '9'] if '--buffer_size' in known_flags(method) else [])).model_config
+            for method in METHODS} == {None}
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_half_of_the_labels_may_be_missing(start, method):
+    """Four of the eight samples of a class have one; only these can be in the buffer."""
+    model, dataset = run(start, method, *SPLIT, '--label_perc', '0.5')
+    assert torch.isfinite(predictions(model, dataset)).all() and kept(model) <= BUFFER
+    if hasattr(model, 'buffer') and method != 'der':                        # DER keeps no labels
+        assert set(model.buffer.get_all_data()[1].tolist()) <= set(range(10))
+
+
 @pytest.mark.parametrize('method', METHODS)
 def test_a_network_may_have_more_outputs_than_there_are_classes(start, method):
     """`--num_classes`; those that no class has are never predicted. Methods whose

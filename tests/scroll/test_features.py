@@ -208,7 +208,7 @@ def test_learners_and_statistics_are_not_merged_with_each_other(here, command):
         code, _, err = command('merge', *words, '-o', 'out.npz')
         assert code == 2 and words[1] in err and 'one kind' in err and not Path('out.npz').exists()
     State(dict(), '0' * 64, Statistics(64)).write('image.npz')
-    assert 'another backbone' in command('merge', 's.npz', 'image.npz', '-o', 'out.npz')[2]
+    assert 'different backbones' in command('merge', 's.npz', 'image.npz', '-o', 'out.npz')[2]
     assert 'another backbone' in command('add', 'image.npz', *write('npz'), '-o', 'out.npz')[2]
 
 

@@ -1,0 +1,151 @@
+"""Files of learners know their parts, so that nothing counts twice; several processes lose nothing of each other's."""
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scroll import Scroll, Statistics
+from scroll.__main__ import main
+from scroll.grid import quantise
+from scroll.io import files
+from scroll.io.states import State
+from tests.scroll.conftest import refused
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SHARES = [np.random.default_rng(i).normal(size=(12, 4)) for i in range(4)]
+LABELS = np.arange(12) % 3
+
+
+def digest_of(shares: Counter) -> str:
+    """Of a learner that has seen each share as often."""
+    out = Statistics(4)
+    for i in shares.elements():
+        out.add(quantise(SHARES[i]), LABELS)
+    return out.digest()
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """In a folder with the samples 0.npz ... 3.npz, and learners of them, s0.npz ..."""
+    monkeypatch.chdir(tmp_path)
+    for i, X in enumerate(SHARES):
+        np.savez(f'{i}.npz', X=X, y=LABELS)
+        assert main(['learn', f'{i}.npz', '-o', f's{i}.npz']) == 0
+    return tmp_path
+
+
+share, place = st.integers(0, 3), st.integers(0, 9)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.sampled_from(['add', 'merge', 'remove', 'rename']), place, place, share), max_size=9))
+def test_any_sequence_of_commands_counts_nothing_twice(home, steps):
+    files_, gone = [Counter({i: 1}) for i in range(4)], [set() for _ in range(4)]       # what is in each file; was, and is not
+    for kind, a, b, i in steps:
+        a, b, out = a % len(files_), b % len(files_), f's{len(files_)}.npz'
+        if kind == 'add':
+            code = main(['add', f's{a}.npz', f'{i}.npz', '-o', out])
+            new, lost, expected = files_[a] + Counter([i]), gone[a] - {i}, 0
+        elif kind == 'merge':
+            code = main(['merge', f's{a}.npz', f's{b}.npz', '-o', out])
+            new, lost, expected = files_[a] + files_[b], gone[a] | gone[b], 2 if files_[a] & files_[b] else 0
+            lost -= set(new)
+        elif kind == 'remove':
+            if not files_[a][i] and i not in gone[a]:               # no part of it: sums alone can tell
+                continue
+            code = main(['remove', f's{a}.npz', '--samples', f'{i}.npz', '-o', out])
+            new, expected = files_[a] - Counter([i]), 0 if files_[a][i] else 2
+            lost = gone[a] | ({i} - set(new))
+        else:                                                       # there and back again
+            if not files_[a]:
+                continue
+            assert main(['rename', f's{a}.npz', '2=9', '-o', 'renamed.npz']) == 0
+            assert main(['merge', 'renamed.npz', f's{next(iter(files_[a]))}.npz', '-o', 'twice.npz']) == 2
+            code, new, lost, expected = main(['rename', 'renamed.npz', '9=2', '-o', out]), files_[a], gone[a], 0
+        assert code == expected, (kind, files_[a], files_[b], i)
+        if code == 0:
+            files_.append(new)
+            gone.append(lost)
+            assert State.read(out).statistics.digest() == digest_of(new)
+            assert {part: times for part, times in State.read(out).parts.items() if times} == {
+                digest_of(Counter([j])): times for j, times in new.items() if times}
+
+
+def test_a_learner_knows_its_parts_in_python_too(home):
+    one, two = (Scroll(buffer_size=0).partial_fit(SHARES[i], LABELS) for i in range(2))
+    one.merge(two).save('both.npz')                                 # neither was ever saved
+    assert main(['merge', 'both.npz', 's1.npz', '-o', 'x.npz']) == 2
+    more = Scroll.load('both.npz').partial_fit(SHARES[2][:6], LABELS[:6]).partial_fit(SHARES[2][6:], LABELS[6:])
+    more.save('more.npz')
+    assert [main(['merge', 'more.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [2, 2, 2, 0]
+    more.partial_fit(SHARES[3], LABELS).save('all.npz')             # what it has saved is a part of what it saves next
+    assert main(['merge', 'all.npz', 's3.npz', '-o', 'x.npz']) == 2
+    more.remove(SHARES[0], LABELS).save('less.npz')
+    assert [main(['merge', 'less.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [0, 2, 2, 2]
+    assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz']) == 2
+    assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz', '--repeated']) in (0, 2)    # as the sums say
+    more.fit(SHARES[0], LABELS).save('anew.npz')                    # and nothing of what it has forgotten
+    assert list(State.read('anew.npz').parts) == [digest_of(Counter([0]))]
+
+
+def test_keys_know_more_than_parts(home):
+    keeping = dict(buffer_size=0, keep_keys=True)
+    Scroll(**keeping).partial_fit(SHARES[0], LABELS).partial_fit(SHARES[0], LABELS).save('x.npz')
+    for _ in range(2):                                              # learned twice, so removed twice
+        assert main(['remove', 'x.npz', '--samples', '0.npz', '-o', 'x.npz']) == 0
+    assert main(['remove', 'x.npz', '--samples', '0.npz', '-o', 'x.npz']) == 2
+
+
+def test_a_state_of_an_earlier_version_is_one_part(home):
+    facts, arrays = files.read('s0.npz', 'scroll-state-1')
+    del facts['parts']
+    files.write('old.npz', 'scroll-state-1', facts | dict(blocks=None), arrays)
+    assert State.read('old.npz').parts == State.read('s0.npz').parts
+    assert main(['add', 'old.npz', '1.npz', '-o', 'more.npz']) == 0
+    assert [main(['merge', 'more.npz', f's{i}.npz', '-o', 'x.npz']) for i in (0, 1, 2)] == [2, 2, 0]
+    files.write('bad.npz', 'scroll-state-1', facts | dict(parts={'a': 'b'}), arrays)
+    with refused('damaged'):
+        State.read('bad.npz')
+
+
+# -- several processes -------------------------------------------------------------------------------------------------
+
+def start(*words, cwd) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, '-m', 'scroll', *words], cwd=cwd, env={'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'},
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_commands_that_change_one_file_at_once_lose_nothing(home):
+    (home / 'link.npz').symlink_to('s0.npz')
+    names = ['s0.npz', 'link.npz', './s0.npz']                      # one file
+    with files.locked('s0.npz'):                                    # so that all of them have begun, and wait
+        running = [start('add', name, f'{i}.npz', '-o', name, cwd=home) for i, name in zip((1, 2, 3), names)]
+        for process in running:
+            assert 'waiting' in process.stderr.readline()
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    for process in running:
+        process.communicate()
+    assert State.read('s0.npz').statistics.digest() == digest_of(Counter(range(4))) and Path('link.npz').is_symlink()
+    assert sorted(path.name for path in home.iterdir()) == sorted([*(f'{i}.npz' for i in range(4)), *(f's{i}.npz' for i in range(4)), 'link.npz'])
+
+
+def test_a_learner_does_not_overwrite_what_another_has_written(home):
+    one, two = Scroll.load('s0.npz'), Scroll.load('s0.npz')
+    one.partial_fit(SHARES[1], LABELS).save('s0.npz')
+    one.partial_fit(SHARES[2], LABELS).save('s0.npz')               # its own file
+    before = Path('s0.npz').read_bytes()
+    with refused('s0.npz: was written by another process'):
+        two.partial_fit(SHARES[3], LABELS).save('s0.npz')
+    assert Path('s0.npz').read_bytes() == before
+    two.save('two.npz')
+    assert main(['merge', 's0.npz', 'two.npz', '-o', 'x.npz']) == 2         # both go on from the same
+    with refused('was written by another process'):                 # also once it was saved elsewhere
+        two.save('s0.npz')
+    Path('s0.npz').unlink()
+    two.save('s0.npz')
+    Scroll(buffer_size=0).fit(SHARES[0], LABELS).save('s0.npz')     # one that never read it means to replace it
