@@ -23,7 +23,8 @@ _TIE = 64                           # nearer to the middle than 2^-64 of a unit 
 _ENOUGH = 512                       # bits below the grid after which no boundary in reach counts any more
 _COLUMNS = 1 << 10                  # that are solved for at once
 _CONDITION = 40                     # l is at least 2^-40 of G's trace: then float64 steers it well
-_NO_GRAM = 'the Gram matrix is no sum of products: something was removed that was never added'
+_NO_GRAM = ('the Gram matrix has negative eigenvalues, as far as float64 can tell: something was removed '
+            'that was never added; or use a larger ridge lambda, or shrinkage')
 
 
 def smallest_units(gram: np.ndarray) -> int:
