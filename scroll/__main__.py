@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(words=None) -> int:
     """Exit code of `python -m scroll` with these words, by default those of the command line."""
-    return ending.flushed(lambda: _run(words))
+    return ending.flushed('scroll', lambda: _run(words))
 
 
 def _say_waiting(path) -> None:
@@ -60,9 +60,7 @@ def _run(words) -> int:
         args = _parser().parse_args(words)
         with files.locked(getattr(args, 'out', None) or '-', lambda: _say_waiting(args.out)):
             return args.run(args) or 0
-    except BrokenPipeError:
-        raise
-    except (InputError, OSError, MemoryError) as error:
+    except (InputError, MemoryError) as error:
         text = str(error) if isinstance(error, InputError) else ending.describe(error)
         print(f"scroll: error: {' '.join(text.split())}", file=sys.stderr)
         return 2
