@@ -58,7 +58,11 @@ def _say_waiting(path) -> None:
 def _run(words) -> int:
     try:
         args = _parser().parse_args(words)
-        with files.locked(getattr(args, 'out', None) or '-', lambda: _say_waiting(args.out)):
+        out = getattr(args, 'out', None)
+        if out is None or (args.command, out) == ('predict', '-') or args.command == 'export':
+            return args.run(args) or 0
+        files.check_target(out)
+        with files.locked(out, lambda: _say_waiting(out)):
             return args.run(args) or 0
     except (InputError, MemoryError) as error:
         text = str(error) if isinstance(error, InputError) else ending.describe(error)

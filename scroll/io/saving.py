@@ -25,6 +25,10 @@ class Savable:
         self._origin = Origin(parts, copy.copy(self.statistics_), known | stamps)
         return self
 
+    def end_part(self: Learner) -> Learner:
+        """What has been learned is a part by itself (`scroll.io.parts`); what will be is another."""
+        return self._set_origin(self._state().known_parts())
+
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not
         kept, only whether there is one: it is made again from them, bit by bit the same."""

@@ -203,7 +203,8 @@ class State:
                 keys.load_state_dict(_checked_keys(known, statistics))
             parts = facts.get('parts', facts.get('blocks'))             # files of version 0.2 have the latter
             parts = one_part(statistics) if parts is None else parts
-            if not all(type(times) is int for times in parts.values()):
+            if not all(type(times) is int for times in parts.values()) or (
+                    statistics.total and max(parts.values(), default=0) < 1):
                 raise ValueError('its parts are not as they are written')
             return cls(params, psi, statistics, buffer, keys, parts).checked()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
