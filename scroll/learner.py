@@ -394,13 +394,13 @@ class Scroll(Revisable, Savable):
             self._known = _Known(change(self._known and self._known.state))
         return self
 
-    def _remember_parts(self, saved: State) -> None:
-        """What was saved is a part of what is saved next."""
+    def end_part(self) -> 'Scroll':
+        """What has been learned is a part by itself (`scroll.io.parts`); what will be is another."""
         with self._lock:
-            known = self._known
-            if known is not None and known.state.statistics is saved.statistics:
-                self._known = _Known(replace(known.state, parts=saved.known_parts(), counted=None),
-                                     known.adapted, known.selection, known.derived)
+            known = self._learned()
+            self._known = _Known(replace(known.state, parts=known.state.known_parts(), counted=None),
+                                 known.adapted, known.selection, known.derived)
+        return self
 
     def _state(self) -> State:
         """What is known, with the settings of now."""
