@@ -37,7 +37,11 @@ def on_stop(handler) -> dict:
 def run_command(main) -> int:
     """Exit code of a command: that of `main()`, 0 for None; 2, after one line, for what
     the user can mend; 130+ if stopped; 141 if the reader of its output has gone."""
-    return ending.flushed(lambda: _run(main))
+    return ending.flushed(_name(), lambda: _run(main))
+
+
+def _name() -> str:
+    return sys.argv[0].rpartition('/')[2]
 
 
 def _run(main) -> int:
@@ -45,19 +49,18 @@ def _run(main) -> int:
         return main() or 0
     except InputError as error:
         text = ' '.join(str(error).split())
-        say_once(f'{sys.argv[0].rpartition("/")[2]}: error: '
+        say_once(f'{_name()}: error: '
                  f'{text if len(text) <= 1600 else f"{text[:800]} ... {text[-800:]}"}')
         return end(2)
     except BrokenPipeError:
         raise
     except OSError as error:
-        say_once(f'{sys.argv[0].rpartition("/")[2]}: error: {" ".join(ending.describe(error).split())}')
+        say_once(f'{_name()}: error: {" ".join(ending.describe(error).split())}')
         return end(2)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
-        say_once(f'{sys.argv[0].rpartition("/")[2]}: error: there is not enough memory for this run: use '
-                 'smaller sizes')
+        say_once(f'{_name()}: error: there is not enough memory for this run: use smaller sizes')
         return end(2)
     except Interrupted as stop:
         say_once(str(stop))

@@ -51,7 +51,7 @@ def main(words=None) -> int:
     """Exit code of `python -m scroll` with these words, by default those of the command line."""
     with warnings.catch_warnings():
         warnings.showwarning = _say_warning
-        return ending.flushed(lambda: _run(words))
+        return ending.flushed('scroll', lambda: _run(words))
 
 
 def _say_waiting(path) -> None:
@@ -65,11 +65,13 @@ def _say_warning(message, *about, **how) -> None:
 def _run(words) -> int:
     try:
         args = _parser().parse_args(words)
-        with files.locked(getattr(args, 'out', None) or '-', lambda: _say_waiting(args.out)):
+        out = getattr(args, 'out', None)
+        if out is None or (args.command, out) == ('predict', '-') or args.command == 'export':
             return args.run(args) or 0
-    except BrokenPipeError:
-        raise
-    except (InputError, OSError, MemoryError) as error:
+        files.check_target(out)
+        with files.locked(out, lambda: _say_waiting(out)):
+            return args.run(args) or 0
+    except (InputError, MemoryError) as error:
         text = str(error) if isinstance(error, InputError) else ending.describe(error)
         print(f"scroll: error: {' '.join(text.split())}", file=sys.stderr)
         return 2

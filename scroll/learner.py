@@ -394,6 +394,14 @@ class Scroll(Revisable, Savable):
             self._known = _Known(change(self._known and self._known.state))
         return self
 
+    def end_part(self) -> 'Scroll':
+        """What has been learned is a part by itself (`scroll.io.parts`); what will be is another."""
+        with self._lock:
+            known = self._learned()
+            self._known = _Known(replace(known.state, parts=known.state.known_parts(), counted=None),
+                                 known.adapted, known.selection, known.derived)
+        return self
+
     def _state(self) -> State:
         """What is known, with the settings of now."""
         params = {name: value for name, value in self.get_params().items() if name != 'embedder'}

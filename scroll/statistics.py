@@ -407,7 +407,8 @@ class Statistics:
             psi, parts, out = facts['psi'], facts['parts'], cls.from_arrays(arrays, lift)
             if not (isinstance(psi, str) and all(type(times) is int for times in parts.values())):
                 raise ValueError('backbone or parts are not as they are written')
-            if list(parts.values()) == [1] and out.digest() not in parts or out.total and not parts:
+            if list(parts.values()) == [1] and out.digest() not in parts or (
+                    out.total and max(parts.values(), default=0) < 1):
                 raise ValueError('the statistics are not those of their parts')
             precision = facts.get('precision', FLOAT64)             # files of versions before 0.3 have none
             if precision not in PRECISIONS:

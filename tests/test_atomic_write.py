@@ -1,9 +1,10 @@
 """Every file that is replaced is whole at any moment: the one way in which this project writes such files."""
 import os
+import stat
 
 import pytest
 
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, locked, open_file
 from tests.conftest import files_below
 
 
@@ -31,16 +32,89 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, moment):
     assert path.read_bytes() == b'old' and files_below(tmp_path) == [path]
 
 
-def test_a_killed_process_leaves_what_was_there(tmp_path):
-    path = tmp_path / 'file'
-    path.write_bytes(b'old')
+def killed_write(path) -> None:
+    """A process that is killed while it writes."""
     child = os.fork()
     if not child:
         with atomic_write(path) as file:
             file.write(b'new')
             file.flush()
             os._exit(9)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9 and path.read_bytes() == b'old'
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def test_a_killed_process_leaves_what_was_there_and_the_next_write_removes_its_half(tmp_path):
+    path, others = tmp_path / 'file', [tmp_path / name for name in ('file.part', 'file.1-x.part', 'afile.1-00000000.part')]
+    for kept in (path, *others):
+        kept.write_bytes(b'old')
+    killed_write(path)
+    assert path.read_bytes() == b'old' and len(files_below(tmp_path)) == 5
     with atomic_write(path) as file:                            # takes nobody else's half file for its own
         file.write(b'newer')
-    assert path.read_bytes() == b'newer'
+    assert path.read_bytes() == b'newer' and sorted(files_below(tmp_path)) == sorted([path, *others])
+
+
+def test_what_another_process_is_writing_survives(tmp_path):
+    path = tmp_path / 'file'
+    with atomic_write(path) as first:
+        first.write(b'first')
+        with atomic_write(path) as second:                      # while the first has not ended
+            second.write(b'second')
+        assert path.read_bytes() == b'second'
+    assert path.read_bytes() == b'first' and files_below(tmp_path) == [path]
+
+
+@pytest.mark.parametrize('there', [True, False])
+def test_a_link_is_followed(tmp_path, there):
+    target, link = tmp_path / 'elsewhere' / 'target', tmp_path / 'link'
+    link.symlink_to('second')
+    (tmp_path / 'second').symlink_to('elsewhere/target')
+    if there:
+        target.parent.mkdir()
+        target.write_bytes(b'old')
+    with atomic_write(link) as file:
+        file.write(b'new')
+    assert target.read_bytes() == link.read_bytes() == b'new' and os.readlink(link) == 'second'
+    assert not (tmp_path / 'second').is_file() or (tmp_path / 'second').is_symlink()
+    assert os.listdir(target.parent) == ['target']
+
+
+def test_what_is_protected_stays_so(tmp_path):
+    path = tmp_path / 'file'
+    path.touch(0o600)
+    with atomic_write(path) as file:
+        file.write(b'secret')
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo('pipe')
+    os.symlink('pipe', 'to-pipe')
+    os.symlink('loop', 'loop')
+    os.mkdir('folder')
+    for path in ('pipe', 'to-pipe', 'loop', 'folder', '/dev/null', '/dev/full', '-', '.', ''):
+        with pytest.raises(OSError), atomic_write(path):
+            raise AssertionError('it was begun')
+        if os.path.exists(path) and path not in ('folder', '.'):
+            with pytest.raises(OSError, match='not a regular file'):
+                open_file(path)
+    assert stat.S_ISFIFO(os.stat('pipe').st_mode) and stat.S_ISCHR(os.stat('/dev/null').st_mode)
+    assert sorted(os.listdir()) == ['folder', 'loop', 'pipe', 'to-pipe']
+
+
+def test_a_lock_is_that_of_the_file_that_is_there_now(tmp_path):
+    """Who waited for a file that was replaced meanwhile holds the new one: increments of two processes do not get lost."""
+    path = tmp_path / 'number'
+    path.write_bytes(b'0')
+    children = []
+    for _ in range(3):
+        children.append(os.fork())
+        if not children[-1]:
+            for _ in range(20):
+                with locked(path), locked(path):
+                    number = int(path.read_bytes())
+                    with atomic_write(path) as file:
+                        file.write(b'%d' % (number + 1))
+            os._exit(0)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3 and path.read_bytes() == b'60'

@@ -49,7 +49,7 @@ from core.progress import Progress
 from models import get_model_class
 from scroll.errors import InputError
 from scroll.grid import little_endian
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, check_target
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _SCHEDULED = 'stream', 'part'         # what flags bear on that would cut the stream otherwise
@@ -91,6 +91,8 @@ def parse_options(words=None) -> tuple:
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
+    if options.keep:
+        check_target(options.keep, '--keep')
     idle = {*_OWN, 'fresh', 'out', 'keep'} - {'dataset', 'adapt'} if options.check else {'all'}
     for name in sorted(idle):
         if getattr(options, name) != parser.get_default(name):

@@ -14,6 +14,7 @@ from bench.results import plots
 from core.arguments import ArgumentParser
 from datasets import get_dataset
 from scroll.errors import InputError
+from scroll.io.files import check_target
 from scroll.schedules import GRAMMAR
 
 _PARTS = 100                    # columns of a picture
@@ -80,6 +81,7 @@ def main():
     options, others = parser.parse_known_args()
     if options.out.suffix not in ('.png', '.svg'):
         raise InputError(f'--out {options.out}: expected a name that ends in .png or .svg')
+    check_target(options.out, '--out')
     pictures = {}
     for spec in options.schedules:
         args = cli.parse_args(['--model', 'scroll', '--dataset', options.dataset, '--schedule', spec,

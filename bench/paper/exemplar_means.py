@@ -28,7 +28,7 @@ from core.progress import Progress
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import GRID
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, check_target
 from scroll.schedules import make_schedule
 from scroll.statistics import Statistics
 
@@ -168,6 +168,8 @@ def main():
     if options.out.suffix not in ('.png', '.pdf', '.svg'):
         raise InputError(f'--out {options.out}: expected a name that ends in .png, .pdf or .svg')
     numbers = options.out.with_suffix('.csv')
+    for path in (options.out, numbers):
+        check_target(path, '--out')
     if options.redraw and not numbers.is_file():
         raise InputError(f'--redraw: {numbers} is not there: leave --redraw out, and it is made')
     try:

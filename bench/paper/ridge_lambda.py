@@ -20,7 +20,7 @@ from core.configs import model_config
 from scroll.errors import InputError
 from scroll.heads import predictors
 from scroll.heads.ridge_lambda import choose_lambda, gcv, left_out, search, spectrum
-from scroll.io.files import atomic_write
+from scroll.io.files import atomic_write, check_target
 from scroll.statistics import Statistics
 
 GRID = (.0001, .000316, .001, .00316, .01, .0316, .1, .316, 1., 3.16, 10., 31.6, 100., 316., 1000.)
@@ -74,6 +74,8 @@ def write(path: Path, rows: list) -> None:
 
 def main():
     options = parse_args()
+    if options.out:
+        check_target(options.out, '--out')
     args = cli.parse_args(['--model', 'scroll', '--dataset', options.dataset, '--weights', options.weights,
                            '--base_path', options.base_path, '--disable_log', '1'])
     model, dataset, args = initialize(args)

@@ -16,20 +16,7 @@ def add_columns(parser) -> None:
 
 def add_out(parser, **how) -> None:
     """-o, the file to write."""
-    parser.add_argument('-o', '--out', **dict(required=True, help='file to write', type=_target) | how)
-
-
-def output(path: str) -> str:
-    """Command-line type: a file to write, or '-'."""
-    return path if path == '-' else _target(path)
-
-
-def _target(path: str) -> str:
-    try:
-        files.check_target(path)
-    except InputError as error:
-        raise argparse.ArgumentTypeError(error) from error
-    return path
+    parser.add_argument('-o', '--out', **dict(required=True, help='file to write') | how)
 
 
 def _columns(text: str) -> dict:

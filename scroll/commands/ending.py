@@ -7,9 +7,10 @@ import sys
 CLOSED_PIPE = 128 + signal.SIGPIPE      # as shells have it of a command that the signal ends
 
 
-def flushed(main) -> int:
+def flushed(name: str, main) -> int:
     """What `main()` returns, once all that it has printed is written; `CLOSED_PIPE`, without a word, if the
-    reader of stdout or stderr has gone (`python -m scroll show x | head -1`)."""
+    reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after one line, which begins
+    with the name of the command, for another OSError."""
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     try:
         try:
@@ -21,9 +22,21 @@ def flushed(main) -> int:
         gone = [stream for stream in streams if _reader_is_gone(stream)]
         if not gone:
             raise
-        for stream in gone:             # what is in its buffer is flushed at exit, to nowhere
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        for stream in gone:
+            _write_to_nowhere(stream)
         return CLOSED_PIPE
+    except OSError as error:
+        print(f'{name}: error: {describe(error)}', file=sys.stderr, flush=True)
+        try:
+            sys.stdout.flush()
+        except OSError:                 # a disk that is full
+            _write_to_nowhere(sys.stdout)
+        return 2
+
+
+def _write_to_nowhere(stream) -> None:
+    """What is in its buffer is flushed when the process ends, which shall not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _reader_is_gone(stream) -> bool:

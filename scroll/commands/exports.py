@@ -11,7 +11,7 @@ def add_commands(command) -> None:
     """`command(name, run, about, description)` adds a parser and returns it."""
     out = command('export', write_out, 'a learner as files for other programs', export.__doc__)
     out.add_argument('state', help='file of a learner of features')
-    common.add_out(out, metavar='FOLDER', help='new folder', type=str)
+    common.add_out(out, metavar='FOLDER', help='new folder')
     out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=export.USUAL,
                      help=f"(default: {', '.join(export.USUAL)})")
     out.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and export it, too')

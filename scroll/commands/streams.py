@@ -33,8 +33,7 @@ def add_commands(command) -> None:
                          help=f'of files with splits, the samples to take (default: {usual})')
         out.add_argument('--block_size', type=common.setting, default=features.BLOCK, metavar='N',
                          help='samples in memory at once, of at most 128 MiB (default: %(default)s)')
-        common.add_out(out, **(dict(type=common.output, help='file to write; - is standard output')
-                               if out is predicted else {}))
+        common.add_out(out, help='file to write' + '; - is standard output' * (out is predicted))
     learned.add_argument('--shard', type=shard, metavar='i/n',
                          help='learn the i-th of n shares of the samples, cut by their features or pixels')
     _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))

@@ -1,6 +1,7 @@
 """Quantised features on disk, by the pixels they were made from."""
 import hashlib
 import io
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,14 +11,16 @@ from scroll.errors import InputError
 from scroll.grid import check_quantised, sample_keys
 from scroll.io.files import atomic_write
 
+_WRITING = threading.RLock()        # held by whoever changes a cache
+
 
 class FeatureCache:
     """Quantised features on disk by sample key, in files written once and never changed, only replaced.
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own
     SHA-256, so a torn or altered file is recognised, dropped and made again, and so is one of the right name
-    that holds what `quantise` never gives. Processes may share the folder. New features are written every
-    8,192 samples and by `flush`.
+    that holds what `quantise` never gives. Processes and threads may share the folder. New features are
+    written every 8,192 samples and by `flush`.
     """
     _FLUSH = 8192
 
@@ -44,38 +47,39 @@ class FeatureCache:
             return None
 
     def _index(self, table: np.ndarray) -> None:
-        self._keys, first = np.unique(keys_in(table), return_index=True)
-        self._features = table[first, 2:]
+        keys, first = np.unique(keys_in(table), return_index=True)
+        self._known = keys, table[first, 2:]            # replaced together: threads may be reading
 
     def read(self, keys: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Fill the rows of `out` whose key is known; return the positions of the others."""
-        if not len(self._keys):
+        own, features = self._known
+        if not len(own):
             return np.arange(len(keys))
-        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        known = self._keys[at] == keys
-        out[known] = self._features[at[known]]
+        at = np.minimum(np.searchsorted(own, keys), len(own) - 1)
+        known = own[at] == keys
+        out[known] = features[at[known]]
         return np.flatnonzero(~known)
 
     def add(self, keys: np.ndarray, features: np.ndarray) -> None:
         """Take in new features; they reach the disk at the next flush."""
-        self._new.append(np.concatenate([keys[:, None].view(np.int32).reshape(-1, 2), features], axis=1))
-        if sum(map(len, self._new)) >= self._FLUSH:
-            self.flush()
+        with _WRITING:
+            self._new.append(_joined(keys, features))
+            if sum(map(len, self._new)) >= self._FLUSH:
+                self.flush()
 
     def flush(self) -> None:
         """Write what is new. A folder that cannot be written is an InputError."""
-        if not self._new:
-            return
-        table = np.concatenate(self._new)
-        self._new = []
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write(self.folder, table)
-        except OSError as error:
-            raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or turn '
-                             'it off (main.py: --base_path, --feature_cache 0)') from error
-        known = np.concatenate([self._keys[:, None].view(np.int32).reshape(-1, 2), self._features], axis=1)
-        self._index(np.concatenate([known, table]))
+        with _WRITING:
+            if not self._new:
+                return
+            table, self._new = np.concatenate(self._new), []
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                _write(self.folder, table)
+            except OSError as error:
+                raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or '
+                                 'turn it off (main.py: --base_path, --feature_cache 0)') from error
+            self._index(np.concatenate([_joined(*self._known), table]))
 
     def remove(self, keys: np.ndarray) -> None:
         """Forget these, here and on disk; what other processes hold in memory they keep until they end.
@@ -83,10 +87,17 @@ class FeatureCache:
         Raises:
             InputError: a file cannot be replaced. Some of them may have been, then.
         """
-        remove_from_files(self.folder, keys)
-        self._new = [rows[~np.isin(keys_in(rows), keys)] for rows in self._new]
-        left = ~np.isin(self._keys, keys)
-        self._keys, self._features = self._keys[left], self._features[left]
+        with _WRITING:
+            remove_from_files(self.folder, keys)
+            self._new = [rows[~np.isin(keys_in(rows), keys)] for rows in self._new]
+            own, features = self._known
+            left = ~np.isin(own, keys)
+            self._known = own[left], features[left]
+
+
+def _joined(keys: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """A table int32 (n, 2 + d) of keys uint64 (n,) and features (n, d)."""
+    return np.concatenate([keys[:, None].view(np.int32).reshape(-1, 2), features], axis=1)
 
 
 def remove_from_files(folder, keys: np.ndarray) -> int:

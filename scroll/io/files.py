@@ -77,7 +77,8 @@ def target_of(path) -> Path:
     Raises:
         OSError: `path` is '-', a folder, a device, a pipe, or a link to itself.
     """
-    if os.fspath(path) == '-':
+    path = os.fspath(path) or '.'
+    if path == '-':
         raise OSError(errno.EINVAL, 'standard output is for text; a file of this name is ./-', '-')
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(path).st_mode

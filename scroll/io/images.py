@@ -43,9 +43,10 @@ def decode(source, name: str) -> tuple:
     except ModuleNotFoundError:
         raise not_installed('reading images', 'pillow', 'images') from None
     try:
-        if not isinstance(source, bytes) and os.path.exists(source) and not os.path.isfile(source):
+        encoded = isinstance(source, bytes)
+        if not encoded and os.path.exists(source) and not os.path.isfile(source):
             raise ValueError('expected a regular file')             # a pipe or a device may never end
-        with warnings.catch_warnings(), _file(source) as file:
+        with warnings.catch_warnings(), io.BytesIO(source) if encoded else open(source, 'rb') as file:
             warnings.simplefilter('ignore')         # of damaged EXIF, and of sizes below the limit
             with Image.open(file, formats=_formats(file)) as image:
                 if image.width * image.height > MAX_PIXELS:
@@ -68,31 +69,20 @@ def decoders() -> str:
     return ', '.join([f'Pillow {__version__}', *(f'{name} {features.version(name)}' for name in found)])
 
 
-def _file(source):
-    """An image's bytes, as a file to read from."""
-    return io.BytesIO(source) if isinstance(source, bytes) else open(source, 'rb')
-
-
 def _formats(file) -> list:
-    """The formats to try on an open file: those of `FORMATS` that this Pillow reads, or HEIC's alone."""
+    """The formats to try on an open file: those of `FORMATS` that this Pillow has, or HEIC's."""
     from PIL import Image
-    Image.init()
-    head = file.read(64)
+    head = file.read(32)
     file.seek(0)
-    known = [name for name in FORMATS if name in Image.OPEN]
-    brands = head[8:] if head[4:8] == b'ftyp' else b''
-    if b'avi' in brands:
-        from PIL import features
-        if 'AVIF' not in known or not features.check('avif'):
-            raise ValueError('AVIF, for which this Pillow has no decoder: pip install -U pillow')
-    elif any(brand in brands for brand in (b'hei', b'hev', b'mif1')):
+    if head[4:8] == b'ftyp' and b'avi' not in head and (b'hei' in head or b'hev' in head or b'mif1' in head):
         try:
             from pillow_heif import register_heif_opener
         except ModuleNotFoundError:
             raise ValueError('HEIC: pip install pillow-heif, or convert it to JPEG') from None
         register_heif_opener()
         return ['HEIF']
-    return known
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
 
 
 def _turned(pixels, image):

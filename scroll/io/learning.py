@@ -22,8 +22,9 @@ from scroll.learner import Scroll
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
           shard: str = None) -> tuple:
-    """Let a learner of features learn from files: of those with splits what is to train, unless `split` says
-    otherwise; with `shard` of that the i-th of n shares, 'i/n' (`scroll.io.shards`).
+    """Let a learner of features learn from files, each a part (`scroll.io.parts`): of those with splits what
+    is to train, unless `split` says otherwise; with `shard` of that the i-th of n shares, 'i/n'
+    (`scroll.io.shards`).
 
     Returns:
         (samples learned, samples in the files).
@@ -32,7 +33,11 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
         InputError: a file cannot be read or learned from; the learner may then have learned a part.
     """
     files = open_files(paths, columns, ('X', 'y'), _names(learner))
-    learned = learn_blocks(learner, files, split, size, shard)
+    learned = 0
+    for file in files:
+        learned += learn_blocks(learner, [file], split, size, shard)
+        if learned:
+            learner.end_part()
     if not learned:
         what = f'share {shard}, or of the split' if shard else 'the split'
         raise InputError(f'{files[0].path}: there are no samples of {what} that is to be learned')

@@ -18,6 +18,10 @@ class Savable:
 
     _stamps = {}                        # path -> digest of the file that was read or written there last
 
+    def end_part(self: Learner) -> Learner:
+        """What has been learned is a part by itself (`scroll.io.parts`); what will be is another."""
+        return self._set_origin(self._state().known_parts())
+
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not
         kept, only whether there is one: it is made again from them, bit by bit the same."""
@@ -52,6 +56,7 @@ class Savable:
         self._learned()
         with files.locked(path):
             files.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
+            self.end_part()
             self._stamps = {**self._stamps, os.path.realpath(path): self._state().write(path)}
 
     def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:

@@ -293,7 +293,8 @@ class State:
                 keys.load_state_dict(_checked_keys(known, statistics))
             parts = facts.get('parts', facts.get('blocks'))             # files of version 0.2 have the latter
             parts = one_part(statistics) if parts is None else parts
-            if statistics.total and not parts or not all(type(times) is int for times in parts.values()):
+            if not all(type(times) is int for times in parts.values()) or (
+                    statistics.total and max(parts.values(), default=0) < 1):
                 raise ValueError('its parts are not as they are written')
             precision, names = facts.get('precision', FLOAT64), facts.get('names')
             if precision not in PRECISIONS or names is not None and not (

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scroll.arguments import need_torch
+from scroll.arguments import check_memory, need_torch
 from scroll.embedding.cache import cache_keys, keys_in
 from scroll.errors import InputError
 from scroll.grid import FLOAT32, PRECISIONS, sample_keys
@@ -82,6 +82,7 @@ def look(path: Path, wanted: Wanted):
     try:
         with open(path, 'rb') as file:
             head = file.read(6)
+        check_memory('its content', path.stat().st_size)
         if head == b'\x93NUMPY':
             return _of_array(path, np.load(path, allow_pickle=False), wanted)
         if head[:4] != b'PK\x03\x04':

@@ -263,6 +263,8 @@ def test_facts_that_cannot_be_are_refused(kind):
     known = {place for place in places(facts) if place}
     for place, values in FACTS.items():
         for value in values if place in known else ():
+            if value == {'0' * 64: 1} and kind.prefix:              # of a learner whose classes were renamed it may be so
+                continue
             edited = files.read('x.npz', kind.format)[0]
             inner = edited
             for name in place[:-1]:

@@ -17,7 +17,7 @@ from scroll.io.states import State
 from tests.scroll.conftest import refused
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SHARES = [np.random.default_rng(i).normal(size=(12, 4)) for i in range(4)]
+SHARES = [np.random.default_rng(i).normal(size=(12, 4)).astype(np.float32) for i in range(4)]
 LABELS = np.arange(12) % 3
 
 
@@ -91,6 +91,13 @@ def test_a_learner_knows_its_parts_in_python_too(home):
     assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz', '--repeated']) in (0, 2)    # as the sums say
     more.fit(SHARES[0], LABELS).save('anew.npz')                    # and nothing of what it has forgotten
     assert list(State.read('anew.npz').parts) == [digest_of(Counter([0]))]
+
+
+def test_each_file_is_a_part(home):
+    assert main(['learn', '0.npz', '1.npz', '1.npz', '-o', 'm.npz']) == 0 and main(['add', 's3.npz', '2.npz', '0.npz', '-o', 'n.npz']) == 0
+    assert State.read('m.npz').parts == {digest_of(Counter([0])): 1, digest_of(Counter([1])): 2}
+    assert [main(['merge', name, f's{i}.npz', '-o', 'x.npz']) for name in ('m.npz', 'n.npz') for i in range(4)] == [2, 2, 0, 0, 2, 0, 2, 2]
+    assert main(['merge', 'm.npz', 'n.npz', '-o', 'x.npz']) == 2
 
 
 def test_keys_know_more_than_parts(home):

@@ -181,3 +181,25 @@ def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learne
     s = Statistics(5).add(features, labels)
     features[:], labels[:] = 0, 'z'
     assert s == Statistics(5).add(quantise(X), y)
+
+
+def test_a_feature_cache_that_some_read_while_others_fill_and_empty_it_gives_each_key_its_own(tmp_path):
+    cache_of = pytest.importorskip('scroll.embedding.cache').FeatureCache
+    cache, features = cache_of(tmp_path, 3), quantise(data(400, 3)[0])
+    keys = np.random.default_rng(1).permutation(400).astype(np.uint64)
+
+    def fill(start: int) -> None:
+        for i in range(start, 400, 4):
+            cache.add(keys[i:i + 1], features[i:i + 1])
+            cache.flush()
+            if i % 3 == 0:
+                cache.remove(keys[i:i + 1])
+
+    def look() -> None:
+        for _ in range(300):
+            out = np.zeros((400, 3), np.int32)
+            known = np.setdiff1d(np.arange(400), cache.read(keys, out))
+            np.testing.assert_array_equal(out[known], features[known])
+    assert at_once(*[lambda start=start: fill(start) for start in range(4)], look, look) == []
+    kept = np.setdiff1d(np.arange(400), cache.read(keys, np.zeros((400, 3), np.int32)))
+    assert kept.tolist() == [i for i in range(400) if i % 3]

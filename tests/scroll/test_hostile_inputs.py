@@ -1,0 +1,193 @@
+"""`python -m scroll` and hostile inputs: pipes, devices, deep JSON, readers that go, more than memory holds. One line each, and
+an end."""
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scroll import Scroll, Statistics, arguments
+from scroll.__main__ import main
+from scroll.io.columns import BLOCK_BYTES
+from scroll.io.features import open_files, read_blocks
+from scroll.lift import Lift
+from tests.scroll.conftest import refused
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+X, Y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 2
+
+
+@pytest.fixture
+def command(capsys, tmp_path, monkeypatch):
+    """command('learn', ...) in a folder with samples x.npz and a learner s.npz -> (exit code, stdout, stderr); ends in time."""
+    def late(*_):
+        raise TimeoutError
+    monkeypatch.chdir(tmp_path)
+    np.savez('x.npz', X=X, y=Y)
+    Scroll(buffer_size=0).fit(X, Y).save('s.npz')
+    os.mkfifo('pipe')
+    Path('deep.json').write_text('{"format":' + '[' * 100_000 + ']' * 100_000 + '}')
+    before = signal.signal(signal.SIGALRM, late)
+
+    def run(*words):
+        capsys.readouterr()
+        signal.alarm(30)
+        return main([str(word) for word in words]), *capsys.readouterr()
+    yield run
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+COMMANDS = ('show @', 'digest @', 'learn @ -o o', 'learn x.npz @ -o o', 'learn --from @ -o o', 'add @ x.npz -o o', 'add s.npz @ -o o',
+            'merge s.npz @ -o o', 'merge @ s.npz -o o', 'remove s.npz --samples @ -o o', 'remove s.npz --minus @ -o o',
+            'rename @ 1=2 -o o', 'unlearn @ --classes 1 -o o', 'unlearn --find . --samples @', 'predict s.npz @ -o o', 'predict @ x.npz -o o',
+            'unlearn s.npz --samples x.npz -o o --proof p --key @', 'export @ -o o', 'check @ --before s.npz --after s.npz',
+            'check x.npz --before @ --after s.npz')
+
+
+@pytest.mark.parametrize('words', COMMANDS)
+def test_every_input_is_a_regular_file(command, words):
+    for path in ('pipe', '/dev/zero', *['deep.json'] * ('--key' not in words), 'nothing'):     # any file can be a key
+        code, out, err = command(*words.replace('@', path).split())
+        assert (code, out, len(err.splitlines())) == (2, '', 1) and err.startswith('scroll: error: ')
+    assert sorted(os.listdir()) == ['deep.json', 'pipe', 's.npz', 'x.npz']
+
+
+@pytest.mark.parametrize('words', ['learn x.npz -o @', 'add s.npz x.npz -o @', 'merge s.npz s.npz --repeated -o @', 'rename s.npz 1=2 -o @',
+                                   'remove s.npz --samples x.npz -o @', 'predict s.npz x.npz -o @', 'export s.npz -o @',
+                                   'unlearn s.npz --samples x.npz -o o --proof @'])
+def test_every_output_is_one(command, words):
+    for path in ('pipe', '/dev/full', '/dev/null', *['-'] * ('predict' not in words)):
+        code, out, err = command(*words.replace('@', path).split())
+        assert (code, out, len(err.splitlines())) == (2, '', 1) and path in err
+    assert sorted(os.listdir()) == ['deep.json', 'pipe', 's.npz', 'x.npz']
+
+
+def test_what_killed_exports_left_goes_with_the_next_one(command):
+    for name in ('e.1-0123abcd.part', 'f.1-0123abcd.part'):
+        os.makedirs(f'{name}/half')
+    os.symlink('there', 'e')
+    assert command('export', 's.npz', '-o', 'e', '--formats', 'safetensors')[0] == 0 and os.readlink('e') == 'there'
+    assert command('export', 's.npz', '-o', 'f', '--formats', 'safetensors')[0] == 0 and Path('there/certificate.json').is_file()
+    assert sorted(os.listdir()) == ['deep.json', 'e', 'e.1-0123abcd.part', 'f', 'pipe', 's.npz', 'there', 'x.npz']   # of another target
+
+
+def test_labels_on_standard_output(command):
+    assert command('predict', 's.npz', 'x.npz', '-o', 'labels.csv')[0] == 0
+    code, out, err = command('predict', 's.npz', 'x.npz', '-o', '-')
+    assert (code, out) == (0, Path('labels.csv').read_text()) and err.startswith('accuracy ') and len(err.splitlines()) == 1
+
+
+def test_the_records_of_check_may_be_nested_too_deep(command):
+    os.mkdir('export')
+    Path('export/certificate.json').write_text('[' * 100_000)
+    code, _, err = command('check', 'export')
+    assert (code, len(err.splitlines())) == (2, 1) and 'certificate.json' in err
+
+
+@pytest.mark.parametrize('words', ['show s.npz', 'merge s.npz s.npz --repeated -o o', 'predict s.npz x.npz -o -', '--help', 'show nothing'])
+def test_a_reader_that_goes_ends_a_command_without_a_word(command, words):
+    for stderr in (False, True):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run([sys.executable, '-m', 'scroll', *words.split()], stdout=write, stderr=write if stderr else subprocess.PIPE,
+                              env={'PYTHONPATH': str(ROOT)}, text=True, timeout=120)
+        os.close(write)
+        if words == 'show nothing' and not stderr:
+            assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+        else:
+            assert done.returncode in ((0, 141) if words == '--help' else (141,)) and not done.stderr
+        if words[:5] == 'merge':                                # what was asked for is done all the same
+            assert Scroll.load('o').statistics_.total == 80
+            os.unlink('o')
+
+
+def test_standard_output_that_is_full_is_told(command):
+    with open('/dev/full', 'w') as full:
+        done = subprocess.run([sys.executable, '-m', 'scroll', 'show', 's.npz'], stdout=full, stderr=subprocess.PIPE, text=True,
+                              env={'PYTHONPATH': str(ROOT)}, timeout=120)
+    assert done.returncode == 2 and 'No space left' in done.stderr.splitlines()[0]
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def gigabyte(monkeypatch):
+    """A machine that has one GiB left."""
+    monkeypatch.setattr(arguments, 'available_memory', lambda: 1 << 30)
+
+
+def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(command, gigabyte):
+    with refused('Gram matrix of 20000 features takes 3.0 GiB of memory: 1.0 GiB'):
+        Statistics(20_000)
+    with refused('Gram matrix of 20000 features'):
+        Scroll(buffer_size=0).partial_fit(np.ones((2, 20_000), np.float32), [0, 1])
+    np.savez('x.npz', X=np.ones((2, 20_000), np.float32), y=[0, 1])
+    code, _, err = command('learn', 'x.npz', '-o', 'o')
+    assert code == 2 and len(err.splitlines()) == 1 and 'x.npz' in err and '3.0 GiB' in err
+    with refused('Gram matrix of 12005 features'):
+        Scroll(head='rp', lift_dim=12_000, buffer_size=0).partial_fit(X, Y)
+    with refused('random matrix of lift fourier'):
+        _ = Lift('fourier', 4000, 20_000).matrix
+    with refused('40 classes'):                                 # a matrix a class
+        Scroll(head='qda', buffer_size=0).partial_fit(np.random.default_rng(0).normal(size=(40, 2500)), np.arange(40))
+    assert Scroll(buffer_size=0).partial_fit(np.ones((2, 100)), [0, 1]).statistics_.dim == 100
+
+
+def test_a_file_that_memory_cannot_hold_is_refused_before_it_is_read(command, gigabyte):
+    with open('a.npy', 'wb') as file:                           # 2 GiB of nothing: a sparse file
+        np.lib.format.write_array_header_1_0(file, dict(descr='<i8', fortran_order=False, shape=(1 << 28,)))
+        file.truncate(file.tell() + (1 << 31))
+    with zipfile.ZipFile('big.npz', 'w', zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.write('a.npy', 'labels.npy')
+    os.unlink('a.npy')
+    code, _, err = command('remove', 's.npz', '--samples', 'big.npz', '-o', 'o')
+    assert code == 2 and '2.0 GiB' in err and len(err.splitlines()) == 1
+
+
+def test_blocks_are_bounded_in_bytes_and_change_no_digest(command, monkeypatch):
+    wide = np.random.default_rng(0).normal(size=(40, 30_000)).astype(np.float32)
+    np.savez('wide.npz', X=wide, y=Y)
+    np.savez('narrow.npz', X=wide[:, :5], y=Y)
+
+    def sizes(path) -> list:
+        return [len(block.X) for _, block in read_blocks(open_files([path]))]
+    assert sizes('wide.npz') == [40] and sizes('narrow.npz') == [40]
+    expected = command('learn', 'narrow.npz', '-o', 'o')[1]
+    monkeypatch.setattr('scroll.io.columns.BLOCK_BYTES', 30_000 * 8 * 7)
+    assert sizes('wide.npz') == [7] * 5 + [5] and sizes('narrow.npz') == [40]           # as float64, whatever the file has
+    monkeypatch.setattr('scroll.io.columns.BLOCK_BYTES', 300)
+    assert sizes('narrow.npz') == [7] * 5 + [5] and command('learn', 'narrow.npz', '-o', 'o')[1] == expected
+    monkeypatch.setattr('scroll.io.columns.BLOCK_BYTES', 1)
+    assert sizes('narrow.npz') == [1] * 40 and BLOCK_BYTES == 1 << 27
+
+
+# -- names that are nearly right ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize('words, hint', [
+    ('lern x.npz -o o', 'did you mean learn?'), ('learn x.npz -o o --buffer-size 3', 'did you mean --buffer_size?'),
+    ('learn x.npz -o o --bufer_size 3', 'did you mean --buffer_size?'), ('learn x.npz -o o --split trian', 'did you mean train?'),
+    ('learn x.npz -o o --head rigde', 'did you mean ridge?'), ('learn x.npz -o o --head LDA', 'did you mean lda?'),
+    ('learn x.npz -o o --strategy hard', 'expected one of herding'), ('remove s.npz --classes 11 -o o', 'did you mean 1?'),
+    ('show s.npz x.npz', 'one argument too many'), ('learn --from x.npz --engine sparc -o o', 'did you mean spark?')])
+def test_the_nearest_name_is_offered(command, words, hint):
+    code, out, err = command(*words.split())
+    assert (code, out, len(err.splitlines())) == (2, '', 1) and hint in err
+
+
+def test_an_error_of_a_state_names_the_state(command):
+    Scroll(buffer_size=0, ridge_lambda=2e-11).fit(1e3 * X, Y).save('s.npz')        # too small beside its sums
+    for words in (['predict', 's.npz', 'x.npz', '-o', 'o'], ['export', 's.npz', '-o', 'o']):
+        code, _, err = command(*words)
+        assert code == 2 and err.startswith('scroll: error: s.npz: ') and 'x.npz' not in err
+
+
+def test_a_lambda_that_would_be_rounded_to_zero_is_refused_as_it_was_given(command):
+    code, _, err = command('learn', 'x.npz', '-o', 'o', '--ridge_lambda', '1e-12')
+    assert code == 2 and '1e-12' in err and '0.0' not in err.replace('1e-12', '')
+    with refused('1e-12'):
+        Scroll(ridge_lambda=1e-12).partial_fit(X, Y)
