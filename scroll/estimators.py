@@ -198,7 +198,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """The head in use, of 'auto' the one chosen."""
         if not self.__sklearn_is_fitted__():
             raise AttributeError('head_: nothing was learned yet')
-        return self._ready().head_
+        return self._ready().learner.head_
 
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""

@@ -28,6 +28,7 @@ from scroll.statistics import Statistics
 
 STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
 _TOGETHER = 1 << 12                 # candidates of whom all products are held at once
+_NUMBERS = 1 << 20                  # of candidates that are ranked together
 _SPLIT = 20                         # bits of the lower part of integers that int64 cannot hold
 
 
@@ -65,32 +66,45 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     Args:
         features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class.
     """
-    f, scale = features.astype(np.float64), float(1 << _SPLIT)
-    towards, squares = _towards(f, class_sum), np.einsum('nd,nd->n', f, f)
-    rounded = 2 * (towards[0] * scale + towards[1])
-    longest, furthest = squares.max(initial=0), np.abs(rounded).max(initial=0)
-    twice = 2 * (f @ f.T) if len(f) <= min(2 * k, _TOGETHER) else None      # or one after the other
-    chosen = np.zeros(min(k, len(f)), np.int64)
-    for size in range(1, len(chosen) + 1):      # squares: |f + s|^2 - |s|^2, s the sum of the chosen
-        distances = count * squares - size * rounded
-        best = distances.argmin()
-        off = 2.0 ** -49 * (count * 2 * size * longest + size * furthest)   # several times the rounding
-        near = (distances <= distances[best] + off).nonzero()[0]
-        if len(near) > 1:
-            high, low = _distances(squares[near], [part[near] for part in towards], size, count)
-            nearest = np.flatnonzero(high == high.min())
-            best = near[nearest[low[nearest].argmin()]]
-        chosen[size - 1] = best
-        if size < len(chosen):
-            squares += twice[best] if twice is not None else 2 * (f @ f[best])
-            squares[best] = np.inf                          # not again
+    return _herding_orders(features[None], class_sum[None], np.array([count]), k)[0]
+
+
+def _herding_orders(features: np.ndarray, class_sums: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
+    """`herding_order` of C classes that have n candidates each, at once: int64 (C, min(k, n)).
+
+    Args:
+        features: int (C, n, d). class_sums: int64 (C, d). counts: int64 (C,).
+    """
+    f, each, number = features.astype(np.float64), np.arange(len(features)), counts.astype(float)[:, None]
+    towards, squares = _towards(f, class_sums), np.einsum('cnd,cnd->cn', f, f)
+    rounded = 2 * (towards[0] * float(1 << _SPLIT) + towards[1])
+    longest, furthest = (np.abs(part).max(axis=1, keepdims=True) for part in (squares, rounded))
+    off = 2.0 ** -49 * (2 * number * longest + furthest)
+    together = f.shape[1] <= min(2 * k, _TOGETHER)          # all products, or those of one after the other
+    twice = 2 * np.stack([own @ own.T for own in f]) if together else None
+    chosen = np.zeros((len(f), min(k, f.shape[1])), np.int64)
+    for size in range(1, chosen.shape[1] + 1):  # squares: |f + s|^2 - |s|^2, s the sum of the chosen
+        distances = number * squares - size * rounded       # each is off by less than half of size off
+        best = distances.argmin(axis=1)
+        near = distances <= distances[each, best][:, None] + size * off
+        if np.count_nonzero(near) > len(f):
+            for row in np.flatnonzero(near.sum(axis=1) > 1):
+                at = np.flatnonzero(near[row])
+                high, low = _distances(squares[row, at], [part[row, at] for part in towards], size,
+                                       counts[row])
+                nearest = np.flatnonzero(high == high.min())
+                best[row] = at[nearest[low[nearest].argmin()]]
+        chosen[:, size - 1] = best
+        if size < chosen.shape[1]:
+            squares += twice[each, best] if together else 2 * (f @ f[each, best][:, :, None])[..., 0]
+            squares[each, best] = np.inf                    # not again
     return chosen
 
 
 def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
-    """f . class_sum as (high, low), int64 (n,) each, in units of 2^20 and 1: exact, of products < 2^53."""
-    high, low = class_sum >> _SPLIT, class_sum & (1 << _SPLIT) - 1
-    return (f @ high.astype(np.float64)).astype(np.int64), (f @ low.astype(np.float64)).astype(np.int64)
+    """f . class_sum as (high, low), int64 (..., n) each, in units of 2^20 and 1; exact, all is < 2^53."""
+    parts = class_sum >> _SPLIT, class_sum & (1 << _SPLIT) - 1
+    return tuple((f @ part.astype(np.float64)[..., None])[..., 0].astype(np.int64) for part in parts)
 
 
 def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tuple:
@@ -103,6 +117,21 @@ def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tu
     squares = squares.astype(np.int64)
     low = count * (squares & (1 << _SPLIT) - 1) - 2 * size * towards[1]
     return count * (squares >> _SPLIT) - 2 * size * towards[0] + (low >> _SPLIT), low & (1 << _SPLIT) - 1
+
+
+def _herded(features: list, sums: np.ndarray, counts: np.ndarray, allowed: np.ndarray) -> list:
+    """Herding orders of several classes; those with the same number of candidates are made together."""
+    out, by_size = [None] * len(features), {}
+    for place, own in enumerate(features):
+        by_size.setdefault(own.shape, []).append(place)
+    for (size, dim), places in by_size.items():
+        step = max(_NUMBERS // (size * dim), 1)
+        for at in (places[start:start + step] for start in range(0, len(places), step)):
+            orders = _herding_orders(np.stack([features[place] for place in at]), sums[at], counts[at],
+                                     int(allowed[at].max()))
+            for place, order in zip(at, orders):
+                out[place] = order[:allowed[place]]
+    return out
 
 
 def _by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: int) -> np.ndarray:
@@ -238,25 +267,40 @@ class ExemplarBuffer:
         if not labels:
             return {}
         rows, sums = statistics.class_sums(labels)
-        counts = statistics.counts
-        allowed, out = quotas(counts, self.capacity)[rows].tolist(), {}
-        for label, row, class_sum, quota in zip(labels, rows.tolist(), sums[:, :statistics.dim], allowed):
+        counts = statistics.counts[rows]
+        allowed, out = quotas(statistics.counts, self.capacity)[rows], {}
+        for label in labels:
             own = kept.get(label)
             if label in offered:
                 own = offered[label] if own is None else own.join(offered[label])
                 own = own.take(np.argsort(own.keys, kind='stable'))
-                own = own.take(self._rank(own, class_sum, int(counts[row]), quota))
-            out[label] = own.take(slice(quota)) if len(own.keys) > quota else own
-        return {label: own for label, own in out.items() if len(own.keys)}
+            out[label] = own
+        new = [place for place, label in enumerate(labels) if label in offered]
+        candidates = [out[labels[place]] for place in new]
+        ranked = self._rank(candidates, sums[new, :statistics.dim], counts[new], allowed[new])
+        for place, own, best in zip(new, candidates, ranked):
+            out[labels[place]] = own.take(best)
+        cut = ((label, own, quota) for (label, own), quota in zip(out.items(), allowed.tolist()))
+        return {label: own if len(own.keys) <= quota else own.take(slice(quota))
+                for label, own, quota in cut if quota and len(own.keys)}
 
-    def _rank(self, kept: _Kept, class_sum: np.ndarray, count: int, k: int) -> np.ndarray:
+    def _rank(self, classes: list, sums: np.ndarray, counts: np.ndarray, allowed: np.ndarray):
+        """Yield for each class the positions of its best candidates, best first: those allowed, or more.
+
+        Args:
+            classes: [`_Kept`, ...] in order of key. sums: int64 (C, d). counts, allowed: int64 (C,).
+        """
         if self.strategy == 'herding':
-            return herding_order(kept.features, class_sum, count, k)
-        if self.strategy == 'random':
-            return np.argsort(kept.coins, kind='stable')[:k]
-        if self.strategy == 'hash':
-            return np.arange(len(kept.keys))[:k]
-        return _by_distance(kept.features, class_sum, count, 1 if self.strategy == 'nearest' else -1)[:k]
+            yield from _herded([kept.features for kept in classes], sums, counts, allowed)
+            return
+        for kept, class_sum, count, k in zip(classes, sums, counts.tolist(), allowed.tolist()):
+            if self.strategy == 'random':
+                yield np.argsort(kept.coins, kind='stable')[:k]
+            elif self.strategy == 'hash':
+                yield np.arange(len(kept.keys))[:k]
+            else:
+                sign = 1 if self.strategy == 'nearest' else -1
+                yield _by_distance(kept.features, class_sum, count, sign)[:k]
 
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name, the best of a class first, and the random stream."""
