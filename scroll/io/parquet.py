@@ -6,7 +6,7 @@ import numpy as np
 
 from scroll.arguments import not_installed
 from scroll.errors import InputError
-from scroll.io.columns import NAMES, check_shape
+from scroll.io.columns import MOST, NAMES, check_shape
 
 try:
     import pyarrow
@@ -53,11 +53,12 @@ class Table:
 
     def _check_values(self, metadata) -> None:
         """InputError, before they are read, if lists have more numbers than the first."""
+        most = self.dim if self.dim > 1 else MOST       # 1: the first may be missing
         groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
         for rows, column in ((group.num_rows, group.column(j)) for group in groups
                              for j in range(group.num_columns)):
             inside = column.path_in_schema.partition('.')
-            if inside[0] == self._read['X'][0] and inside[1] and column.num_values > rows * self.dim:
+            if inside[0] == self._read['X'][0] and inside[1] and column.num_values > rows * most:
                 raise InputError(f'X has lists of {column.num_values} numbers in {rows} rows: the first has '
                                  f'{self.dim}')
 
