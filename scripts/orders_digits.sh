@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # How far every method depends on the order of the classes, on scikit-learn's digits: five tasks, |M| = 200, the backbone `small`.
 # Offline methods pass three times over each task. By what single runs take, two hours of one core; runs that were made are not made again.
-# A last batch of one sample, which some orders have, undoes ER-ACE and MIR (docs/orders.md), so incomplete batches of methods that
-# train on the stream are dropped.
+# Some orders have a last batch of one sample, and a step on it is noisy, so incomplete batches of methods that train on the stream are
+# dropped.
 # Further flags are passed on to each study: --orders 5 --seeds 2 (see scripts/orders.py --help).
 set -euo pipefail
 cd "$(dirname "$0")/.."

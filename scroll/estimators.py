@@ -34,7 +34,7 @@ from scroll.io.states import CLASSIFIERS, check_params, lift_of
 from scroll.labels import check_labels
 from scroll.lift import LIFTS
 from scroll.statistics import MAX_SAMPLES
-from scroll.tables import check_names
+from scroll.tables import check_names, check_unmasked
 
 SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
@@ -218,6 +218,10 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         logits = self._of_rows(fitted.learner.decision_function, X)
         return _in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0, fitted)
 
+    def score(self, X, y, sample_weight=None) -> float:
+        """Share of samples predicted right, 0 to 1."""
+        return super().score(X, _plain(y), sample_weight)
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -269,10 +273,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X, y, first: bool = False) -> tuple:
         """X float64 (N, d), dense or rows of a sparse matrix, and y (N,)."""
-        if isinstance(y, (list, tuple)) or getattr(getattr(y, 'dtype', None), 'kind', '') == 'O':
-            y = check_labels(np.asarray(y, object), len(y)) if np.ndim(np.asarray(y, object)) == 1 else y
+        check_unmasked(X, 'X')
         with _one_line():
-            X, y = validate_data(self, X, y, reset=first, accept_sparse='csr', dtype=np.float64)
+            X, y = validate_data(self, X, _plain(y), reset=first, accept_sparse='csr', dtype=np.float64)
             check_classification_targets(y)
         return X, y
 
@@ -342,6 +345,12 @@ def _one_line():
 def _wider(one, other):
     """The dtype that holds the labels of two; None: text."""
     return None if one is None else np.result_type(one, other)
+
+
+def _plain(y):
+    """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes them."""
+    listed = isinstance(y, (list, tuple)) or getattr(getattr(y, 'dtype', None), 'kind', '') == 'O'
+    return check_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else y
 
 
 def _labels(y: np.ndarray) -> tuple:

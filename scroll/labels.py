@@ -19,6 +19,8 @@ def check_labels(labels, count: int) -> np.ndarray:
     Returns:
         A copy, which does not change when `labels` does.
     """
+    if np.ma.is_masked(labels):
+        raise InputError('y has masked labels: leave these samples out')
     try:
         array = np.asarray(labels)
         if array.dtype.kind in 'OT' or (array.dtype.kind == 'U' and not isinstance(labels, np.ndarray)):

@@ -228,7 +228,7 @@ def test_numbers_are_those_of_the_rows(tmp_path):
     points = functools.partial(re.findall, '<use [^>]*stroke: #ffffff[^>]*>')
     for path in documents.draw(tmp_path):
         made, kept = ((root / 'docs' / 'figures' / f'{path.stem}.svg').read_text(encoding='utf-8') for root in (tmp_path, ROOT))
-        assert len(points(made)) == len(points(kept)) > 40              # other versions of matplotlib draw other bits
+        assert len(points(made)) == len(points(kept)) > 20              # other versions of matplotlib draw other bits
     assert {name for page in PAGES for name in re.findall('<!-- table: (.*) -->', page.read_text(encoding='utf-8'))} == \
         set(documents.TABLES)
 

@@ -141,6 +141,13 @@ def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, caps
     assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(weights)
 
 
+def test_help_without_a_method_requires_none_of_the_flags_that_methods_may_have_themselves(capsys):
+    with pytest.raises(SystemExit):
+        parse_args(['--help'])
+    usage = capsys.readouterr().out.split('Continual learning')[0]
+    assert '[--lr LR]' in usage and '--model MODEL --dataset DATASET [' in usage
+
+
 def test_help_names_every_published_checkpoint(capsys):
     with pytest.raises(SystemExit):
         parse_args(['--help'])

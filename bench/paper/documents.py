@@ -6,15 +6,14 @@
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` of
 `bench.paper.page_tables` has the names.
 `--certificates` first puts the accuracies of these certificates, which are of one data set, into
-`results/clouds/<dataset>.csv`, a row a schedule; one picture is of those of the digits. The other is of
-CIFAR-100: orders of its classes (`scripts/orders_cifar100.sh`) and numbers of tasks (the small tables).
+`results/clouds/<dataset>.csv`, a row a schedule; the picture is of those of the digits.
 """
 import csv
 import io
 import re
 from pathlib import Path
 
-from bench.paper.page_tables import TABLES, cifar100_clouds, cloud_rows
+from bench.paper.page_tables import TABLES, cloud_rows
 from bench.paper.report import write
 from bench.results import plots
 from core.arguments import ArgumentParser
@@ -83,14 +82,11 @@ def documents(root: Path) -> list:
 
 
 def draw(root: Path) -> list:
-    """The pictures: the digits and CIFAR-100, each under many schedules."""
+    """The picture: the digits under many schedules."""
     digits = {model: [float(row['final_accuracy']) for row in rows]
               for model, rows in cloud_rows(root / 'results/clouds/seq-digits.csv').items()}
-    pictures = {'schedules': (digits, 'handwritten digits'),
-                'schedules_cifar100': (cifar100_clouds(root), 'CIFAR-100, 500 samples in memory')}
-    return [plots.cloud(root / f'docs/figures/{name}.png', accuracies,
-                        f'The same data, many schedules ({what})')
-            for name, (accuracies, what) in pictures.items()]
+    return [plots.cloud(root / 'docs/figures/schedules.png', digits,
+                        'The same data, many schedules (handwritten digits)')]
 
 
 def main():

@@ -22,39 +22,25 @@ _SIZES = ('200', '500', '2000')
 
 
 def main_table(root: Path) -> list:
-    """The paper's first table at |M| = 500 at the small scale, where all are tuned alike: ours, then the
-    paper's; then SCROLL on a backbone that has seen ImageNet."""
-    label = 'small_table_1_cifar'
-    experiment, runs = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label)
-    columns = [column for column in experiment.columns if column.endswith('|M| = 500')]
-    heads = [head for column in columns for head in (column.split(', ')[0], 'in the paper')]
+    """The paper's first table at |M| = 500: ours on EfficientNet-Lite0, and the paper's."""
+    paper, label = load(ROOT / 'experiments/table_1_cifar.yaml'), 'lite_table_1_cifar'
+    ours, runs = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label)
+    names = ('CIFAR-10 5-split', 'CIFAR-100 10-split')
+    heads = [head for name in names for head in (name, 'in the paper')]
     lines = [md_row(['', *heads]), '|---|' + '---|' * len(heads)]
-    for row in experiment.rows:
-        cells = [experiment.cell(row, column) for column in columns]
-        ours = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
-        if any(ours):
-            lines.append(md_row([row, *(text for mine, cell in zip(ours, cells) for text in (
-                number(mine.mean, mine.deviation) if mine else '',
-                number(*cell.paper) if cell.paper else ''))]))
-    names = [column.split(', ')[0] for column in columns]
-    for label, *cell in (('SCROLL (Ridge)', 'Ridge', '|M| = 500'),
-                         ('SCROLL (RP, 5,000), no sample in memory', 'RP, 5,000 (ridge, relu)', '|M| = 0')):
-        cells = [('lite_table_1_cifar', cell[0], f'{name}, {cell[1]}') for name in names]
-        lines += _front_row(f'{label}, on EfficientNet-Lite0', root, cells)
+    rows = {'SCROLL (NCC)': ('NCC', 500), 'SCROLL (Ridge)': ('Ridge', 500),
+            'SCROLL (RP, 5,000), no sample in memory': ('RP, 5,000 (ridge, relu)', 0)}
+    for title in dict.fromkeys([*paper.rows, *rows]):
+        texts = []
+        for name in names:
+            row, size = rows.get(title, (None, 0))
+            column = f'{name}, |M| = {size}'
+            mine = row and summary(runs[row, column], ours.cell(row, column).metric)
+            of_paper = paper.cell(title, f'{name}, |M| = 500').paper if title in paper.rows else None
+            texts += [number(mine.mean, mine.deviation) if mine else 'not run yet',
+                      number(*of_paper) if of_paper else '']
+        lines.append(md_row([title, *texts]))
     return lines
-
-
-def _front_row(label: str, root: Path, cells: list) -> list:
-    """The line of a row whose cells (experiment, row, column) are of other tables than the first; none where
-    one of them has no rows."""
-    found = []
-    for experiment, row, column in cells:
-        cell = load(ROOT / f'experiments/{experiment}.yaml').cell(row, column)
-        found.append((summary(_runs(root, experiment).get((row, column), []), cell.metric), cell.paper))
-    if not all(mine for mine, _ in found):
-        return []
-    return [md_row([label, *(text for mine, paper in found for text in (
-        number(mine.mean, mine.deviation), number(*paper) if paper else ''))])]
 
 
 def scroll_table(root: Path) -> list:
@@ -260,25 +246,6 @@ def cloud_rows(path: Path) -> dict:
         found.setdefault(row['model'], []).append(row)
     span = lambda rows: np.ptp([float(row['final_accuracy']) for row in rows])
     return dict(sorted(found.items(), key=lambda item: span(item[1])))
-
-
-def cifar100_clouds(root: Path) -> dict:
-    """Method -> accuracies on CIFAR-100 at the small scale, |M| = 500, seed 0, one a schedule, the steadiest
-    method first. The schedules are orders of the classes and, of methods that have these, numbers of tasks.
-    SCROLL's accuracies are those of f_T by ridge."""
-    rows = read_rows(root / 'results/orders/seq-cifar100.csv')
-    method = lambda row: row['model'].replace('_', '-')
-    methods = set(map(method, rows))
-    for label in ('small_table_1_cifar', 'small_figure_2_splits', 'small_table_5_two_class_splits'):
-        rows += [row for cell in _runs(root, label).values() for row in cell if row['predictor'] != 'ncc'
-                 and (row['dataset'], row['buffer_size']) == ('seq-cifar100', '500')]
-    found = {}
-    for row in rows:
-        if row['seed'] == '0' and method(row) in methods:
-            accuracy = float(row.get('online_accuracy') or row['final_accuracy'])
-            found.setdefault(method(row), {})[row['schedule']] = accuracy
-    clouds = {name: list(mine.values()) for name, mine in found.items()}
-    return dict(sorted(clouds.items(), key=lambda item: np.ptp(item[1])))
 
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,

@@ -49,6 +49,17 @@ class Table:
                 self.x_names = tuple(self._read['X'])
             self.dim = self._width([schema.field(name).type for name in self._read['X']])
             check_shape('X', (self.rows, self.dim), 'f', self.rows)
+            self._check_values(self._file.metadata)
+
+    def _check_values(self, metadata) -> None:
+        """InputError, before they are read, if lists have more numbers than the first."""
+        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+        for rows, column in ((group.num_rows, group.column(j)) for group in groups
+                             for j in range(group.num_columns)):
+            inside = column.path_in_schema.partition('.')
+            if inside[0] == self._read['X'][0] and inside[1] and column.num_values > rows * self.dim:
+                raise InputError(f'X has lists of {column.num_values} numbers in {rows} rows: the first has '
+                                 f'{self.dim}')
 
     def _is_empty(self, column: int) -> bool:
         """Whether a column has missing values alone, as far as the file says so."""

@@ -233,7 +233,6 @@ def test_an_unknown_data_set_config_lists_those_there_are(probe):
     (['--lr_scheduler', 'cosin'], ['--lr_scheduler', 'did you mean cosine?']),
     (['--schedule', 'guassian'], ['--schedule', 'did you mean gaussian?']),
     (['--schedule', 'gaussian:sgima=.5'], ['--schedule', 'did you mean sigma?']),
-    (['--schedule', 'split:5,order=randm'], ['--schedule', 'did you mean random?']),
 ], ids=' '.join)
 def test_a_command_line_that_cannot_be_meant_is_refused(probe, flags, words):
     with refused(*words):

@@ -1,4 +1,5 @@
 """The scripts run, and what they write is what they say: each on the digits with a tiny psi."""
+import os
 import subprocess
 import sys
 
@@ -20,6 +21,24 @@ def call(monkeypatch, capsys):
         script.main()
         return capsys.readouterr().out
     return run
+
+
+@pytest.mark.parametrize('words, code', [('show mean_accs.csv note', 141), ('show pipe note', 2), ('show deep note', 2),
+                                         ('certify --check pipe', 2), ('certify --check deep', 2), ('documents --certificates deep', 2),
+                                         ('certify --dataset seq-digits --keep /dev/full', 2), ('schedule plot iid --out pipe.png', 2),
+                                         ('show mean_accs.csv note --wher x=1', 2)])
+def test_scripts_end_in_a_line_or_where_nobody_reads_without_one(tmp_path, words, code):
+    append_row(tmp_path, dict(task1=1, note='a'))
+    os.mkfifo(tmp_path / 'pipe')
+    os.mkfifo(tmp_path / 'pipe.png')
+    (tmp_path / 'deep').write_text('[' * 100_000)
+    read, write = os.pipe()
+    os.close(read)
+    name, *flags = words.split()
+    done = subprocess.run([sys.executable, ROOT / 'scripts' / f'{name}.py', *flags], cwd=tmp_path, stdout=write, stderr=subprocess.PIPE,
+                          text=True, timeout=120)
+    os.close(write)
+    assert (done.returncode, len(done.stderr.splitlines())) == (code, int(code == 2)), done.stderr
 
 
 def test_show_prints_chosen_columns_and_rows(call, tmp_path):

@@ -97,7 +97,7 @@ def test_polars_or_whatever_has_columns_counts_as_a_frame():
     assert Scroll().partial_fit(FRAME, Y).partial_fit(Table(), Y).digest() == Scroll().partial_fit(np.r_[X, X], np.r_[Y, Y]).digest()
 
 
-@pytest.mark.parametrize('order', itertools.permutations('abc'))
+@pytest.mark.parametrize('order', list(itertools.permutations('abc')))
 def test_parquet_columns_in_any_order_of_files_and_columns_count_the_same(here, command, order):
     frames(a=FRAME[:30].assign(y=Y[:30]), b=OTHER[30:60].assign(y=Y[30:60]), c=FRAME[NAMES[3:] + NAMES[:3]][60:].assign(y=Y[60:]))
     _, digest, _ = command('learn', *[f'{name}.parquet' for name in order], '--columns', 'X=f*', '-o', 's.npz')
@@ -228,7 +228,8 @@ def test_whole_numbers_are_labels_whatever_holds_them(make, dtype):
     labels = pd.Series(Y).astype(dtype)
     expected = make().partial_fit(X, Y).digest()
     for given_ in (labels, labels.to_numpy(), labels.tolist()):
-        assert make().partial_fit(X, given_).digest() == expected
+        learner = make().partial_fit(X, given_)
+        assert learner.digest() == expected and learner.score(X, given_) == make().partial_fit(X, Y).score(X, Y)
 
 
 def test_labels_are_the_same_in_a_column_of_mixed_values():
@@ -253,6 +254,13 @@ def test_two_spellings_of_a_letter_are_one_class(make):
     learner = make().partial_fit(X[:4], [composed, apart, 'tea', apart])
     assert composed != apart and learner.classes_.tolist() == [composed, 'tea']
     assert learner.score(X[:4], learner.predict(X[:4])) == 1.0
+
+
+@pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
+def test_what_is_masked_is_not_learned(make):
+    with refused('masked'):
+        make().partial_fit(np.ma.masked_array(X, mask=X > 1), Y)
+    assert make().partial_fit(np.ma.masked_array(X), Y).digest() == make().partial_fit(X, Y).digest()
 
 
 def test_sparse_matrices_are_named_and_columns_with_gaps_are_read():

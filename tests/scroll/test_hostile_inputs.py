@@ -166,6 +166,14 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(command, monkeypatch):
     assert sizes('narrow.npz') == [1] * 40 and BLOCK_BYTES == 1 << 27
 
 
+def test_a_list_that_is_far_longer_than_the_first_is_refused_before_it_is_read(command):
+    pyarrow = pytest.importorskip('pyarrow')
+    from pyarrow import parquet
+    parquet.write_table(pyarrow.table(dict(X=[[0., 1.], [0.] * 1_000_000], y=[0, 1])), 'x.parquet')
+    with refused('X has lists of 1000002 numbers in 2 rows: the first has 2'):
+        open_files(['x.parquet'])
+
+
 # -- names that are nearly right ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('words, hint', [

@@ -148,6 +148,12 @@ def test_a_batch_larger_than_any_task_cuts_nothing():
     assert make_schedule('split:2,batch=999999999999999', LABELS).digest() == make_schedule('split:2', LABELS).digest()
 
 
+@pytest.mark.parametrize('spec, word', [('guassian', 'gaussian'), ('Split:2', 'split'), ('gaussian:sgima=1', 'sigma'), ('split:2,order=randm', 'random')])
+def test_the_nearest_word_is_offered(spec, word):
+    with refused(f'did you mean {word}[?]'):
+        make_schedule(spec, [0, 1, 0, 1])
+
+
 @pytest.mark.parametrize('order', ['x-0', '-0', '-1-0', '0'])
 def test_a_class_that_cannot_be_listed_is_not_guessed(order):
     with refused():

@@ -425,7 +425,7 @@ def test_a_record_that_was_changed_is_not_that_of_its_key(unlearned, capsys, cha
 
 @pytest.mark.parametrize('words, says', [
     (['check', 'proof.json', '--after', 'after.npz'], 'expected two'), (['check', 'key', '--after', 'after.npz', '--removed', 'old.npz'], 'key: not a record'),
-    (['check', 'none', '--after', 'after.npz', '--removed', 'old.npz'], 'none: not a record'), (['check', 'proof.json', '--after', 'none', '--removed', 'old.npz'], 'no such file'),
+    (['check', 'none', '--after', 'after.npz', '--removed', 'old.npz'], 'none: cannot be read'), (['check', 'proof.json', '--after', 'none', '--removed', 'old.npz'], 'no such file'),
     (['check', 'proof.json', '--after', 'after.npz', '--removed', 'old.npz', '--key', 'none'], '--key none'),
     (['unlearn', 'before.npz', '--samples', 'old.npz', '-o', 'x.npz', '--key', 'key'], '--proof'),
     (['unlearn', '--find', '.', '--samples', 'old.npz', '--proof', 'x'], 'nothing else')])
