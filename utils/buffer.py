@@ -16,8 +16,9 @@ import torch
 
 from core.environment import check_memory
 from scroll.errors import InputError
-from scroll.exemplars import herding_order, quotas
+from scroll.exemplars import quotas
 from scroll.grid import quantise
+from scroll.rankings import herding_order
 from utils.augmentations import apply_transform
 from utils.evaluate import eval_mode
 from utils.sample_selection import make_selection

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from bench.paper import exemplar_means as script
-from scroll.exemplars import herding_order
 from scroll.grid import GRID, quantise, sample_keys
+from scroll.rankings import herding_order
 
 N, B1, B2, SHUFFLES = 120, 15, 20, 12
 FEATURES = quantise(np.maximum(np.random.default_rng(0).normal(0.3, 1, (N, 10)), 0))
