@@ -460,7 +460,7 @@ def test_a_damaged_checkpoint_is_refused(learn, base, tmp_path, content):
     (dict(recipe='rfs', epochs=5, milestones=[5]), '--milestones 5: expected rising numbers below --epochs 5'),
     (dict(recipe='rfs', milestones=[9, 4]), '--milestones 9 4'), (dict(leave_out=['none', 'cifar10']), '--leave_out'),
     (dict(leave_out='cifar'), '--leave_out cifar: expected'), (dict(small_epochs=2), '--small_epochs 2: there are 1 epochs'),
-    (dict(epochs=0), 'epochs'), (dict(lr='nan'), 'lr'), (dict(batch_size=101), '--batch_size 101: there are 100 images'),
+    (dict(epochs=0), 'epochs'), (dict(batch_size=1), 'at least 2'), (dict(lr='nan'), 'lr'), (dict(batch_size=101), '--batch_size 101: there are 100 images'),
     (dict(backbone='resnet19'), '--backbone resnet19'), (dict(backbone='resnet32'), '--backbone resnet32 has no width'),
     (dict(backbone='resnet12', width=3), 'must be even'), (dict(option='depth=3'), '--option depth=3: expected NAME=VALUE'),
     (dict(option='stem_padding'), 'NAME=VALUE'), (dict(option='stem_padding=5'), 'stem_padding 1 or 2'),

@@ -63,7 +63,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument('--compile', bears='speed', action='store_true', help='compile the network')
     group = parser.add_argument_group('numbers of the recipe')
     for name, kind, text in (
-            ('input_size', whole(1), 'pixels'), ('epochs', whole(1), ''), ('batch_size', whole(1), ''),
+            ('input_size', whole(1), 'pixels'), ('epochs', whole(1), ''), ('batch_size', whole(2), ''),
             ('lr', real(positive=True), 'learning rate at its highest'), ('momentum', share, ''),
             ('wd', real(0), 'weight decay'),
             ('jitter', share, 'strength of changes of brightness, contrast and saturation'),
