@@ -25,7 +25,8 @@ def quantise(features) -> np.ndarray:
     beside it, or the order in which some machine or version of numpy adds up squares.
 
     Args:
-        features: numbers (N, d), taken as float64. A zero row stays zero.
+        features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row stays
+            zero.
 
     Returns:
         int32 (N, d) in units of 2^-18.
@@ -40,6 +41,8 @@ def quantise(features) -> np.ndarray:
     if features.ndim != 2 or features.dtype.kind not in 'fiu' or features.shape[1] == 0:
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: expected '
                          'numbers (N, d)')
+    if features.dtype.kind == 'f' and features.itemsize in (4, 8):      # processors may take denormals for 0
+        features = np.where(np.abs(features) < np.finfo(features.dtype).tiny, 0, features)
     features = np.ascontiguousarray(features, np.float64)
     bad = ~np.isfinite(features).all(axis=1)
     if bad.any():

@@ -166,9 +166,13 @@ def test_denormals_are_zero_whatever_the_processor_does_with_them():
     assert quantise(intake(rows)).tolist() == expected
     with np.errstate(under='ignore'):
         assert quantise(intake(rows.astype(np.float32))).tolist() == expected
+    tiny = np.array([[3e-310, 4e-310], [2.0 ** -1022, 2.0 ** -1023], [1, 1e-310]])
+    plain = quantise(tiny).tolist(), quantise(rows.astype(np.float32)).tolist()
+    assert plain[0] == [[0, 0], [1 << 18, 0], [1 << 18, 0]]
     torch.set_flush_denormal(True)
     try:
         assert quantise(intake(rows)).tolist() == expected
+        assert (quantise(tiny).tolist(), quantise(rows.astype(np.float32)).tolist()) == plain
     finally:
         torch.set_flush_denormal(False)
 
