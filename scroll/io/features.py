@@ -95,6 +95,8 @@ class FeatureFile:
         with self._source() as source:
             self.has, self.rows, self.dim = tuple(source.has), source.rows, source.dim
             self.names = getattr(source, 'x_names', None)
+            if 'y' in need and getattr(source, 'no_labels', False):
+                raise InputError('y has no label at all: expected one a sample')
             if not set(need) <= set(self.has):
                 wanted = ', '.join(' or '.join([columns[name]] if name in columns else NAMES[name])
                                    for name in dict.fromkeys(need))

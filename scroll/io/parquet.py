@@ -21,7 +21,7 @@ class Table:
     Attributes:
         names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d.
         x_names: of the columns that X is made of, `names` if they are given; None where X is one column of
-            lists.
+            lists. no_labels: whether it has a column y without a single label, which counts for none.
     """
 
     def __init__(self, path: str, columns: dict, stack: ExitStack, names: tuple = None):
@@ -41,7 +41,9 @@ class Table:
                 self._read[name] = found
         if names is not None:
             self._read['X'] = list(names)
-        if 'y' in self._read and self.rows and self._is_empty(schema.get_field_index(self._read['y'][0])):
+        labels = self._read.get('y')
+        self.no_labels = bool(labels and self.rows and self._is_empty(schema.get_field_index(labels[0])))
+        if self.no_labels:
             del self._read['y']
         self.has, self.x_names = list(self._read), None
         if 'X' in self._read:

@@ -135,7 +135,8 @@ def test_empty_parts_and_files_without_labels_end_no_run(here, command):
         assert command('learn', *files, '-o', 's.npz')[:2] == (0, digest + '\n')
     for file in ('null.parquet', 'nulls.parquet'):
         assert command('predict', 's.npz', file, '-o', 'l.csv')[1] == 'predicted 90 samples\n'
-        assert command('learn', file, '-o', 't.npz')[0] == 2
+        code, _, err = command('learn', file, '-o', 't.npz')
+        assert code == 2 and 'y has no label' in err
     assert command('learn', 'empty.parquet', '-o', 't.npz')[0] == 2
 
 
