@@ -143,13 +143,14 @@ class Scroll(Revisable, Savable):
         self.lift_dim = lift_dim
         self.lift_seed = lift_seed
         self.lift_bandwidth = lift_bandwidth
-        self._lock = threading.RLock()
+
+    @property
+    def _lock(self) -> threading.RLock:
+        """What those who change what is known hold."""
+        return vars(self).setdefault('_writers', threading.RLock())
 
     def __getstate__(self) -> dict:
-        return {name: value for name, value in vars(self).items() if name != '_lock'}
-
-    def __setstate__(self, state: dict) -> None:
-        vars(self).update(state, _lock=threading.RLock())
+        return {name: value for name, value in vars(self).items() if name != '_writers'}
 
     @property
     def classifier(self) -> str:

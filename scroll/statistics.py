@@ -226,6 +226,10 @@ class Statistics:
                 _check_labels(known, part)
             recent = _joined(recent, part)
             _check_total(base.counts.sum() + recent.counts.sum())
+            if self.by_class:
+                count_of_classes = len(base.classes) + int((~_rows_of(base.classes, recent.classes)[1]).sum())
+                check_memory(f'a Gram matrix for each of {count_of_classes} classes',
+                             8 * (self.size + 1) ** 2 * count_of_classes)
             content = _Content(base, recent, (*waiting, (features, labels)), count + len(labels))
             if content.count >= min(_BLOCK, _NUMBERS // self.dim):
                 content = self._folded(content)

@@ -31,7 +31,6 @@ from bench.pretraining.recipes import RECIPES, SHARED
 from core.arguments import ArgumentParser, real, share, whole
 from core.plugins import backbone_name
 from scroll.errors import InputError
-from scroll.io.files import check_target
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -104,6 +103,7 @@ def fill_in(args) -> None:
         raise InputError(f'--small_epochs {args.small_epochs}: there are {args.epochs} epochs')
     if not Path(args.out).absolute().parent.is_dir() or Path(args.out).is_dir():
         raise InputError(f'--out {args.out}: expected a file name in a folder that exists')
+    from scroll.io.files import check_target  # numpy: --help needs none
     check_target(args.out, '--out')
 
 

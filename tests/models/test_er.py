@@ -58,7 +58,7 @@ def test_each_replay_is_augmented_afresh_and_each_image_for_itself(start):
 
 @pytest.mark.parametrize('method, flags, expected', [
     ('er', 'seq-cifar10 200', dict(lr=0.01, n_epochs=50)),
-    ('er', 'seq-cifar100 2000', dict(lr=0.03, n_epochs=50)),
+    ('er', 'seq-cifar100 2000', dict(lr=0.01, n_epochs=50)),
     ('er', 'seq-miniimg 200', dict(lr=0.01, n_epochs=10)),
     ('er', 'seq-miniimg 500', dict(lr=0.01, n_epochs=20)),
     ('der', 'seq-cifar100 500', dict(lr=0.01, alpha=0.5)),
@@ -67,7 +67,7 @@ def test_each_replay_is_augmented_afresh_and_each_image_for_itself(start):
     ('der', 'seq-miniimg 200', dict(lr=0.03, alpha=1, n_epochs=10)),
     ('der', 'seq-miniimg 500', dict(lr=0.05, alpha=1, n_epochs=20)),
     ('derpp', 'seq-cifar100 500', dict(lr=0.01, alpha=0.5, beta=0.5)),
-    ('derpp', 'seq-cifar100 2000 --n_splits 50', dict(lr=0.03, alpha=1, beta=0.5)),
+    ('derpp', 'seq-cifar100 2000 --n_splits 50', dict(lr=0.03, alpha=0.5, beta=0.5)),
     ('derpp', 'seq-miniimg 200', dict(lr=0.03, alpha=1, beta=1, n_epochs=10)),
     ('derpp', 'seq-miniimg 500', dict(lr=0.05, alpha=0.5, beta=1, n_epochs=20)),
     ('er-ace', 'seq-cifar100 2000', dict(lr=0.01, n_epochs=1)),

@@ -248,9 +248,9 @@ def test_the_digest_of_ordinary_labels_is_what_it_was():
 
 
 @pytest.mark.parametrize('y, word', [
-    (['a', 1] * 12, r'y\[1\] is 1'), ([1, 'a'] * 12, r'y\[0\] is 1'), (np.array([1, 2] * 12, object), r'y\[0\] is 1'), ([None] * 24, 'None'),
+    (['a', 1] * 12, r'y\[1\] is 1'), ([1, 'a'] * 12, r"y\[1\] is 'a'"), (np.array([1, 2.5] * 12, object), r'y\[1\] is 2.5'), ([None] * 24, 'None'),
     (pd.Series(['a', None] * 12, dtype='string'), r'y\[1\]'), (pd.Categorical(['a', None] * 12), r'y\[1\] is nan'), ([b'a'] * 24, 'S1'),
-    ([b'a', 'a'] * 12, 'y'), (np.array([['a'], 'a'] * 12, object), r'y\[0\]'), ([1.5] * 24, 'float'), ([[1]] * 24, 'shape'),
+    ([b'a', 'a'] * 12, 'y'), (np.array([['a'], 'a'] * 12, object), r'y\[0\]'), ([1.5] * 24, r'y\[0\] is 1.5'), ([[1]] * 24, 'shape'),
     (['a'] * 23, 'shape'), ('a' * 24, 'shape'), (None, 'shape'), (np.array(['2020-01-01'] * 24, 'M8[D]'), 'datetime')], ids=repr)
 def test_labels_that_are_neither_all_numbers_nor_all_text_are_refused(y, word):
     estimator = Scroll(buffer_size=8)

@@ -133,7 +133,7 @@ def test_a_gram_matrix_that_memory_cannot_hold_is_refused_before_it_is_made(comm
         Scroll(head='rp', lift_dim=12_000, buffer_size=0).partial_fit(X, Y)
     with refused('random matrix of lift fourier'):
         _ = Lift('fourier', 4000, 20_000).matrix
-    with refused('40 classes'):                                 # a matrix a class
+    with refused('each of 40 classes takes'):                                 # a matrix a class
         Scroll(head='qda', buffer_size=0).partial_fit(np.random.default_rng(0).normal(size=(40, 2500)), np.arange(40))
     assert Scroll(buffer_size=0).partial_fit(np.ones((2, 100)), [0, 1]).statistics_.dim == 100
 
