@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
 _LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
-_UNEVEN = 1000                      # times the samples of the rarest class
+_UNEVEN = 1000                      # times the samples of the rarest class, beyond which it is hardly found
 
 
 @dataclass(frozen=True)
@@ -539,7 +539,6 @@ def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
     counts = statistics.counts
     if head not in ('ridge', 'rp', 'rff') or len(counts) < 2 or counts.max() < _UNEVEN * counts.min():
         return
-    rare, common = statistics.classes[[counts.argmin(), counts.argmax()]].tolist()
-    warnings.warn(f'class {shown(rare)} has {counts.min()} samples, and {shown(common)} has {counts.max()}: '
-                  f"head={head!r} hardly ever finds the rare one; head='balanced' counts each class alike",
-                  UserWarning, stacklevel=5)
+    # the same text every time, so that Python shows it once
+    warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly ever '
+                  "finds the rare one; head='balanced' counts each class alike", UserWarning, stacklevel=5)
