@@ -136,6 +136,7 @@ def run_with_kills(start, reaper, folder, kills, *words):
     """(end, number of continued runs) of a run that is killed after so many moments, again and again."""
     for after in [*kills, None]:
         reaper.left, reaper.moments = after, 0
+        torch.set_grad_enabled(True)            # as a new process has it; the last one may have ended in no_grad's exit
         model, dataset, args = start(folder, *words)
         try:
             with reaper:
