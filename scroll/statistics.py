@@ -16,9 +16,8 @@ Hence the sums are the same, to the last bit, for every order, batching and shar
 With a `Lift` it is lifted features that are counted, h for u below; with `by_class` each class has a Gram
 matrix of its own. Both are as exact.
 
-Reading never changes what is counted, from any number of threads. Each change is one assignment, of sums that
-were made beside the old ones: whoever is interrupted leaves them as before or as after. Writers wait for each
-other.
+Reading never changes what is counted, from any number of threads. A change is one assignment of new sums, so
+that an interrupt leaves them as before or as after. Writers wait for each other.
 
 `python -m scroll` shows, merges and subtracts saved ones (`scroll.io.statistics_files`).
 """

@@ -1,4 +1,4 @@
-"""Effective values of each method with the paper's backbones in place, beside its appendix and its authors' public code."""
+"""Effective values of each method with the paper's backbones in place, compared with its appendix and its authors' public code."""
 import pytest
 
 from backbone import weight_files
