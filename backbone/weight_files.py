@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import torch
 
+from scroll.archive import sha256
 from scroll.errors import InputError
-from scroll.io.files import sha256
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 TORCHVISION = re.compile(r'ResNet(18|50)_Weights\.\w+')

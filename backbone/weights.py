@@ -19,11 +19,11 @@ from safetensors.torch import save as safetensors_bytes
 from backbone import checkpoints, get_backbone_class, get_backbone_names, recorded_scales, weight_files
 from backbone.libraries import is_of_a_library, network_of
 from core.plugins import backbone_name
+from scroll.archive import atomic_write, sha256
 from scroll.embedding.embedder import Embedder, state_digest
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.errors import InputError
-from scroll.io.files import atomic_write, sha256
 
 DEFAULT = 'compact'
 _FORMAT = 'scroll-bench-weights-1'

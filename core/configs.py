@@ -35,7 +35,7 @@ def read_yaml(path: Path) -> dict:
     """A YAML mapping; InputError if the file is damaged or something else."""
     import yaml
 
-    from scroll.io.files import open_file
+    from scroll.archive import open_file
     loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
     try:
         if path.stat().st_size > _LARGEST:

@@ -6,8 +6,8 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from scroll.archive import atomic_write
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
 
 
 def fetch(url: str, folder) -> Path:

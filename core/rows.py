@@ -15,8 +15,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from scroll.archive import atomic_write, open_file
 from scroll.errors import InputError
-from scroll.io.files import atomic_write, open_file
 
 FILE = 'mean_accs.csv'
 _LEADING = ('forward_transfer', 'backward_transfer', 'forgetting')

@@ -13,8 +13,8 @@ import re
 
 import numpy as np
 
+from scroll.archive import open_file
 from scroll.errors import InputError
-from scroll.io.files import open_file
 
 
 class _Name:

@@ -11,9 +11,9 @@ from core.arguments import share
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from scroll.errors import InputError
+from scroll.files.columns import columns_of
+from scroll.files.features import open_files, read_blocks
 from scroll.grid import GRID, intake, quantise, sample_keys
-from scroll.io.columns import columns_of
-from scroll.io.features import open_files, read_blocks
 
 
 def unchanged(batch):
@@ -26,7 +26,7 @@ _TEST_SHARE = 0.2
 
 
 class SequentialFeatures(ScheduledDataset):
-    """X and y of npz, npy and Parquet files (`scroll.io.features`).
+    """X and y of npz, npy and Parquet files (`scroll.files.features`).
 
     Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds exactly;
     that is what every method gets. Classes are the labels in order. Where neither a split nor

@@ -5,7 +5,7 @@ from scroll.errors import InputError
 
 
 class SequentialFolder(ScheduledDataset):
-    """Images are read once and kept at 84x84; formats are those of `scroll.io.images`."""
+    """Images are read once and kept at 84x84; formats are those of `scroll.files.images`."""
     NAME = 'seq-folder'
     N_CLASSES = 0                       # known once the folder is read
     SIZE = (84, 84)

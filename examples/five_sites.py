@@ -16,7 +16,7 @@ from core.commands import run_command
 from scroll import InputError, Scroll
 from scroll.__main__ import main as scroll
 from scroll.grid import GRID, quantise
-from scroll.io.states import State
+from scroll.state import State
 
 SITES = ('north', 'east', 'south', 'west', 'centre')
 

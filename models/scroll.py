@@ -22,8 +22,8 @@ from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
 from scroll.embedding.machine import in_words
 from scroll.errors import InputError
+from scroll.files.shards import in_shard
 from scroll.heads.ridge_lambda import AUTO
-from scroll.io.shards import in_shard
 from scroll.learner import Scroll
 from utils.evaluate import evaluate
 

@@ -25,10 +25,10 @@ import signal
 import sys
 import warnings
 
+from scroll import archive
 from scroll.commands import ending, exports, states, streams
 from scroll.commands.parser import LineParser
 from scroll.errors import InputError
-from scroll.io import files
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,8 +68,8 @@ def _run(words) -> int:
         out = getattr(args, 'out', None)
         if out is None or (args.command, out) == ('predict', '-') or args.command == 'export':
             return args.run(args) or 0
-        files.check_target(out)
-        with files.locked(out, lambda: _say_waiting(out)):
+        archive.check_target(out)
+        with archive.locked(out, lambda: _say_waiting(out)):
             return args.run(args) or 0
     except (InputError, MemoryError) as error:
         text = str(error) if isinstance(error, InputError) else ending.describe(error)

@@ -30,9 +30,9 @@ from scroll.feature_grid import FeatureGrid
 from scroll.grid_learner import GridLearner
 from scroll.heads.lda import OAS
 from scroll.heads.predictors import NCC_BIASES, TARGETS
-from scroll.io.states import CLASSIFIERS, check_params, lift_of
 from scroll.labels import check_labels
 from scroll.lift import LIFTS
+from scroll.state import CLASSIFIERS, check_params, lift_of
 from scroll.statistics import MAX_SAMPLES
 from scroll.tables import check_names, check_unmasked
 

@@ -18,8 +18,8 @@ from scroll.grid import GRID, sample_keys
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
-from scroll.io.states import State
 from scroll.learner import Derived, Scroll
+from scroll.state import State
 
 _SHARE = 20                         # a turn takes one in so many of all samples, at most
 _SCALES = 1e-3, 1e5                 # of a standard deviation of the logits

@@ -30,12 +30,12 @@ from scroll.heads.lda import OAS
 from scroll.heads.predictors import NCC_BIASES, TARGETS, LinearPredictor
 from scroll.heads.registry import HEADS, Head, Settings
 from scroll.heads.scaling import fit_scale
-from scroll.io.saving import Savable
-from scroll.io.states import CLASSIFIERS, PARAMS, State, check_params, check_samples, lift_of
 from scroll.labels import check_labels
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import LIFTS
 from scroll.revision import Revisable
+from scroll.saving import Savable
+from scroll.state import CLASSIFIERS, PARAMS, State, check_params, check_samples, lift_of
 from scroll.statistics import Statistics
 from scroll.tables import names_of, numbers_of
 
@@ -396,7 +396,7 @@ class Scroll(Revisable, Savable):
         return self
 
     def end_part(self) -> 'Scroll':
-        """What has been learned is a part by itself (`scroll.io.parts`); what will be is another."""
+        """What has been learned is a part by itself (`scroll.files.parts`); what will be is another."""
         with self._lock:
             known = self._learned()
             self._known = _Known(replace(known.state, parts=known.state.known_parts(), counted=None),

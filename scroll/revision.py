@@ -6,8 +6,8 @@ import numpy as np
 
 from scroll.arguments import instance, shown
 from scroll.errors import InputError
-from scroll.io.states import State
 from scroll.labels import check_labels, label_array
+from scroll.state import State
 from scroll.statistics import Statistics
 
 Learner = TypeVar('Learner', bound='Revisable')

@@ -19,7 +19,7 @@ matrix of its own. Both are as exact.
 Reading never changes what is counted, from any number of threads. A change is one assignment of new sums, so
 that an interrupt leaves them as before or as after. Writers wait for each other.
 
-`python -m scroll` shows, merges and subtracts saved ones (`scroll.io.statistics_files`).
+`python -m scroll` shows, merges and subtracts saved ones (`scroll.files.statistics`).
 """
 import hashlib
 import json
@@ -30,10 +30,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from scroll import archive
 from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, PRECISIONS
-from scroll.io import files
 from scroll.labels import by_label, check_labels, label_array
 from scroll.lift import Lift
 from scroll.sums import add_products, contradiction, lifted_blocks
@@ -387,14 +387,14 @@ class Statistics:
         Args:
             psi: digest of the embedder that made the features; '' where they are features of one's own.
             precision: in which features of one's own were taken in (`scroll.grid.intake`).
-            parts: what these statistics are made of (`scroll.io.statistics_files`); None: one part, these.
+            parts: what these statistics are made of (`scroll.files.statistics`); None: one part, these.
 
         Raises:
             InputError: it cannot be written; whatever was there is as it was.
         """
         parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
         lift = {} if self.lift is None else dict(lift=self.lift.facts())
-        files.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
+        archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
 
     @classmethod
     def load(cls, path) -> 'Statistics':
@@ -404,7 +404,7 @@ class Statistics:
     @classmethod
     def load_with_facts(cls, path) -> tuple:
         """(statistics, psi, parts, precision) as they were given to `save`."""
-        facts, arrays = files.read(path, _FILE)
+        facts, arrays = archive.read(path, _FILE)
         try:
             lift = Lift(**facts['lift']) if 'lift' in facts else None
             psi, parts, out = facts['psi'], facts['parts'], cls.from_arrays(arrays, lift)

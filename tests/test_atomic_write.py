@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from scroll.io.files import atomic_write, locked, open_file
+from scroll.archive import atomic_write, locked, open_file
 from tests.conftest import files_below
 
 

@@ -28,9 +28,9 @@ from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll import InputError, Scroll
 from scroll.embedding.cache import FeatureCache
 from scroll.grid import quantise
-from scroll.io.states import State
 from scroll.schedule_forms import FORMS
 from scroll.schedules import make_schedule
+from scroll.state import State
 from scroll.statistics import Statistics
 from tests.backbone.test_checkpoints import byol_content
 from tests.bench.test_safe_pickle import Calls

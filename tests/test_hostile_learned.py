@@ -9,9 +9,9 @@ import torch
 
 from core import rows as results
 from core.rows import read_rows
+from scroll import archive
 from scroll.__main__ import main as scroll_command
 from scroll.errors import InputError
-from scroll.io import files
 from tests.conftest import files_below
 from tests.models.conftest import small_digits  # noqa: F401
 from tests.test_fuzz import numpy_file, torch_bytes
@@ -195,11 +195,11 @@ def test_files_of_models(model_file, command_line, tmp_path, marker, damage):   
 def altered(name=None, array=None, **facts):
     """The file with another array or other facts, and a digest that goes with them."""
     def change(path):
-        kind = files.kind_of(path)
-        known, arrays = files.read(path, kind)
+        kind = archive.kind_of(path)
+        known, arrays = archive.read(path, kind)
         prefix = 'statistics_' if kind.startswith('scroll-state') else ''
         arrays |= {} if name is None else {prefix + name: array(arrays[prefix + name])}
-        files.write(path, kind, {**known, **facts}, arrays)
+        archive.write(path, kind, {**known, **facts}, arrays)
     return change
 
 
@@ -216,8 +216,8 @@ def rewritten(compression=zipfile.ZIP_STORED, **entries):
 
 
 def of_version(path):
-    kind = files.kind_of(path)
-    files.write(path, kind[:-1] + '9', *files.read(path, kind))
+    kind = archive.kind_of(path)
+    archive.write(path, kind[:-1] + '9', *archive.read(path, kind))
 
 
 LEARNED = {

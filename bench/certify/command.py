@@ -47,9 +47,9 @@ from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, bears, binary_to_boolean_type
 from core.progress import Progress
 from models import get_model_class
+from scroll.archive import atomic_write, check_target
 from scroll.errors import InputError
 from scroll.grid import little_endian
-from scroll.io.files import atomic_write, check_target
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _SCHEDULED = 'stream', 'part'         # what flags bear on that would cut the stream otherwise
@@ -164,7 +164,7 @@ def digest_of(content) -> str:
 def write(folder: Path, certificate: dict, rows: list) -> Path:
     """The certificate with its rows as JSON, these as CSV, curves as PNG; returns the path of the first."""
     from bench.results import plots
-    from scroll.certify import certificates
+    from scroll.certificates import files as certificates
     path = folder / f"certificate-{certificate['id'][:12]}.json"
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
@@ -242,9 +242,9 @@ def certify(options, flags) -> int:
     """Run what is not run yet, judge, write, report; the exit code."""
     began, words = time.perf_counter(), of_main(options.model, options.dataset, flags)
     identity, args, dataset, specs, trials = prepare(options, words)
-    from scroll.certify.certificates import FORMAT
-    from scroll.certify.certificates import write as write_certificate
-    from scroll.certify.robustness import judge
+    from scroll.certificates.files import FORMAT
+    from scroll.certificates.files import write as write_certificate
+    from scroll.certificates.robustness import judge
     store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
     rows, known = run_all(trials, specs, dataset, args, identity, store, options)
     digests, claimed = trials.claims(rows)
@@ -309,7 +309,7 @@ def _flags_that(words: list, wanted, flags: list) -> list:
 
 def check(options, flags) -> int:
     """Make the lines of a certificate again; 0 if none differs."""
-    from scroll.certify import certificates
+    from scroll.certificates import files as certificates
     certificate = certificates.read(options.check)
     if certificate['model'] != 'scroll':
         raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "

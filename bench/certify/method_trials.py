@@ -14,8 +14,8 @@ from bench.cli import parsing as cli
 from bench.resume.model_state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.certify.prefix_sums import class_segments
-from scroll.certify.robustness import anytime_area
+from scroll.certificates.prefix_sums import class_segments
+from scroll.certificates.robustness import anytime_area
 from scroll.errors import InputError
 from scroll.grid import little_endian
 from utils.evaluate import eval_mode, is_task_aware, serve

@@ -5,7 +5,7 @@ import numpy as np
 
 from bench.certify.facts import single
 from core.environment import check_memory
-from scroll.certify.prefix_sums import (
+from scroll.certificates.prefix_sums import (
     Samples,
     SummedStream,
     TestSet,
@@ -15,13 +15,13 @@ from scroll.certify.prefix_sums import (
     first_segments,
     learn_stream,
 )
-from scroll.certify.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
+from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.errors import InputError
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
-from scroll.io.states import lift_of
 from scroll.learner import Scroll
+from scroll.state import lift_of
 
 _SOLVED = 64                        # predictors kept, of `--solves`
 

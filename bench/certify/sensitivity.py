@@ -4,9 +4,9 @@
     python scripts/orders.py --dataset seq-cifar100 --model scroll --weights small --tasks 10
 
 Orders are drawn at random (`--orders`), and made from how alike classes are to the frozen backbone
-(`scroll.certify.orders`, from class means and Gram matrices): *easiest* has classes that are alike in one
-task, *hardest* deals them out to different tasks. `--worst` runs are spent on a search for a worse order than
-all of these: two classes of different tasks change places, and stay where the accuracy falls. Each of the
+(`scroll.certificates.orders`, from class means and Gram matrices): *easiest* has classes that are alike in
+one task, *hardest* deals them out to different tasks. `--worst` runs are spent on a search for a worse order
+than all of these: two classes of different tasks change places, and stay where the accuracy falls. Each of the
 random orders, the easiest and the hardest are run under `--seeds` seeds, and an analysis of variance tells
 what of the differences between random orders the order makes, and what the seed. SCROLL is run as f_T. A run
 whose loss ends up infinite counts as 0 %, and is made again by the same command.
@@ -32,8 +32,8 @@ from core.arguments import ArgumentParser
 from core.loss_watch import Diverged
 from core.progress import Progress
 from core.rows import read_rows
+from scroll.archive import atomic_write
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
 
 COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',
            'anytime_area', 'net_digest')
@@ -107,7 +107,7 @@ class Orders:
         """`separations` of the classes on the features of the run's backbone, or of the default one where it
         has none that is pre-trained."""
         from backbone import weights
-        from scroll.certify.orders import separations
+        from scroll.certificates.orders import separations
         args = self.prepare(0)[1]
         if self.options.model == 'scroll':
             trials = self.prepare(0)[4]
@@ -121,7 +121,7 @@ class Orders:
 
 def study(orders: Orders, quiet: bool) -> None:
     """Make all runs."""
-    from scroll.certify.orders import chain, dealt, worse_orders
+    from scroll.certificates.orders import chain, dealt, worse_orders
     from scroll.randomness import numpy_stream
     options, random = orders.options, numpy_stream(0, 'class orders')
     near = chain(orders.alike())
@@ -144,9 +144,9 @@ def figures(rows: list) -> dict:
 
     Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime accuracy
     (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs; of random
-    orders the shares of variance (`scroll.certify.robustness.two_way`), None for one seed.
+    orders the shares of variance (`scroll.certificates.robustness.two_way`), None for one seed.
     """
-    from scroll.certify.robustness import summary, two_way
+    from scroll.certificates.robustness import summary, two_way
     seeds = sorted({int(row['seed']) for row in rows})
 
     def values(kind, seed=None, name='final_accuracy'):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from scroll.archive import atomic_write
 from scroll.errors import InputError
 from scroll.grid import little_endian
-from scroll.io.files import atomic_write
 
 
 class Store:

@@ -13,8 +13,8 @@ from bench.cli import parsing as cli
 from bench.results import plots
 from core.arguments import ArgumentParser
 from datasets import get_dataset
+from scroll.archive import check_target
 from scroll.errors import InputError
-from scroll.io.files import check_target
 from scroll.schedules import GRAMMAR
 
 _PARTS = 100                    # columns of a picture

@@ -18,8 +18,8 @@ from bench.paper.report import write
 from bench.results import plots
 from core.arguments import ArgumentParser
 from core.plugins import ROOT
+from scroll.archive import read_json
 from scroll.errors import InputError
-from scroll.io.files import read_json
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
 _CLOUD = ('model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome')

@@ -25,10 +25,10 @@ from bench.results.style import with_vector
 from bench.run.building import initialize
 from core.arguments import ArgumentParser
 from core.progress import Progress
+from scroll.archive import atomic_write, check_target
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import GRID
-from scroll.io.files import atomic_write, check_target
 from scroll.schedules import make_schedule
 from scroll.statistics import Statistics
 

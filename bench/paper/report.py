@@ -28,8 +28,8 @@ from bench.results.keys import with_values
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
 from core.rows import read_rows
+from scroll.archive import atomic_write
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy',
           'average_incremental_accuracy')

@@ -17,10 +17,10 @@ from bench.cli import parsing as cli
 from bench.run.building import initialize
 from core.arguments import ArgumentParser
 from core.configs import model_config
+from scroll.archive import atomic_write, check_target
 from scroll.errors import InputError
 from scroll.heads import predictors
 from scroll.heads.ridge_lambda import choose_lambda, gcv, left_out, search, spectrum
-from scroll.io.files import atomic_write, check_target
 from scroll.statistics import Statistics
 
 GRID = (.0001, .000316, .001, .00316, .01, .0316, .1, .316, 1., 3.16, 10., 31.6, 100., 316., 1000.)

@@ -34,8 +34,8 @@ from core.loss_watch import Diverged
 from core.plugins import ROOT, normalise
 from core.rows import read_rows
 from scroll.adaptation import Adaptation
+from scroll.archive import atomic_write
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
 from scroll.randomness import numpy_stream
 
 CONFIG = ROOT / 'models' / 'config'

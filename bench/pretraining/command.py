@@ -103,7 +103,7 @@ def fill_in(args) -> None:
         raise InputError(f'--small_epochs {args.small_epochs}: there are {args.epochs} epochs')
     if not Path(args.out).absolute().parent.is_dir() or Path(args.out).is_dir():
         raise InputError(f'--out {args.out}: expected a file name in a folder that exists')
-    from scroll.io.files import check_target  # numpy: --help needs none
+    from scroll.archive import check_target  # numpy: --help needs none
     check_target(args.out, '--out')
 
 

@@ -17,11 +17,11 @@ from backbone import get_backbone_class, weights
 from bench.pretraining.widening import widened
 from bench.results import style
 from core.plugins import keyword_flags
+from scroll.archive import atomic_write
 from scroll.embedding.layout import layout_for
 from scroll.embedding.transforms import colour_jitter, random_crop, random_flip, resize
 from scroll.errors import InputError
 from scroll.grid import little_endian
-from scroll.io.files import atomic_write
 
 CENTROID, TEST = 150, 50        # images of a class that its centroid is the mean of, and images that test it
 

@@ -6,8 +6,8 @@
 import pandas as pd
 
 from core.arguments import ArgumentParser
+from scroll.archive import open_file
 from scroll.errors import InputError
-from scroll.io.files import open_file
 
 
 def main():

@@ -7,7 +7,7 @@ import hashlib
 from contextlib import contextmanager
 from pathlib import Path
 
-from scroll.io.files import atomic_write
+from scroll.archive import atomic_write
 
 METHODS = {
     'scroll': ('#0072B2', 'o'), 'gdumb': ('#E69F00', 's'), 'er-ace': ('#009E73', '^'),

@@ -33,8 +33,8 @@ from core.arguments import FREE, bears
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
 from core.progress import span
+from scroll.archive import atomic_write
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
 from utils import to_parsable_obj
 
 COST = 0.01                             # share of a run's time that its checkpoints may take

@@ -37,11 +37,11 @@ from core.arguments import ArgumentParser, binary_to_boolean_type, whole
 from core.plugins import ROOT
 from core.rows import read_rows
 from scroll import engines
+from scroll.archive import atomic_write
 from scroll.engines import counting
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
-from scroll.io.states import State
 from scroll.learner import Scroll
+from scroll.state import State
 
 CIFAR, SYNTHETIC = 'CIFAR-100 features', 'synthetic'
 FOLDERS = {CIFAR: 'cifar100', SYNTHETIC: 'synthetic'}

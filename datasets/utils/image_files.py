@@ -1,4 +1,4 @@
-"""Which files of a folder are images, and their pixels in one size; formats: `scroll.io.images`."""
+"""Which files of a folder are images, and their pixels in one size; formats: `scroll.files.images`."""
 import os
 from collections import Counter
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 
 from core.environment import warn_once
 from scroll.errors import InputError
-from scroll.io.images import decode
+from scroll.files.images import decode
 
 # Made by storage devices and archivers: previews, what was deleted, what an archive says of its files.
 _SYSTEM_FOLDERS = {'@eadir', '@recycle', '__macosx', '#recycle', '#snapshot', '$recycle.bin', 'lost+found',
@@ -75,7 +75,7 @@ def read_images(paths, size: int, where) -> np.ndarray:
 
 
 def read_image(path, size: int) -> np.ndarray:
-    """One image file as uint8 (size, size, 3); InputError as of `scroll.io.images.decode`."""
+    """One image file as uint8 (size, size, 3); InputError as of `scroll.files.images.decode`."""
     return _read(path, size)[0]
 
 

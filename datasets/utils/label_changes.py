@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from scroll.archive import atomic_write
 from scroll.errors import InputError
 from scroll.grid import sample_keys
-from scroll.io.files import atomic_write
 from scroll.randomness import numpy_stream
 
 

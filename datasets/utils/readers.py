@@ -19,7 +19,7 @@ from core import safe_pickle
 from core.environment import warn_once
 from datasets.utils.image_files import class_folders, image_files, read_images
 from scroll.errors import InputError
-from scroll.io.images import decoders
+from scroll.files.images import decoders
 
 Images = namedtuple('Images', 'train train_labels test test_labels class_names decoded_by feature_names',
                     defaults=('', None))

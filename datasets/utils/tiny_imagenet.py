@@ -6,7 +6,7 @@ import numpy as np
 from datasets.utils.image_files import read_images
 from datasets.utils.readers import Images
 from scroll.errors import InputError
-from scroll.io.images import decoders
+from scroll.files.images import decoders
 
 _SHARDS, _CLASSES = 20, 200
 

@@ -15,8 +15,8 @@ from sklearn.metrics import roc_auc_score
 
 from core.progress import Progress
 from datasets.utils.scheduled_dataset import ScheduledDataset
+from scroll.archive import atomic_write
 from scroll.errors import InputError
-from scroll.io.files import atomic_write
 from scroll.learner import Scroll
 
 _PARTS = 'shard', 'start_from', 'stop_after', 'debug_mode'      # what keeps a run from some of the samples

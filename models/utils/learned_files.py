@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from core.arguments import FREE, bears
+from scroll import archive
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
-from scroll.io import files
-from scroll.io.export import FORMATS, USUAL, check_folder, check_formats
-from scroll.io.shards import shard
-from scroll.io.states import KIND, State
+from scroll.export.folders import FORMATS, USUAL, check_folder, check_formats
+from scroll.files.shards import shard
 from scroll.learner import Scroll
+from scroll.state import KIND, State
 from scroll.statistics import Statistics
 from utils import binary_to_boolean_type
 
@@ -42,7 +42,7 @@ def add_file_args(parser) -> None:
          help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
               'knows what was learned (default: 1 with --save_state)')
     flag('--export', bears='place', metavar='FOLDER',
-         help='write f_T and f* after the last task, for other programs, to a new folder (scroll.io.export)')
+         help='write f_T and f* after the last task, for other programs, to a new folder (scroll.export)')
     flag('--export_formats', bears='place', nargs='+', choices=FORMATS,
          help=f'of --export: safetensors: weights; torch, onnx: graphs (default: {" ".join(USUAL)})')
     flag('--load_state', '--load_statistics', bears='content', dest='load_state', metavar='FILE',
@@ -75,7 +75,7 @@ def check_file_args(args) -> None:
             kind = 'folder' if folder == path else 'file in a folder'
             raise InputError(f'--{flag} {path}: expected a {kind}')
         if folder != path and flag != 'export':
-            files.check_target(path, f'--{flag}')
+            archive.check_target(path, f'--{flag}')
 
 
 def _written(args) -> list:
@@ -161,7 +161,7 @@ def load(learner: Scroll, path, n_classes: int) -> None:
     Raises:
         InputError: it is neither, or damaged, or of another backbone, or has classes that the data set lacks.
     """
-    if files.kind_of(path) == KIND:
+    if archive.kind_of(path) == KIND:
         state = State.read(path)
     else:
         statistics, digest, *_ = Statistics.load_with_facts(path)

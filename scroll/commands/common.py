@@ -1,11 +1,12 @@
 """What several commands share: arguments, and files that may be of two kinds."""
 import argparse
 
+from scroll import archive
 from scroll.errors import InputError
-from scroll.io import columns, files
-from scroll.io.states import KIND, State
-from scroll.io.statistics_files import StatisticsFile
+from scroll.files import columns
+from scroll.files.statistics import StatisticsFile
 from scroll.learner import Scroll
+from scroll.state import KIND, State
 
 
 def add_columns(parser) -> None:
@@ -27,7 +28,7 @@ def _columns(text: str) -> dict:
 
 
 def setting(text: str):
-    """A number, or else text; `scroll.io.states.PARAMS` says what it may be."""
+    """A number, or else text; `scroll.state.PARAMS` says what it may be."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -38,7 +39,7 @@ def setting(text: str):
 
 def read(path):
     """A `StatisticsFile`, or the `State` of a learner."""
-    return (State if files.kind_of(path) == KIND else StatisticsFile).read(path)
+    return (State if archive.kind_of(path) == KIND else StatisticsFile).read(path)
 
 
 def write(what, path) -> None:

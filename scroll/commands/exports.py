@@ -1,10 +1,14 @@
 """Commands on what others are given: export, check."""
 from pathlib import Path
 
-from scroll.certify.certificates import told
+from scroll import archive
+from scroll.certificates.files import told
 from scroll.commands import common
 from scroll.errors import InputError
-from scroll.io import checking, export, files, proofs, statistics_files
+from scroll.export import checking
+from scroll.export import folders as export
+from scroll.files import proofs
+from scroll.files import statistics as statistics_files
 
 
 def add_commands(command) -> None:
@@ -52,7 +56,7 @@ def check(args) -> int:
 def _counted(paths: dict) -> dict:
     """name -> (path, statistics, backbone or None) of learners, of statistics, or of samples, which count as
     they do in the others."""
-    read = {name: common.read(path) for name, path in paths.items() if files.kind_of(path)}
+    read = {name: common.read(path) for name, path in paths.items() if archive.kind_of(path)}
     found = {name: (paths[name], file.statistics, file.psi) for name, file in read.items()}
     first = next(iter(read.values()), None)
     like, how = (None, {}) if first is None else (first.statistics, dict(

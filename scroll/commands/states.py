@@ -2,11 +2,14 @@
 import sys
 from pathlib import Path
 
+from scroll import archive
+from scroll import edits as unlearn
 from scroll.commands import common
 from scroll.errors import InputError
-from scroll.io import features, files, learning, proofs, statistics_files, unlearn
-from scroll.io.states import State
-from scroll.io.statistics_files import StatisticsFile
+from scroll.files import features, learning, proofs
+from scroll.files import statistics as statistics_files
+from scroll.files.statistics import StatisticsFile
+from scroll.state import State
 
 
 def add_commands(command) -> None:
@@ -64,7 +67,7 @@ def _add_what(parser, minus: str) -> None:
 
 def show(args) -> None:
     """Print what is known of a file."""
-    if files.is_npz(args.file) and files.kind_of(args.file):
+    if archive.is_npz(args.file) and archive.kind_of(args.file):
         common.read(args.file).show()
     else:
         features.show(features.open_files([args.file], args.columns))
@@ -123,7 +126,7 @@ def forget(args) -> int:
     if args.find is not None:
         if args.samples is None or args.state or args.out or args.feature_cache or args.proof or args.key:
             raise InputError('--find FOLDER goes with --samples FILE and nothing else')
-        from scroll.io.traces import find
+        from scroll.files.traces import find
         return int(find(args.find, args.samples, args.columns))
     if not (args.state and args.out):
         raise InputError('expected a state file and -o FILE (or --find FOLDER)')
@@ -131,7 +134,7 @@ def forget(args) -> int:
         raise InputError(f'--feature_cache {args.feature_cache}: ' + (
             'there is no such folder' if args.samples else 'it goes with --samples, which have images'))
     if args.proof:
-        files.check_target(args.proof, '--proof')
+        archive.check_target(args.proof, '--proof')
     if args.key and not args.proof:
         raise InputError('--key FILE signs a record: it goes with --proof FILE')
     if args.key:

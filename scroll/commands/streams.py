@@ -8,10 +8,10 @@ from scroll import engines
 from scroll.commands import common
 from scroll.engines import counting
 from scroll.errors import InputError
-from scroll.io import features, learning
-from scroll.io.shards import shard
-from scroll.io.states import PARAMS, State, check_params
+from scroll.files import features, learning
+from scroll.files.shards import shard
 from scroll.learner import Scroll
+from scroll.state import PARAMS, State, check_params
 
 # settings whose default is another here: no sample is kept, but keys are, to unlearn by
 _USUAL = dict(buffer_size=0, keep_keys=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from scroll.archive import atomic_write
 from scroll.errors import InputError
 from scroll.grid import check_quantised, sample_keys
-from scroll.io.files import atomic_write
 
 _WRITING = threading.RLock()        # held by whoever changes a cache
 

@@ -25,10 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from scroll import archive
 from scroll.embedding.integer_program import Op, check_program
 from scroll.embedding.transforms import resize
 from scroll.errors import InputError
-from scroll.io import files
 
 FORMAT = 'scroll-integer-1'
 _GOLDEN, _GOLDEN_SIZE = 8, 32       # built-in images
@@ -192,7 +192,7 @@ class IntegerNetwork(nn.Module):
                   for name in _ARRAYS if getattr(op, name) is not None}
         facts = dict(program=program, input_size=self.input_size, mean=self.mean, golden=self.golden,
                      about=about)
-        files.write(path, FORMAT, facts, arrays)
+        archive.write(path, FORMAT, facts, arrays)
 
     @classmethod
     def load(cls, path) -> tuple:
@@ -201,7 +201,7 @@ class IntegerNetwork(nn.Module):
         Raises:
             InputError: there is no such file, it is damaged or something else, or it cannot be run exactly.
         """
-        facts, arrays = files.read(path, FORMAT)
+        facts, arrays = archive.read(path, FORMAT)
         try:
             program = [Op(str(kind), tuple(map(int, reads)), int(low), int(high), dict(options),
                           **{name: arrays.get(f'{name}{position}') for name in _ARRAYS})

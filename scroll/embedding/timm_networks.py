@@ -4,11 +4,11 @@ from pathlib import Path
 
 from torch import nn
 
+from scroll.archive import sha256
 from scroll.arguments import whole
 from scroll.embedding import libraries
 from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
-from scroll.io.files import sha256
 
 
 def timm_network(name: str, file=None, random: int = None, img_size: int = None) -> tuple:

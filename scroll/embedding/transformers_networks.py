@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from scroll.archive import sha256
 from scroll.embedding import libraries
 from scroll.embedding.images import Preprocessing
 from scroll.errors import InputError
-from scroll.io.files import sha256
 
 
 def transformers_network(name: str, file=None, random: int = None) -> tuple:

@@ -13,7 +13,7 @@ import importlib
 from scroll.arguments import not_installed, number, one_of, whole
 from scroll.engines.counting import Careful, Counter, check_complete
 from scroll.errors import InputError
-from scroll.io.statistics_files import StatisticsFile
+from scroll.files.statistics import StatisticsFile
 
 LOCAL, RAY = 'local', 'ray'
 ENGINES = (LOCAL, RAY, 'spark', 'dask')

@@ -6,7 +6,7 @@ A block is a file: what an engine gives to a worker, loses, or runs twice. It go
 
 the digest of its statistics, the file's name, and its rows. The digest is that of the content as far as it
 counts: it does not depend on the order of the rows, on the kind of the file or on who counts it, and it is
-what a part of a statistics file goes by, too (`scroll.io.statistics_files`). The name is that below the
+what a part of a statistics file goes by, too (`scroll.files.statistics`). The name is that below the
 folder where the patterns begin, so that the same data mounted elsewhere have the same blocks. Equal name and
 content: the same block, which counts once. Another name, or the same name with other content (another site's
 `part-0.parquet`): another block, which counts, also where its content is equal to another's: two files may
@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scroll.errors import InputError
-from scroll.io import features
-from scroll.io.learning import learn_blocks
-from scroll.io.parts import clash
-from scroll.io.statistics_files import StatisticsFile
+from scroll.files import features
+from scroll.files.learning import learn_blocks
+from scroll.files.parts import clash
+from scroll.files.statistics import StatisticsFile
 from scroll.learner import Scroll
 
 
@@ -111,7 +111,7 @@ class Counter:
 
     Attributes:
         params: of `Scroll`, but for the embedder; there is no buffer, and keys are not kept.
-        columns, split, size, shard: as of `scroll.io.learning.learn`.
+        columns, split, size, shard: as of `scroll.files.learning.learn`.
         embedder: 'MODULE:NAME' of what makes an `Embedder`, once in each process: the files then hold images
             (`scroll.engines.images`). '' for features.
         device: what it is called with, as `device=`, unless it is cpu.

@@ -1,8 +1,8 @@
 """Images as people store them by the million: Parquet files of encoded images, as bytes, and labels.
 
-`image` is a column of bytes, in the formats of `scroll.io.images`, or of structs with a field `bytes`, as the
-`datasets` library writes them; `y`, `id` and `split` are as in files of features. Other names: `X=picture,
-y=label`. Images become RGB of their own size; the embedder scales them. A digest is of pixels: PNG gives the
+`image` is a column of bytes, in the formats of `scroll.files.images`, or of structs with a field `bytes`, as
+the `datasets` library writes them; `y`, `id` and `split` are as in files of features. Other names:
+`X=picture, y=label`. Images become RGB of their own size; the embedder scales them. A digest is of pixels: PNG gives the
 same everywhere, JPEG, WebP and AVIF may give others in another version of their decoder.
 """
 import os
@@ -11,9 +11,9 @@ from contextlib import ExitStack
 import numpy as np
 
 from scroll.errors import InputError
-from scroll.io.features import Block, FeatureFile
-from scroll.io.images import decode
-from scroll.io.parquet import Table
+from scroll.files.features import Block, FeatureFile
+from scroll.files.images import decode
+from scroll.files.parquet import Table
 from scroll.labels import by_label
 
 _ROWS = 16                          # encoded images in memory at once

@@ -10,7 +10,7 @@ from PIL import Image
 from backbone import weights
 from bench.certify import command as certify
 from scroll import Embedder
-from scroll.io.images import decoders
+from scroll.files.images import decoders
 from tests.conftest import files_below, refused
 
 pytest.importorskip('timm')

@@ -17,7 +17,7 @@ from bench.results import plots
 from bench.resume import run_state, saved_models
 from bench.run.building import initialize
 from bench.run.training import train
-from scroll.io.states import State
+from scroll.state import State
 from scroll.statistics import Statistics
 from tests.conftest import files_below, refused
 from tests.datasets.conftest import foreign  # noqa: F401

@@ -87,7 +87,7 @@ def test_a_run_that_diverges_has_no_predictor_and_no_accuracy(call, tmp_path, ca
 
 
 def sensitivity_by_hand(first, second):
-    from scroll.certify.robustness import two_way
+    from scroll.certificates.robustness import two_way
     return two_way(np.stack([first, second], axis=1))
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from datasets.utils import readers
 from datasets.utils.tiny_imagenet import tiny_imagenet
-from scroll.io.images import decoders
+from scroll.files.images import decoders
 from tests.bench.test_safe_pickle import dump
 from tests.conftest import refused
 

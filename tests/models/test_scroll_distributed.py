@@ -26,8 +26,8 @@ from core.rows import read_rows
 from scroll import InputError, Scroll
 from scroll.__main__ import main as scroll_command
 from scroll.embedding.embedder import Embedder
-from scroll.io.shards import in_shard, shard
-from scroll.io.states import State
+from scroll.files.shards import in_shard, shard
+from scroll.state import State
 from scroll.statistics import Statistics
 from tests.conftest import ROOT, files_below, refused
 from tests.scroll.conftest import refused as refused_input

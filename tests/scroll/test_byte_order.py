@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from bench.certify.command import data_digest
-from scroll import Scroll, ScrollClassifier
+from scroll import Scroll, ScrollClassifier, archive
 from scroll.__main__ import main
 from scroll.grid import quantise, sample_keys
-from scroll.io import files
 from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream
 
@@ -69,9 +68,9 @@ def test_files_hold_one_order(tmp_path):
     arrays = dict(a=X, b=NUMBERS, c=NAMES, d=np.float32(3), e=np.array(['x\0', 'y'], object))
     other = {name: array if np.asarray(array).dtype == object else swapped(np.asarray(array)) for name, array in arrays.items()}
     for path, content in ((tmp_path / 'one', arrays), (tmp_path / 'two', other)):
-        files.write(path, 'scroll-test-1', {}, content)
+        archive.write(path, 'scroll-test-1', {}, content)
     assert (tmp_path / 'one').read_bytes() == (tmp_path / 'two').read_bytes()
-    _, found = files.read(tmp_path / 'two', 'scroll-test-1')
+    _, found = archive.read(tmp_path / 'two', 'scroll-test-1')
     assert all(np.array_equal(found[name], array) for name, array in arrays.items())
 
 

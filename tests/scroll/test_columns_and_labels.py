@@ -198,7 +198,7 @@ def test_a_grid_whose_centre_is_far_off_keeps_float64():
 def test_an_older_state_goes_on_in_its_own_precision(here, command):
     """A file of version 0.2: features were summed as float64."""
     old = Statistics(6).add(quantise(X), Y)
-    from scroll.io.states import State
+    from scroll.state import State
     State(dict(head='ridge', buffer_size=0), '', old, precision='float64').write('old.npz')
     learner = Scroll.load('old.npz')
     assert learner.partial_fit(X[:9], Y[:9]).digest() == Statistics(6).add(quantise(X), Y).add(quantise(X[:9]), Y[:9]).digest()

@@ -25,7 +25,7 @@ import scroll
 from scroll import Adaptation, Augmentation, Scroll
 from scroll.exemplars import STRATEGIES
 from scroll.grid import quantise, sample_keys
-from scroll.io.states import CLASSIFIERS
+from scroll.state import CLASSIFIERS
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.'))]
@@ -361,11 +361,11 @@ def imports(module: str) -> set:
     return out
 
 
-OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.io.parquet': {'pyarrow'}, 'scroll.io.export': {'safetensors'}, 'scroll.io.checking': {'safetensors'},
+OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export.folders': {'safetensors'}, 'scroll.export.checking': {'safetensors'},
             'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'transformers', 'huggingface_hub'},
             'scroll.embedding.timm_networks': {'timm'}, 'scroll.embedding.transformers_networks': {'transformers', 'safetensors'},
             'scroll.engines.counting': {'fsspec'}, 'scroll.engines.dask': {'dask'}, 'scroll.engines.ray': {'ray'}, 'scroll.engines.spark': {'pyspark'},
-            'scroll.engines.images': {'pyarrow'}, 'scroll.io.images': {'PIL', 'pillow_heif'}}
+            'scroll.engines.images': {'pyarrow'}, 'scroll.files.images': {'PIL', 'pillow_heif'}}
 
 
 @pytest.mark.parametrize('module', MODULES)

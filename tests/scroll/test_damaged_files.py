@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scroll import Adaptation, InputError, Scroll
+from scroll import Adaptation, InputError, Scroll, archive
 from scroll.__main__ import main
 from scroll.exemplars import STRATEGIES
-from scroll.io import files
 from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream, quick, refused
 
@@ -91,10 +90,10 @@ def test_what_is_no_such_file_is_refused(useless, damage):
 
 
 def test_another_version_or_kind_is_named(kind, useless):
-    facts, arrays = files.read('x.npz', kind.format)
-    files.write('x.npz', f'{kind.format[:-1]}9', facts, arrays)
+    facts, arrays = archive.read('x.npz', kind.format)
+    archive.write('x.npz', f'{kind.format[:-1]}9', facts, arrays)
     useless('version 9 .*expected version')
-    files.write('x.npz', 'scroll-other-1', facts, arrays)
+    archive.write('x.npz', 'scroll-other-1', facts, arrays)
     useless('scroll-other-1')
 
 
@@ -132,10 +131,10 @@ def test_no_code_of_a_file_is_run(kind):
 
 def edit(kind: Kind, change) -> None:
     """x.npz after `change(facts, arrays)`, with a digest that goes with its content."""
-    facts, arrays = files.read('x.npz', kind.format)
+    facts, arrays = archive.read('x.npz', kind.format)
     arrays = {name: array.copy() for name, array in arrays.items()}
     change(facts, arrays)
-    files.write('x.npz', kind.format, facts, arrays)
+    archive.write('x.npz', kind.format, facts, arrays)
 
 
 FORMS = {'text': lambda a: a.astype(str), 'one fewer': lambda a: a[1:], 'one axis more': lambda a: a[None],
@@ -144,21 +143,21 @@ FORMS = {'text': lambda a: a.astype(str), 'one fewer': lambda a: a[1:], 'one axi
 
 @pytest.mark.parametrize('form', FORMS)
 def test_an_array_in_another_form_is_refused(kind, form):
-    facts, arrays = files.read('x.npz', kind.format)
+    facts, arrays = archive.read('x.npz', kind.format)
     for name, array in arrays.items():
-        files.write('x.npz', kind.format, facts, {**arrays, name: FORMS[form](array)})
+        archive.write('x.npz', kind.format, facts, {**arrays, name: FORMS[form](array)})
         with refused('x.npz'):
             kind.load('x.npz')
             pytest.fail(name)
 
 
 def test_an_array_too_few_or_too_many_is_refused(kind):
-    facts, arrays = files.read('x.npz', kind.format)
+    facts, arrays = archive.read('x.npz', kind.format)
     for name in arrays:
-        files.write('x.npz', kind.format, facts, {other: array for other, array in arrays.items() if other != name})
+        archive.write('x.npz', kind.format, facts, {other: array for other, array in arrays.items() if other != name})
         with refused('x.npz'):
             kind.load('x.npz')
-        files.write('x.npz', kind.format, facts, {**arrays, f'{name}_more': np.zeros(1)})
+        archive.write('x.npz', kind.format, facts, {**arrays, f'{name}_more': np.zeros(1)})
         with refused('x.npz'):
             kind.load('x.npz')
 
@@ -259,22 +258,22 @@ FACTS = {('psi',): [3], ('params',): [[1], dict(colour=1)], ('parts',): ['none',
 
 
 def test_facts_that_cannot_be_are_refused(kind):
-    facts, arrays = files.read('x.npz', kind.format)
+    facts, arrays = archive.read('x.npz', kind.format)
     known = {place for place in places(facts) if place}
     for place, values in FACTS.items():
         for value in values if place in known else ():
             if value == {'0' * 64: 1} and kind.prefix:              # of a learner whose classes were renamed it may be so
                 continue
-            edited = files.read('x.npz', kind.format)[0]
+            edited = archive.read('x.npz', kind.format)[0]
             inner = edited
             for name in place[:-1]:
                 inner = inner[name]
             inner[place[-1]] = value
-            files.write('x.npz', kind.format, edited, arrays)
+            archive.write('x.npz', kind.format, edited, arrays)
             with refused('x.npz'):
                 kind.load('x.npz')
                 pytest.fail(f'{place} {value}')
-            files.write('x.npz', kind.format, facts, arrays)
+            archive.write('x.npz', kind.format, facts, arrays)
 
 
 NUMBERS = st.one_of(st.integers(-2, 2), st.sampled_from([TOP, -TOP - 1, 1 << 36, 1 << 18, -(1 << 18), 1 << 62]), st.integers(-TOP - 1, TOP))
@@ -284,7 +283,7 @@ NUMBERS = st.one_of(st.integers(-2, 2), st.sampled_from([TOP, -TOP - 1, 1 << 36,
 def written(folder, strategy: str, size: int) -> tuple:
     """(facts, arrays) of a file of a learner."""
     learned(buffer_size=size, strategy=strategy, keep_keys=False, adaptation=Adaptation(iterations=1)).save(folder / 'made.npz')
-    return files.read(folder / 'made.npz', 'scroll-state-1')
+    return archive.read(folder / 'made.npz', 'scroll-state-1')
 
 
 @settings(quick, max_examples=60)
@@ -300,7 +299,7 @@ def test_whatever_one_number_of_a_file_is_the_file_is_refused_or_of_use(tmp_path
         number = int(array.flat[at]) + number
     with np.errstate(all='ignore'):
         array.flat[at] = np.array(number & (2 ** 64 - 1), np.uint64).astype(array.dtype) if array.dtype.kind in 'iu' else number
-    files.write(path, 'scroll-state-1', facts, {**arrays, name: array})
+    archive.write(path, 'scroll-state-1', facts, {**arrays, name: array})
     try:
         learner = Scroll.load(path)
     except InputError as error:

@@ -21,7 +21,7 @@ from bench.speed.engines import Measured
 from scroll import Embedder, InputError, Scroll, engines
 from scroll.__main__ import main
 from scroll.engines import counting, local
-from scroll.io.states import State
+from scroll.state import State
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
 
 X, Y = load_digits(return_X_y=True)

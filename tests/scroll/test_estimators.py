@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scroll import Scroll, ScrollClassifier
-from scroll.io.states import CLASSIFIERS
+from scroll.state import CLASSIFIERS
 from tests.scroll.conftest import cuttings, quick, refused
 
 HEADS = [head for head in CLASSIFIERS if head != 'random']         # which learns nothing, as scikit-learn's checks find

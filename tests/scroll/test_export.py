@@ -19,10 +19,10 @@ from scroll import Adaptation, Embedder, Scroll
 from scroll.__main__ import main
 from scroll.embedding.integer_network import IntegerNetwork, golden_images
 from scroll.embedding.quantisation import quantise_network
+from scroll.export.modules import OnGrid, torch_module, whole_module
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import LinearPredictor
-from scroll.io.modules import OnGrid, torch_module, whole_module
-from scroll.io.states import CLASSIFIERS
+from scroll.state import CLASSIFIERS
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_images
 

@@ -17,8 +17,8 @@ from sklearn.datasets import load_digits
 
 from scroll import Scroll, Statistics
 from scroll.__main__ import main
-from scroll.io.features import open_files, read_blocks
-from scroll.io.states import State
+from scroll.files.features import open_files, read_blocks
+from scroll.state import State
 from tests.scroll.conftest import quick, refused
 
 DIGITS = load_digits(return_X_y=True)

@@ -11,8 +11,8 @@ from scroll.grid import GRID, quantise
 from scroll.heads.predictors import ridge
 from scroll.heads.quadratic import qda
 from scroll.heads.registry import HEADS, Settings
-from scroll.io.states import CLASSIFIERS
 from scroll.lift import Lift
+from scroll.state import CLASSIFIERS
 from tests.scroll.conftest import quick, refused
 
 

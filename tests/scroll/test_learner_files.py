@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll import Adaptation, Embedder, Scroll
+from scroll import Adaptation, Embedder, Scroll, archive
 from scroll.__main__ import main
 from scroll.embedding.images import Augmentation
 from scroll.grid import quantise
-from scroll.io import files
-from scroll.io.states import KIND, State
+from scroll.state import KIND, State
 from scroll.statistics import Statistics
 from tests.scroll.conftest import (
     PREPROCESSING,
@@ -229,5 +228,5 @@ def test_the_size_of_a_file_does_not_grow_with_the_stream(tmp_path):
         fit(stream, buffer_size=20).save(tmp_path / 'x')
         sizes.append((tmp_path / 'x').stat().st_size)
     assert abs(sizes[1] - sizes[0]) < 100
-    facts, _ = files.read(tmp_path / 'x', KIND)
+    facts, _ = archive.read(tmp_path / 'x', KIND)
     assert json.loads(json.dumps(facts)) == facts and State.read(tmp_path / 'x').buffer.capacity == 20

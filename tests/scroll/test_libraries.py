@@ -14,7 +14,7 @@ from scroll import Adaptation, Embedder, Preprocessing, Scroll
 from scroll.embedding.timm_networks import timm_network
 from scroll.embedding.transformers_networks import transformers_network
 from scroll.embedding.transforms import resize_matrix
-from scroll.io.modules import whole_module
+from scroll.export.modules import whole_module
 from tests.scroll.conftest import refused, toy_images
 
 timm = pytest.importorskip('timm')

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from scroll.certify.orders import chain, dealt, separations, worse_orders
-from scroll.certify.prefix_sums import class_statistics
-from scroll.certify.robustness import two_way
+from scroll.certificates.orders import chain, dealt, separations, worse_orders
+from scroll.certificates.prefix_sums import class_statistics
+from scroll.certificates.robustness import two_way
 from scroll.grid import GRID
 from tests.scroll.conftest import make_stream, quick, refused
 

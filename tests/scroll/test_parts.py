@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scroll import Scroll, Statistics
+from scroll import Scroll, Statistics, archive
 from scroll.__main__ import main
 from scroll.grid import quantise
-from scroll.io import files
-from scroll.io.states import State
+from scroll.state import State
 from tests.scroll.conftest import refused
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -109,13 +108,13 @@ def test_keys_know_more_than_parts(home):
 
 
 def test_a_state_of_an_earlier_version_is_one_part(home):
-    facts, arrays = files.read('s0.npz', 'scroll-state-1')
+    facts, arrays = archive.read('s0.npz', 'scroll-state-1')
     del facts['parts']
-    files.write('old.npz', 'scroll-state-1', facts | dict(blocks=None), arrays)
+    archive.write('old.npz', 'scroll-state-1', facts | dict(blocks=None), arrays)
     assert State.read('old.npz').parts == State.read('s0.npz').parts
     assert main(['add', 'old.npz', '1.npz', '-o', 'more.npz']) == 0
     assert [main(['merge', 'more.npz', f's{i}.npz', '-o', 'x.npz']) for i in (0, 1, 2)] == [2, 2, 0]
-    files.write('bad.npz', 'scroll-state-1', facts | dict(parts={'a': 'b'}), arrays)
+    archive.write('bad.npz', 'scroll-state-1', facts | dict(parts={'a': 'b'}), arrays)
     with refused('damaged'):
         State.read('bad.npz')
 
@@ -130,7 +129,7 @@ def start(*words, cwd) -> subprocess.Popen:
 def test_commands_that_change_one_file_at_once_lose_nothing(home):
     (home / 'link.npz').symlink_to('s0.npz')
     names = ['s0.npz', 'link.npz', './s0.npz']                      # one file
-    with files.locked('s0.npz'):                                    # so that all of them have begun, and wait
+    with archive.locked('s0.npz'):                                    # so that all of them have begun, and wait
         running = [start('add', name, f'{i}.npz', '-o', name, cwd=home) for i, name in zip((1, 2, 3), names)]
         for process in running:
             assert 'waiting' in process.stderr.readline()

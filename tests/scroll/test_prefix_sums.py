@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.certify.prefix_sums import (
+from scroll.certificates.prefix_sums import (
     Samples,
     SummedStream,
     TestSet,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
-from scroll.certify.robustness import (
+from scroll.certificates.robustness import (
     anytime_accuracy,
     anytime_area,
     average_incremental_accuracy,

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from scroll import Adaptation, Scroll
 from scroll.heads.scaling import cross_entropies, fit_scale
-from scroll.io.states import CLASSIFIERS
+from scroll.state import CLASSIFIERS
 from tests.scroll.conftest import make_stream, quick, refused, toy_images
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scroll import Scroll
+from scroll import Scroll, archive
 from scroll.__main__ import main
+from scroll.files.statistics import StatisticsFile
 from scroll.grid import quantise
-from scroll.io import files
-from scroll.io.states import State
-from scroll.io.statistics_files import StatisticsFile
+from scroll.state import State
 from scroll.statistics import Statistics
 from tests.scroll.conftest import Stream, make_stream, refused
 
@@ -197,7 +196,7 @@ def test_a_disk_that_fails_leaves_what_was_there(shares, monkeypatch):
     before = Path('a.npz').read_bytes()
     for name in ('fsync', 'replace'):
         with monkeypatch.context() as patch:
-            patch.setattr(files.os, name, full)
+            patch.setattr(archive.os, name, full)
             with refused('No space left'):
                 of(STREAM).save('a.npz')
         assert Path('a.npz').read_bytes() == before and len(list(shares.iterdir())) == 6
@@ -205,12 +204,12 @@ def test_a_disk_that_fails_leaves_what_was_there(shares, monkeypatch):
 
 def test_facts_are_kept_as_they_were_given(tmp_path):
     facts = dict(words=['ä', 'b'], number=2 ** 200, nothing=None)
-    files.write(tmp_path / 'x', 'scroll-test-7', facts, dict(one=np.arange(3), two=np.array(['ant', 'b'])))
-    read, arrays = files.read(tmp_path / 'x', 'scroll-test-7')
-    assert read == facts and arrays['two'].tolist() == ['ant', 'b'] and files.kind_of(tmp_path / 'x') == 'scroll-test-7'
+    archive.write(tmp_path / 'x', 'scroll-test-7', facts, dict(one=np.arange(3), two=np.array(['ant', 'b'])))
+    read, arrays = archive.read(tmp_path / 'x', 'scroll-test-7')
+    assert read == facts and arrays['two'].tolist() == ['ant', 'b'] and archive.kind_of(tmp_path / 'x') == 'scroll-test-7'
     assert [p.name for p in tmp_path.iterdir()] == ['x']
     with refused('scroll-test-7'):
-        files.read(tmp_path / 'x', 'scroll-other-1')
+        archive.read(tmp_path / 'x', 'scroll-other-1')
 
 
 @pytest.mark.parametrize('module, words', [

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scroll.archive import open_file
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
-from scroll.io.arrays import Arrays, is_column
-from scroll.io.columns import NAMES, rows_at_once
-from scroll.io.files import open_file
+from scroll.files.arrays import Arrays, is_column
+from scroll.files.columns import NAMES, rows_at_once
 from scroll.labels import by_label, check_labels
 from scroll.tables import Columns, places
 
@@ -135,7 +135,7 @@ class FeatureFile:
     def _opened(self, stack: ExitStack):
         if self._kind != 'parquet':
             return Arrays(self._paths, self._kind, self._columns, stack)
-        from scroll.io.parquet import Table
+        from scroll.files.parquet import Table
         return Table(*self._paths, self._columns, stack, getattr(self, 'names', None))
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:

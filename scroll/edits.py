@@ -25,7 +25,7 @@ features in its buffer; statistics files, in their sums; checkpoints of runs (`<
 --savecheck), with sums, buffer and the pixels of a segment; and the feature cache
 (`<base_path>/cache/features`), from which --feature_cache FOLDER takes the images, for every backbone (no run
 may be at work then: it would write what it has computed). --find lists all of these below a folder, and ends
-with exit code 1 if there are any (`scroll.io.traces`).
+with exit code 1 if there are any (`scroll.files.traces`).
 """
 import re
 
@@ -33,9 +33,9 @@ import numpy as np
 
 from scroll.embedding.cache import cache_keys, remove_from_files
 from scroll.errors import InputError, did_you_mean
+from scroll.files.statistics import StatisticsFile, samples_of
 from scroll.grid import sample_keys
-from scroll.io.states import State
-from scroll.io.statistics_files import StatisticsFile, samples_of
+from scroll.state import State
 
 _INTEGER = re.compile('-?[0-9]{1,18}')
 

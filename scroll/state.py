@@ -11,11 +11,14 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from scroll import archive
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import MOST_SEED, instance, number, on_off, one_of, shown, whole
 from scroll.embedding.images import Augmentation, check_images
 from scroll.errors import InputError
 from scroll.exemplars import STRATEGIES, ExemplarBuffer
+from scroll.files.parts import accounted, list_parts, one_part
+from scroll.files.statistics import show
 from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
 from scroll.heads.choice import AUTOMATIC
 from scroll.heads.lda import OAS, exact_share
@@ -23,9 +26,6 @@ from scroll.heads.predictors import NCC_BIASES, TARGETS, exact_lambda
 from scroll.heads.quadratic import exact_pooling
 from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
-from scroll.io import files
-from scroll.io.parts import accounted, list_parts, one_part
-from scroll.io.statistics_files import show
 from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import LIFTS, MOST_WIDTH, Lift
@@ -45,8 +45,8 @@ class State:
             vectors.
         buffer: None without memory. keys: of all samples that the statistics count, or None where they were
             not kept.
-        parts: what `counted` is made of (`scroll.io.parts`); None: of one part. counted: the statistics as of
-            when they were read or merged; None: these.
+        parts: what `counted` is made of (`scroll.files.parts`); None: of one part. counted: the statistics as
+            of when they were read or merged; None: these.
         names: of the columns of features, in the order in which they were counted; None where they had none.
         precision: 'float32' where features were rounded to that on intake (`scroll.grid.intake`); 'float64'
             in files of versions before 0.3.
@@ -245,7 +245,7 @@ class State:
         return self.statistics if self.counted is None and self.parts is not None else self.counted
 
     def write(self, path) -> str:
-        """Returns its `files.stamp_of`. InputError if it cannot be written; what was there is as it was."""
+        """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as it was."""
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
@@ -263,12 +263,12 @@ class State:
             arrays |= {f'buffer_{name}': array for name, array in kept.items()}
         if self.keys is not None:
             arrays |= {f'keys_{name}': array for name, array in self.keys.state_dict().items()}
-        return files.write(path, KIND, facts, arrays)
+        return archive.write(path, KIND, facts, arrays)
 
     @classmethod
     def read(cls, path) -> 'State':
         """InputError if there is no such file, or it is something else or damaged. Runs no code from it."""
-        facts, arrays = files.read(path, KIND)
+        facts, arrays = archive.read(path, KIND)
         try:
             params, psi, buffer, keys = dict(facts['params']), facts['psi'], None, None
             if 'classifier' in params:                                  # files of version 0.2

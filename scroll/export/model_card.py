@@ -37,7 +37,7 @@ _FLOATS = ('The backbone works in {}: its features agree up to rounding, which d
 
 
 def card(facts: dict, files: list) -> str:
-    """Markdown, of a certificate (`scroll.io.export`) and the names of the files beside it."""
+    """Markdown, of a certificate (`scroll.export.folders`) and the names of the files beside it."""
     settings = ', '.join(f'{name}={value!r}' for name, value in facts['settings'].items()
                          if name != 'adaptation')
     images, adapted = 'embedder' in facts, 'here' in facts

@@ -8,8 +8,8 @@
     README.md, certificate.json    model card; digests of statistics, f_T, f* and of each file
 
 A graph goes from samples to logits and columns of labels: it puts features on the grid, or runs the backbone
-on images, and cuts the weights of f_T into limbs (`scroll.io.modules`), so that its logits are those of the
-library to the last bit. `scroll.io.checking` looks whether they are what the certificate says.
+on images, and cuts the weights of f_T into limbs (`scroll.export.modules`), so that its logits are those of
+the library to the last bit. `scroll.export.checking` looks whether they are what the certificate says.
 """
 import importlib.util
 import json
@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 import scroll
+from scroll.archive import locked_part, part_of, remove_parts, sha256
 from scroll.arguments import need_torch, not_installed, shown
 from scroll.errors import InputError
-from scroll.io.files import locked_part, part_of, remove_parts, sha256
-from scroll.io.model_card import card
+from scroll.export.model_card import card
 
 FORMATS = ('safetensors', 'torch', 'onnx')
 USUAL = ('safetensors', 'torch')
@@ -132,7 +132,7 @@ def _write(folder: Path, name: str, predictor, learner, formats, shape, facts: d
     """The files of one predictor."""
     import torch
 
-    from scroll.io.modules import torch_module, whole_module
+    from scroll.export.modules import torch_module, whole_module
     embedder = learner.embedder if name == 'f_T' else predictor.embedder
     if embedder is not None:
         buffer = learner.buffer_

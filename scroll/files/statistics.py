@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scroll import archive
 from scroll.embedding.images import check_images
 from scroll.errors import InputError
+from scroll.files.features import open_files, read_blocks
+from scroll.files.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.grid import FLOAT32, as_learned, check_quantised, quantise, sample_keys
-from scroll.io import files
-from scroll.io.features import open_files, read_blocks
-from scroll.io.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.labels import check_labels
 from scroll.statistics import Statistics
 
@@ -94,18 +94,18 @@ def samples_of(paths: list, columns: dict = None, names: tuple = None, precision
     """Samples to remove: features, labels, and keys and images where the file has them, else None.
 
     Args:
-        paths: of files of features and labels (`scroll.io.features`); of those with a split, what is to train
-            counts. Or of one npz file with `labels` (N,), and `quantised` (N, d),
+        paths: of files of features and labels (`scroll.files.features`); of those with a split, what is to
+            train counts. Or of one npz file with `labels` (N,), and `quantised` (N, d),
             integers on the grid as an `Embedder` gives them, or `features` (N, d), as they are given to
             `Scroll.partial_fit`; `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are then what a buffer
             knows its samples by.
         columns: other names of columns, by X and y. names, precision: of the state that they are to be
             removed from: names of its columns, and how its features were taken in.
     """
-    own = len(paths) == 1 and not columns and files.is_npz(*paths)
-    if not own or 'X' in files.names_of(*paths):
+    own = len(paths) == 1 and not columns and archive.is_npz(*paths)
+    if not own or 'X' in archive.names_of(*paths):
         return _features_of(paths, columns, names, precision)
-    arrays = files.arrays_of(*paths)
+    arrays = archive.arrays_of(*paths)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
         raise InputError(f'{paths[0]}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays))}')

@@ -14,9 +14,8 @@ import hashlib
 import hmac
 import json
 
-from scroll import __version__
+from scroll import __version__, archive
 from scroll.errors import InputError
-from scroll.io import files
 from scroll.statistics import Statistics
 
 _FORMAT = 'scroll-proof-1'
@@ -40,7 +39,7 @@ def record(before: Statistics, after: Statistics, backbone: str, checked: bool) 
 
 def claim(path) -> str:
     """What a record that is true says."""
-    checked = bool(files.read_json(path).get('membership_checked'))
+    checked = bool(archive.read_json(path).get('membership_checked'))
     return f'true: before, less what was removed, is after; {MEMBERSHIP[checked]}'
 
 
@@ -49,7 +48,7 @@ def write(path, record: dict, key=None) -> None:
     if key is not None:
         record = {**record, 'hmac': _hmac(record, key)}
     try:
-        with files.atomic_write(path) as file:
+        with archive.atomic_write(path) as file:
             file.write((json.dumps(record, indent=2) + '\n').encode())
     except OSError as error:
         raise InputError(f'{path} cannot be written ({error.strerror})') from error
@@ -67,7 +66,7 @@ def check(path, parts: dict, key=None) -> list:
     if len(parts) < 2:
         raise InputError('expected two of --before, --removed and --after: they give the third')
     try:
-        record = files.read_json(path)
+        record = archive.read_json(path)
         if record['format'] != _FORMAT:
             raise ValueError(f"it is of the format {record['format']}")
         digests = {name: record[name]['digest'] for name in PARTS}
@@ -108,7 +107,7 @@ def _hmac(record: dict, key) -> str:
 def secret_of(key) -> bytes:
     """The content of the file of a key; InputError if it cannot be read or is empty."""
     try:
-        with files.open_file(key) as file:
+        with archive.open_file(key) as file:
             secret = file.read()
     except OSError as error:
         raise InputError(f'--key {key}: cannot be read ({error.strerror})') from error

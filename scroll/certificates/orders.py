@@ -7,7 +7,7 @@ searched for.
 """
 import numpy as np
 
-from scroll.certify.prefix_sums import ClassStatistics
+from scroll.certificates.prefix_sums import ClassStatistics
 from scroll.errors import InputError
 from scroll.schedule_forms import class_splits
 

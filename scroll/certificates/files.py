@@ -11,8 +11,8 @@ Each line follows from some of those above it, so the first that differs says wh
 import json
 from typing import NamedTuple
 
+from scroll.archive import atomic_write, read_json
 from scroll.errors import InputError
-from scroll.io.files import atomic_write, read_json
 
 FORMAT = 'schedule-certificate-2'
 SAME, DIFFERS, SKIPPED = 'the same', 'DIFFERS', 'skipped'

@@ -1,18 +1,18 @@
-"""Whether an export (`scroll.io.export`) is what its certificate says, and follows from statistics."""
+"""Whether an export (`scroll.export.folders`) is what its certificate says, and follows from statistics."""
 from pathlib import Path
 
+from scroll import archive
 from scroll.arguments import need_torch
-from scroll.certify.certificates import DIFFERS, SAME, Line
+from scroll.certificates.files import DIFFERS, SAME, Line
 from scroll.errors import InputError
-from scroll.io import files
-from scroll.io.export import CERTIFICATE, FORMAT, sha256
-from scroll.io.states import KIND, PARAMS, State
-from scroll.io.statistics_files import StatisticsFile
+from scroll.export.folders import CERTIFICATE, FORMAT, sha256
+from scroll.files.statistics import StatisticsFile
 from scroll.learner import Scroll
+from scroll.state import KIND, PARAMS, State
 
 
 def check(folder, path=None) -> list:
-    """Whether the files of an export are those of its certificate: `scroll.certify.certificates.Line`s.
+    """Whether the files of an export are those of its certificate: `scroll.certificates.files.Line`s.
 
     Args:
         path: of a file of statistics or of a learner: whether it holds the statistics of the certificate, and
@@ -43,7 +43,7 @@ def check(folder, path=None) -> list:
 
 def _read(folder: Path) -> dict:
     try:
-        facts = files.read_json(folder / CERTIFICATE)
+        facts = archive.read_json(folder / CERTIFICATE)
         texts = [*facts['files'].items(), *facts['anywhere'].items()]
         sound = facts['format'] == FORMAT and isinstance(facts['settings'], dict)
         sound = sound and {'statistics', 'f_T'} <= set(facts['anywhere'])
@@ -61,7 +61,7 @@ def _read(folder: Path) -> dict:
 
 def _remade(facts: dict, path) -> tuple:
     """(learner with the statistics of a file and the settings of a certificate, digest of the embedder)."""
-    found = (State if files.kind_of(path) == KIND else StatisticsFile).read(path)
+    found = (State if archive.kind_of(path) == KIND else StatisticsFile).read(path)
     settings = {name: value for name, value in facts['settings'].items()
                 if name in PARAMS and name != 'adaptation'}
     return Scroll(**settings).take(State(settings, found.psi, found.statistics)), found.psi
@@ -74,7 +74,7 @@ def _compared(path: Path, predictor) -> Line:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from scroll.io.modules import torch_module
+    from scroll.export.modules import torch_module
     own = {f'head.{key}': tensor for key, tensor in torch_module(predictor).state_dict().items()}
     try:
         kept = load_file(path)

@@ -3,9 +3,9 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from scroll import archive
 from scroll.errors import InputError
-from scroll.io import files
-from scroll.io.states import State
+from scroll.state import State
 
 if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
@@ -19,7 +19,7 @@ class Savable:
     _stamps = {}                        # path -> digest of the file that was read or written there last
 
     def end_part(self: Learner) -> Learner:
-        """What has been learned is a part by itself (`scroll.io.parts`); what will be is another."""
+        """What has been learned is a part by itself (`scroll.files.parts`); what will be is another."""
         return self._set_origin(self._state().known_parts())
 
     def state_dict(self) -> dict:
@@ -54,8 +54,8 @@ class Savable:
                 since this learner was loaded from it.
         """
         self._learned()
-        with files.locked(path):
-            files.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
+        with archive.locked(path):
+            archive.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
             self.end_part()
             self._stamps = {**self._stamps, os.path.realpath(path): self._state().write(path)}
 
@@ -64,13 +64,13 @@ class Savable:
 
         Args:
             formats: of 'safetensors', 'torch' and 'onnx'. about: image_shape, names of classes, and the
-                command that makes the statistics again (`scroll.io.export.export`).
+                command that makes the statistics again (`scroll.export.folders.export`).
 
         Raises:
             InputError: nothing was learned, the folder is there or cannot be written, or packages are
                 missing.
         """
-        from scroll.io.export import export
+        from scroll.export.folders import export
         export(self, folder, formats, **about)
 
     @classmethod
@@ -83,7 +83,7 @@ class Savable:
         Raises:
             InputError: there is no such file, it is damaged or something else, or the backbone is another.
         """
-        stamp, state = files.stamp_of(path), State.read(path)
+        stamp, state = archive.stamp_of(path), State.read(path)
         try:
             out = cls(embedder, **state.params)
         except TypeError as error:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from scroll import archive
 from scroll.arguments import check_memory, need_torch
 from scroll.embedding.cache import cache_keys, keys_in
 from scroll.errors import InputError
+from scroll.files.statistics import StatisticsFile, part_of, samples_of
 from scroll.grid import FLOAT32, PRECISIONS, sample_keys
-from scroll.io import files
-from scroll.io.states import KIND, State
-from scroll.io.statistics_files import StatisticsFile, part_of, samples_of
+from scroll.state import KIND, State
 from scroll.statistics import Statistics
 
 _SHOWN = 5
@@ -87,8 +87,8 @@ def look(path: Path, wanted: Wanted):
             return _of_array(path, np.load(path, allow_pickle=False), wanted)
         if head[:4] != b'PK\x03\x04':
             return None
-        with zipfile.ZipFile(path) as archive:
-            names, size = archive.namelist(), sum(entry.file_size for entry in archive.infolist())
+        with zipfile.ZipFile(path) as zipped:
+            names, size = zipped.namelist(), sum(entry.file_size for entry in zipped.infolist())
         if any(name.endswith('data.pkl') for name in names):
             if size > path.stat().st_size:
                 raise ValueError('compressed, which torch does not do')
@@ -96,7 +96,7 @@ def look(path: Path, wanted: Wanted):
             return Trace(path, held, ~held, 'file of torch.save: weights and sums cannot be searched')
         if not any(name.endswith('.npy') for name in names):
             return None
-        held = _held(files.arrays_of(path).values(), wanted)
+        held = _held(archive.arrays_of(path).values(), wanted)
         try:
             holds, may, what = _by_sums(path, wanted)
         except InputError as error:
@@ -119,7 +119,7 @@ def _of_array(path: Path, array: np.ndarray, wanted: Wanted) -> Trace:
 
 def _by_sums(path: Path, wanted: Wanted) -> tuple:
     """What an npz file holds, and may hold, without showing it, both bool (N,), and what the file is."""
-    none, kind = np.zeros(len(wanted), bool), files.kind_of(path)
+    none, kind = np.zeros(len(wanted), bool), archive.kind_of(path)
     if kind == KIND:
         state, known = State.read(path), wanted.by_pixels
         if state.keys is not None and (known or not state.psi):

@@ -1,30 +1,30 @@
 """Learners of files of features, from file to file: what `python -m scroll learn, add, predict, merge` do.
 
-Files are read in blocks (`scroll.io.features`). Statistics, and so f_T, are the same bits whatever the order
-of samples and files, their kind and the size of the blocks. So is a buffer with `strategy='hash'`; other
-strategies choose among the samples of a block.
+Files are read in blocks (`scroll.files.features`). Statistics, and so f_T, are the same bits whatever the
+order of samples and files, their kind and the size of the blocks. So is a buffer with `strategy='hash'`;
+other strategies choose among the samples of a block.
 """
 import csv
 import io
 
 import numpy as np
 
+from scroll.archive import output
 from scroll.arguments import shown
 from scroll.errors import InputError
+from scroll.files.features import BLOCK, open_files, read_blocks
+from scroll.files.parts import counted_twice
+from scroll.files.shards import in_shard
 from scroll.grid import intake, quantise
-from scroll.io.features import BLOCK, open_files, read_blocks
-from scroll.io.files import output
-from scroll.io.parts import counted_twice
-from scroll.io.shards import in_shard
-from scroll.io.states import State
 from scroll.learner import Scroll
+from scroll.state import State
 
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
           shard: str = None) -> tuple:
-    """Let a learner of features learn from files, each a part (`scroll.io.parts`): of those with splits what
-    is to train, unless `split` says otherwise; with `shard` of that the i-th of n shares, 'i/n'
-    (`scroll.io.shards`).
+    """Let a learner of features learn from files, each a part (`scroll.files.parts`): of those with splits
+    what is to train, unless `split` says otherwise; with `shard` of that the i-th of n shares, 'i/n'
+    (`scroll.files.shards`).
 
     Returns:
         (samples learned, samples in the files).

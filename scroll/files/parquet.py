@@ -1,4 +1,4 @@
-"""Parquet files of features, for `scroll.io.features`, through pyarrow."""
+"""Parquet files of features, for `scroll.files.features`, through pyarrow."""
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from scroll.arguments import not_installed
 from scroll.errors import InputError
-from scroll.io.columns import MOST, NAMES, check_shape
+from scroll.files.columns import MOST, NAMES, check_shape
 
 try:
     import pyarrow

@@ -1,14 +1,14 @@
-"""npz and npy files of features, for `scroll.io.features`, of which no more is read than is asked for."""
+"""npz and npy files of features, for `scroll.files.features`, of which no more is read than is asked for."""
 import zipfile
 from contextlib import ExitStack
 from math import prod
 
 import numpy as np
 
+from scroll.archive import check_text, open_file
 from scroll.arguments import available_memory
 from scroll.errors import InputError
-from scroll.io.columns import MOST, NAMES, check_shape, rows_at_once
-from scroll.io.files import check_text, open_file
+from scroll.files.columns import MOST, NAMES, check_shape, rows_at_once
 
 _HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
