@@ -6,10 +6,10 @@
 Orders are drawn at random (`--orders`), and made from how alike classes are to the frozen backbone
 (`scroll.certificates.orders`, from class means and Gram matrices): *easiest* has classes that are alike in
 one task, *hardest* deals them out to different tasks. `--worst` runs are spent on a search for a worse order
-than all of these: two classes of different tasks change places, and stay where the accuracy falls. Each of the
-random orders, the easiest and the hardest are run under `--seeds` seeds, and an analysis of variance tells
-what of the differences between random orders the order makes, and what the seed. SCROLL is run as f_T. A run
-whose loss ends up infinite counts as 0 %, and is made again by the same command.
+than all of these: two classes of different tasks change places, and stay where the accuracy falls. Each of
+the random orders, the easiest and the hardest are run under `--seeds` seeds, and an analysis of variance
+separates the effect of the order from that of the seed. SCROLL is run as f_T. A run whose loss ends up
+infinite counts as 0 %, and is made again by the same command.
 
 Every other run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, where
 `scripts/certify.py` keeps its own), so the same command goes on where it was killed, and what both have run

@@ -2,8 +2,8 @@
 
 `image` is a column of bytes, in the formats of `scroll.files.images`, or of structs with a field `bytes`, as
 the `datasets` library writes them; `y`, `id` and `split` are as in files of features. Other names:
-`X=picture, y=label`. Images become RGB of their own size; the embedder scales them. A digest is of pixels: PNG gives the
-same everywhere, JPEG, WebP and AVIF may give others in another version of their decoder.
+`X=picture, y=label`. Images become RGB of their own size; the embedder scales them. A digest is of pixels:
+PNG gives the same everywhere, JPEG, WebP and AVIF may give others in another version of their decoder.
 """
 import os
 from contextlib import ExitStack
