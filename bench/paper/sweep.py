@@ -15,6 +15,7 @@ each run are its CPUs.
 import contextlib
 import fcntl
 import fnmatch
+import functools
 import hashlib
 import importlib.util
 import json
@@ -288,8 +289,7 @@ def _arguments(cell) -> tuple:
             or bears(args, name) in KEY and name not in ('seed', 'model_config')}, None
 
 
-def say(line: str) -> None:
-    print(line, flush=True)
+say = functools.partial(print, flush=True)
 
 
 def sweep(argv: list, command: list) -> int:
@@ -368,67 +368,34 @@ def _run_here(runs: list, jobs: int, options, failed: list) -> int:
 
 
 def _submit(runs: list, jobs: int, options, failed: list) -> int:
+    """All runs as job arrays of submitit, `jobs` at a time; one that is preempted is queued again."""
     if importlib.util.find_spec('submitit') is None:
         raise InputError('--engine slurm needs the package submitit: pip install submitit')
-    for command in ('sbatch', 'squeue'):
-        if shutil.which(command) is None:
-            raise InputError(f'--engine slurm: no {command} here; run this where jobs are submitted')
-    waiting = queued(runs)
-    runs = [run for run in runs if run not in waiting]
-    if waiting:
-        say(f'{len(waiting)} of them are in the queue already')
-    if runs:
-        submitted = submit(runs, jobs, options.timeout)
-        ids = ','.join(dict.fromkeys(job.job_id.split('_')[0] for job in submitted))
-        say(f'{len(runs)} runs submitted as job {ids} (squeue -j {ids}); what they print is in '
-            f'{runs[0].log.parent}, what SLURM says in {_submission(runs[0]).parent}. The same command '
-            'submits those again that ended without a row')
+    if shutil.which('sbatch') is None:
+        raise InputError('--engine slurm: no sbatch here; run this where jobs are submitted')
+    submitted = submit(runs, jobs, options.timeout)
+    ids = ','.join(dict.fromkeys(job.job_id.split('_')[0] for job in submitted))
+    say(f'{len(runs)} runs submitted as job {ids} (squeue -j {ids}); what they print is in '
+        f'{runs[0].log.parent}, what SLURM says in {runs[0].folder / "slurm"}. When they have ended, the '
+        'same command submits again those without a row')
     return int(bool(failed))
 
 
 def submit(runs: list, jobs: int, timeout: float = None, cluster: str = 'slurm') -> list:
-    """Submit runs as job arrays with at most `jobs` at a time; returns submitit's jobs in their order.
-
-    A run that takes longer than `timeout` minutes (a day) is ended; one that is preempted is queued again.
-    """
+    """submitit's jobs, in the order of the runs. timeout: minutes a run may take (a day)."""
     import submitit
-    folder = _submission(runs[0]).parent
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = runs[0].folder.resolve() / 'slurm'
     executor = submitit.AutoExecutor(folder / '%j', cluster=cluster, slurm_max_num_timeout=0)
     setup = [f'export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}']
     executor.update_parameters(timeout_min=max(1, round(timeout or _DAY)), slurm_array_parallelism=jobs,
                                slurm_cpus_per_task=runs[0].threads, slurm_job_name='sweep',
                                slurm_setup=setup)
-    submitted = []
-    for first in range(0, len(runs), _LARGEST_ARRAY):
-        submitted += executor.submit_array([Job(run) for run in runs[first:first + _LARGEST_ARRAY]])
-    for run, job in zip(runs, submitted):
-        _submission(run).write_text(job.job_id)
-    return submitted
-
-
-def queued(runs: list) -> list:
-    """Those of the runs that wait or run as jobs already."""
-    jobs = subprocess.run(['squeue', '--noheader', '--array', '--format=%i'], capture_output=True, text=True)
-    if jobs.returncode:
-        raise InputError(f'--engine slurm: squeue: {jobs.stderr.strip() or "no answer"}')
-    jobs = set(jobs.stdout.split())
-    return [run for run in runs if _submission(run).is_file() and _submission(run).read_text() in jobs]
-
-
-def _submission(run: Run) -> Path:
-    """The file, beside submitit's, that has the job which a run was last submitted as."""
-    return run.folder.resolve() / 'slurm' / run.key
+    return [job for first in range(0, len(runs), _LARGEST_ARRAY)
+            for job in executor.submit_array([Job(run) for run in runs[first:first + _LARGEST_ARRAY]])]
 
 
 def main(argv: list = None, command: list = None) -> int:
     """`sweep` for the command line: 0, 1 if a run failed, 2 after one line on what the user can mend."""
     argv = sys.argv[1:] if argv is None else argv
-    command = command or [_shortest(sys.executable), _shortest(ROOT / 'main.py')]
-    return run_command(lambda: sweep(argv, command))
-
-
-def _shortest(path) -> str:
-    """Relative to this folder, if it is below it."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith('..') else relative
+    return run_command(lambda: sweep(argv, command or [
+        min(str(path), os.path.relpath(path), key=len) for path in (sys.executable, ROOT / 'main.py')]))

@@ -22,7 +22,6 @@ the script's own are those of every trial (`--n_splits`, `--num_threads`, `--dev
 """
 import contextlib
 import copy
-import csv
 import functools
 import io
 import itertools
@@ -32,6 +31,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from bench.cli import parsing as cli
@@ -149,30 +149,6 @@ def _as(example, name: str, text: str):
         raise InputError(f'--{name} {text}: expected a value like {example}') from None
 
 
-class Trials:
-    """The trials of one method on one data set, each a row on disk as soon as it is known."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.rows = read_rows(path) if path.is_file() else []
-
-    def find(self, **what) -> dict:
-        """The row of a trial, or None."""
-        return next((row for row in self.rows if all(row.get(k) == str(v) for k, v in what.items())), None)
-
-    def add(self, **row) -> dict:
-        """Keep a row; returns it as it will be read."""
-        self.rows.append({name: str(value) for name, value in row.items()})
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(dict.fromkeys(k for r in self.rows for k in r)), restval='')
-        writer.writeheader()
-        writer.writerows(self.rows)
-        with atomic_write(self.path) as file:
-            file.write(text.getvalue().encode())
-        return self.rows[-1]
-
-
 def accuracy_of(words: list) -> float:
     """Percent, of a run of main.py on its held-out samples; 0 where its loss ended up infinite."""
     from bench.run.training import train
@@ -196,7 +172,8 @@ class Tuning:
         self.flags = [word for flag, value in zip(flags[::2], flags[1::2])
                       if flag.lstrip('-') not in self.fixed for word in (flag, value)]
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
-        self.trials = Trials(Path(options.out) / options.dataset / f'{model}.csv')
+        self.path = Path(options.out) / options.dataset / f'{model}.csv'
+        self.rows = read_rows(self.path) if self.path.is_file() else []
 
     def plan(self, trials: int) -> list:
         """`plan` of this method."""
@@ -235,15 +212,20 @@ class Tuning:
         """Accuracy of a trial, in percent: from its row, or of a run whose row is then written."""
         words = self.words(size, values, tasks)
         known = dict(psi=self.psi[:16], command=_shown(words))
-        row = self.trials.find(**known)
-        if row is None:
-            began = time.process_time()
-            accuracy = accuracy_of(words)
-            row = self.trials.add(**known, buffer_size=size, accuracy=accuracy, **values,
-                                  seconds=round(time.process_time() - began, 1))
-            tried = ', '.join(f'{name} {value}' for name, value in values.items())
-            print(f'{title}: {tried}: {accuracy:.2f} %', flush=True)
-        return float(row['accuracy'])
+        for row in self.rows:
+            if known.items() <= row.items():
+                return float(row['accuracy'])
+        began = time.process_time()
+        accuracy = accuracy_of(words)
+        row = known | dict(buffer_size=size, accuracy=accuracy, **values,
+                           seconds=round(time.process_time() - began, 1))
+        self.rows.append({name: str(value) for name, value in row.items()})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.path) as file:                   # each trial as soon as it is known
+            pd.DataFrame(self.rows).to_csv(file, index=False)
+        tried = ', '.join(f'{name} {value}' for name, value in values.items())
+        print(f'{title}: {tried}: {accuracy:.2f} %', flush=True)
+        return accuracy
 
     def tune(self, size: int, above: int) -> dict:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
