@@ -16,6 +16,7 @@ from bench.results.tracking import check_tracking
 from core.arguments import FREE, ArgumentParser, of_signature, whole
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
+from core.mammoth import use_checkout
 from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
@@ -158,6 +159,7 @@ def _peek(cmd):
     for action in parser._actions:
         action.required = False
     chosen = parser.parse_known_args([item for item in cmd if item not in HELP])[0]
+    use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
     if not set(HELP) & set(cmd):
         for flag in ('model', 'dataset'):
