@@ -212,4 +212,5 @@ def check_processes(model, args) -> None:
         raise InputError(f'{what}: --model {args.model} learns in one process; to split its batches among '
                          'GPUs, start that one with --distributed dp')
     if args.distributed == 'ddp' and not all(os.environ.get(name) for name in _LAUNCHED):
-        raise InputError('--distributed ddp: start the processes with torchrun --nproc_per_node 2 main.py ...')
+        raise InputError('--distributed ddp: start the processes with '
+                         'torchrun --nproc_per_node 2 main.py ...')

@@ -250,8 +250,8 @@ class Buffer:
         lengths = {len(values) if isinstance(values, torch.Tensor) and values.dim() else None
                    for values in stored.values()}
         if None in lengths or len(lengths) > 1 or (stored and 'examples' not in stored):
-            raise InputError('what is to be loaded is no buffer: expected examples, and tensors with the same '
-                             'number of rows')
+            raise InputError('what is to be loaded is no buffer: expected examples, and tensors with as '
+                             'many rows')
         self.empty()
         for name, values in stored.items():
             self._filled = len(values)

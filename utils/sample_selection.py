@@ -70,7 +70,7 @@ class Unlimited(Selection):
 
 
 class _OneByOne(Selection):
-    """Strategies whose choice depends on the labels and losses of what is kept; unknown losses are infinite."""
+    """Strategies that look at labels and losses of what is kept; unknown losses are infinite."""
     REMEMBERED = PER_ROW = ('losses',)
 
     def __init__(self, buffer):
