@@ -44,7 +44,7 @@ from bench.certify.store import Store
 from bench.cli import parsing as cli
 from bench.cli.flags import whole
 from bench.run.building import initialize
-from core.arguments import KEY, ArgumentParser, bears, binary_to_boolean_type
+from core.arguments import KEY, ArgumentParser, affects, binary_to_boolean_type
 from core.progress import Progress
 from models import get_model_class
 from scroll.archive import atomic_write, check_target
@@ -52,7 +52,7 @@ from scroll.errors import InputError
 from scroll.grid import little_endian
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
-_SCHEDULED = 'stream', 'part'         # what flags bear on that would cut the stream otherwise
+_SCHEDULED = 'stream', 'part'         # what flags affect that would cut the stream otherwise
 _OWN = ('model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers',
         'adapt', 'solves')
 
@@ -211,11 +211,11 @@ def prepare(options, words: list) -> tuple:
         from scroll.embedding.embedder import state_digest
         args = cli.parse_args(words)
         for flag in sorted(args.given):
-            if bears(args, flag) in _SCHEDULED:
+            if affects(args, flag) in _SCHEDULED:
                 raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules, '
                                  '--splits and --specs say; leave the flag out')
         identity = dict(arguments={k: v for k, v in vars(args).items()
-                                   if bears(args, k) not in {*_SCHEDULED, 'place', 'display'}})
+                                   if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}})
         model, dataset, args = initialize(args)
         if not isinstance(dataset, ScheduledDataset):
             raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
@@ -265,7 +265,7 @@ def certify(options, flags) -> int:
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=_flags_that(words, lambda flag: _name(flag) not in settings and bears(args, flag.dest) in KEY,
+        flags=_flags_that(words, lambda flag: _name(flag) not in settings and affects(args, flag.dest) in KEY,
                           flags), settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
@@ -287,7 +287,7 @@ def settings_of(args, dataset) -> dict:
     own = ArgumentParser(add_help=False)
     cli.add_model_args(own, get_model_class(args.model))
     names = dict(weights='weights', seed='seed')
-    names |= {flag.dest: _name(flag) for flag in own._actions if bears(args, flag.dest) == 'result'}
+    names |= {flag.dest: _name(flag) for flag in own._actions if affects(args, flag.dest) == 'result'}
     values = {name: getattr(args, flag) for flag, name in names.items() if flag not in dataset.REFUSED_FLAGS}
     return {name: value for name, value in values.items() if isinstance(value, (str, int, float))}
 

@@ -125,7 +125,7 @@ def _plugins(chosen) -> tuple:
 def _handed_on(parser, saved: dict) -> dict:
     """What a run begins with of the arguments of the one whose model it loads."""
     alone = FREE | {'part', 'run'}
-    return {flag: value for flag, value in saved.items() if parser.bears().get(flag) not in alone}
+    return {flag: value for flag, value in saved.items() if parser.affects().get(flag) not in alone}
 
 
 def _known(parser, cmd, dataset, defaults: dict, all_flags: bool = False) -> dict:

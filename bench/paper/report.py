@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bench.paper import claims, tables
 from bench.paper.experiments import experiment_files, load, results_rows
-from bench.paper.matching import arguments, bears_of, matching_rows
+from bench.paper.matching import affects_of, arguments, matching_rows
 from bench.results.keys import with_values
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
@@ -44,13 +44,13 @@ def collect(experiment, pool: list, weights: str = None) -> list:
         if weights is not None:
             cell = dataclasses.replace(cell, flags={'weights': weights, **cell.flags})
         rows = [row for row in matching_rows(cell, pool, earlier=True) if row.get(cell.metric)]
-        of_flag = bears_of(cell) if rows else {}
+        of_flag = affects_of(cell) if rows else {}
         found += [{**_committed(row, of_flag), 'row': cell.row, 'column': cell.column} for row in rows]
     return found
 
 
 def _committed(row: dict, of_flag: dict) -> dict:
-    """A row without what is of this machine or of this one run. of_flag: flag -> what it bears on."""
+    """A row without what is of this machine or of this one run. of_flag: flag -> what it affects."""
     def without_path(name, value):
         return Path(value).stem if of_flag.get(name) == 'content' and os.sep in value else value
     return _renamed({name: value for name, value in row.items()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.paper.experiments import load
 from bench.paper.runs import Run, base_path, key
-from core.arguments import KEY, ArgumentParser, bears, real, whole
+from core.arguments import KEY, ArgumentParser, affects, real, whole
 from core.commands import run_command
 from core.plugins import ROOT
 from scroll.errors import InputError
@@ -141,7 +141,7 @@ def _arguments(cell) -> tuple:
     except InputError as error:
         return cell.flags, ' '.join(str(error).split())
     return {name: value for name, value in vars(args).items() if name == 'results_path'
-            or bears(args, name) in KEY and name not in ('seed', 'model_config')}, None
+            or affects(args, name) in KEY and name not in ('seed', 'model_config')}, None
 
 
 def _log(experiment, cell, seed: int) -> Path:

@@ -29,7 +29,7 @@ import torch
 from bench.resume.model_state import checksum
 from bench.resume.run_state import Incomplete, Position, RunState
 from core import distributed
-from core.arguments import FREE, bears
+from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
 from core.progress import span
@@ -248,7 +248,7 @@ def _digest(args, arguments: dict) -> str:
 
     Another number of threads may change the last bits of training: it is said, and no reason to lose a run.
     """
-    fixed = {name: value for name, value in arguments.items() if bears(args, name) not in FREE}
+    fixed = {name: value for name, value in arguments.items() if affects(args, name) not in FREE}
     fixed |= dict(device=str(arguments.get('device')).split(':')[0], distributed=arguments.get('distributed'))
     text = json.dumps(to_parsable_obj(fixed), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
