@@ -74,7 +74,7 @@ class _Group(_Declaring, argparse._ArgumentGroup):
 
 
 def argument_group(parser, *title, **options):
-    """A group of flags declared with `affects`; also in a parser of argparse's own, as of third-party files."""
+    """A group of flags declared with `affects`; also in a parser of argparse's own."""
     group = _Group(parser, *title, **options)
     parser._action_groups.append(group)
     return group
@@ -165,11 +165,6 @@ def real(least: float = -math.inf, positive: bool = False):
             raise argparse.ArgumentTypeError(f'{text}: expected {expected}')
         return value
     return number
-
-
-def negated(text) -> bool:
-    """Command-line type of an on/off flag that turns another one off."""
-    return not binary_to_boolean_type(text)
 
 
 def share(text) -> float:

@@ -6,7 +6,6 @@ from core.arguments import (
     argument_group,
     binary_to_boolean_type,
     labelled,
-    negated,
     noise_type,
     real,
     share,
@@ -36,7 +35,7 @@ def add_selection_args(parser) -> None:
          help='which values of models/config/<model>.yaml to take: default, and with best or '
               'the name of another section its own; base: none')
     flag('--load_best_args', dest='model_config', action='store_const', const='best',
-         default=argparse.SUPPRESS, help='earlier name of --model_config best')
+         default=argparse.SUPPRESS, help="Mammoth's name of --model_config best")
     flag('--dataset_config', help='name of a file in datasets/configs/<dataset>/')
 
 
@@ -132,7 +131,7 @@ def add_checkpoint_args(parser) -> None:
 
 
 def add_tracking_args(parser) -> None:
-    """Weights & Biases, TensorBoard, and what remains of earlier versions of Mammoth."""
+    """Weights & Biases, TensorBoard; `--force_compat`, as in Mammoth."""
     flag = argument_group(parser, 'tracking').add_argument
     flag('--wandb_entity', affects='display', help='with wandb_project: log to Weights & Biases')
     flag('--wandb_project', affects='display')
@@ -143,10 +142,6 @@ def add_tracking_args(parser) -> None:
          help='no Weights & Biases, whatever else is said', **on_off)
     flag('--force_compat', default=False,
          help='let a task-aware method run on a stream without tasks', **on_off)
-    reverse = dict(type=negated, nargs='?', const=False, default=argparse.SUPPRESS)
-    flag('--ignore_other_metrics', dest='enable_other_metrics',
-         help='reverse of --enable_other_metrics', **reverse)
-    flag('--csv_log', dest='disable_log', help='reverse of --disable_log', **reverse)
 
 
 def add_management_args(parser) -> None:
@@ -166,8 +161,8 @@ def add_management_args(parser) -> None:
               '(anytime accuracy)')
     flag('--enable_other_metrics', affects='record', type=binary_to_boolean_type, default=False,
          help='forward and backward transfer, forgetting')
-    flag('--non_verbose', affects='display', type=binary_to_boolean_type, nargs='?', const=True, default=False,
-         help='no progress: no bar on a terminal, no lines elsewhere')
+    flag('--non_verbose', affects='display', type=binary_to_boolean_type, nargs='?', const=True,
+         default=False, help='no progress: no bar on a terminal, no lines elsewhere')
     flag('--raw_accuracies', affects='display', type=binary_to_boolean_type, default=False,
          help="also print the accuracy on each task, after each task: Mammoth's second line")
     flag('--disable_log', affects='place', type=binary_to_boolean_type, default=False,
