@@ -48,9 +48,9 @@ class SequentialFeatures(ScheduledDataset):
     def get_parser(parser):
         parser = ScheduledDataset.get_parser(parser)
         flag = parser.add_argument_group('seq-features').add_argument
-        flag('--features', bears='content', nargs='+', metavar='FILE',
+        flag('--features', affects='content', nargs='+', metavar='FILE',
              help='npz, npy (X, then y) or Parquet files: X, y, and where there are id and split')
-        flag('--test_features', bears='content', nargs='+', metavar='FILE',
+        flag('--test_features', affects='content', nargs='+', metavar='FILE',
              help='such files whose samples are all to test; those of --features are then to train, but for '
                   'what their split says is to test')
         flag('--feature_columns', metavar='X=NAME,y=NAME', help='columns that are called otherwise')
