@@ -5,14 +5,8 @@ import numpy as np
 import torch
 
 from datasets.utils.label_changes import pick
+from datasets.utils.masked_loaders import take
 from scroll.randomness import numpy_stream
-
-
-def take(values, rows: np.ndarray):
-    """These rows of an array, a tensor or a list."""
-    if isinstance(values, torch.Tensor):
-        return values[torch.from_numpy(rows).to(values.device)]
-    return values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows]
 
 
 class ValidationDataset(torch.utils.data.Dataset):
