@@ -32,18 +32,13 @@ def test_a_share_of_each_class_is_picked_and_more_contains_less(share, seed):
 
 @pytest.mark.parametrize('kind', ['symmetric', 'asymmetric'])
 @pytest.mark.parametrize('rate, wrong', [(0.1, 8), (0.5, 38), (1, 78)])
-def test_as_many_labels_are_wrong_as_asked_for(kind, rate, wrong):
+def test_the_share_of_wrong_labels_is_the_one_asked_for(kind, rate, wrong):
     noisy = label_changes.noisy_labels(flags(noise_rate=rate, noise_type=kind), LABELS, 5)
-    assert (noisy != LABELS).sum() == pytest.approx(wrong, abs=1) and noisy.min() >= 0 and noisy.max() < 5
+    assert (noisy != LABELS).sum() == pytest.approx(wrong, abs=1)
     if kind == 'asymmetric':
         assert set(((noisy - LABELS) % 5)[noisy != LABELS]) == {1}
-    elif rate > 0.1:
-        assert len(set(zip(LABELS[noisy != LABELS], noisy[noisy != LABELS]))) > 10          # every class goes to several
-
-
-def test_symmetric_noise_is_uniform_over_the_other_classes():
-    noisy = label_changes.noisy_labels(flags(noise_rate=1), np.zeros(9000, np.int64), 4)
-    assert np.abs(np.bincount(noisy, minlength=4) - [0, 3000, 3000, 3000]).max() < 200
+    every = label_changes.noisy_labels(flags(noise_rate=1), np.zeros(9000, np.int64), 4)
+    assert np.abs(np.bincount(every, minlength=4) - [0, 3000, 3000, 3000]).max() < 200
 
 
 def test_noise_between_classes_that_are_confused():

@@ -72,12 +72,6 @@ def test_every_pass_has_its_own_shuffle_and_the_seed_decides():
     assert a != b and [a, b] == [labels_of(twin), labels_of(twin)] and a != labels_of(other)
 
 
-def test_iterating_draws_from_no_global_stream():
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
-    list(ImageLoader(numbered(9), 2, shuffle=True))
-    assert torch.equal(before[0], torch.get_rng_state()) and before[1] == np.random.get_state()[1].tolist()
-
-
 def test_an_item_is_a_batch_of_one_without_its_first_dimension():
     train, test = numbered(5), numbered(5, transform=lambda raw: raw.float(), train=False)
     image, label, plain = train[3]
@@ -113,14 +107,6 @@ def test_replaced_data_of_another_length_are_iterated(kind, count):
     assert len(loader.dataset) == count
 
 
-def test_a_copied_data_set_with_other_data_works_in_torchs_own_loader():
-    """BiC's validation set: deepcopy, reassign, DataLoader."""
-    other = copy.deepcopy(numbered(10))
-    other.data, other.targets = other.data[[1, 4, 5]], other.targets[[1, 4, 5]]
-    batches = list(torch.utils.data.DataLoader(other, batch_size=2))
-    assert [batch[1].tolist() for batch in batches] == [[1, 4], [5]] and batches[0][2].shape == (2, 3, 2, 2)
-
-
 @pytest.mark.parametrize('targets', [list, np.array, torch.tensor])
 def test_grey_images_float_images_and_labels_of_any_kind_may_take_their_place(targets):
     loader = ImageLoader(numbered(10), 4, shuffle=True)
@@ -145,10 +131,3 @@ def test_extra_fields_follow_their_samples_raw_or_not():
     assert len(loader.dataset[3]) == 4 and loader.dataset[3][3].tolist() == [6, 7]
     mask = loader.dataset.targets < 4
     assert len(loader.dataset.data[mask]) == 4                  # a torch mask of numpy images
-
-
-def test_the_plain_image_of_a_picture():
-    picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    expected = InMemoryDataset.not_aug_transform(torch.from_numpy(picture))
-    assert torch.equal(InMemoryDataset.not_aug_transform(picture), expected) and expected[2, 1, 1] == pytest.approx(11 / 255)
-    assert InMemoryDataset.not_aug_transform(picture[..., 0]).shape == (1, 2, 2)
