@@ -50,7 +50,6 @@ NAMES = {
     'datasets.utils.continual_dataset':
         'ContinualDataset store_masked_loaders fix_class_names_order MammothDatasetWrapper',
     'datasets.utils.gcl_dataset': 'GCLDataset',
-    'datasets.utils.validation': 'get_train_val',
     'datasets.transforms.denormalization': 'DeNormalize',
     'datasets.transforms.rotation': 'Rotation',
     'datasets.transforms.permutation': 'Permutation',
