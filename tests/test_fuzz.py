@@ -23,7 +23,7 @@ from backbone import weights
 from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
 from core.rows import append_row, read_rows
-from datasets.utils import image_files, label_changes, readers
+from datasets.utils import image_files, readers
 from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll import InputError, Scroll
 from scroll.embedding.cache import FeatureCache
@@ -144,10 +144,6 @@ def no_tensor_is_of_another_kind(path):
     return sorted((name, tuple(t.shape), t.dtype) for name, t in loaded.tensors.items())
 
 
-def labels_file(path):
-    np.save(path, np.arange(30) % 3)
-
-
 CONFIG = (b'default:\n  lr: 0.1\n  optimizer: sgd\n'
           b'best:\n- when: {dataset: seq-digits, buffer_size: {min: 100}}\n  set: {lr: 0.2, n_epochs: 3}\n')
 FILES = {       # name -> (write, read: what must be equal whatever the damage, if it is not refused)
@@ -159,7 +155,6 @@ FILES = {       # name -> (write, read: what must be equal whatever the damage, 
                   lambda path: (State.read(path).statistics.digest(), Scroll.load(path).buffer_.content().digest())),
     'run.pt': (lambda path: checkpoints.write(path, dict(a=torch.arange(99), b=[1, 'two', None])), lambda path: repr(checkpoints.read(path))),
     'model.pt': (lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path), read_model),
-    'labels.npy': (labels_file, lambda path: label_changes._load(path, Y, 3).shape),
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': (mini_file, read_mini),
     'MINIIMAGENET/test.csv': (mini_table, lambda path: readers.mini_split(path.parents[1], 'test')[0].shape[1:]),
     'MNIST/train-images-idx3-ubyte.gz': (mnist_file, lambda path: readers.mnist(path.parents[1]).train.shape),
@@ -169,7 +164,7 @@ FILES = {       # name -> (write, read: what must be equal whatever the damage, 
     'config.yaml': (lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),
     'schedule.txt': (lambda path: path.write_text(' '.join(map(str, range(30)))),
                      lambda path: sorted(make_schedule(f'file:{path}', Y.tolist()).order)),
-    **{f'x.{kind.lower()}': (image_file(kind), lambda path: image_files.read_image(path, 8).shape) for kind in
+    **{f'x.{kind.lower()}': (image_file(kind), lambda path: image_files.read_images([path], 8, path).shape) for kind in
        ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'TGA', 'ICO')},
 }
 
