@@ -39,7 +39,7 @@ class Trial:
 
 def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, herded: bool,
            progress=None) -> list:
-    """Trials of all candidates, f_T first.
+    """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out.
 
     Args:
         without: positions of exemplars -> (f_T without these, its leave-one-out logits on the rest).
@@ -51,10 +51,13 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
     logits, columns = {candidate: [] for candidate in candidates}, []
     for held in folds(exemplars, settings.folds, settings.held_out, herded):
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
+        if len(rest) < 2:                       # too few to adapt on
+            continue
         online, left_out = without(held)
         held = held[np.isin(exemplars.labels[held], online.classes)]
         samples = exemplars.features[held] if embedder is None else exemplars.samples[held]
-        others = Exemplars(*(getattr(exemplars, name)[rest] for name in ('labels', 'keys', 'features', 'samples')))
+        others = Exemplars(*(getattr(exemplars, name)[rest]
+                             for name in ('labels', 'keys', 'features', 'samples')))
         path = adaptation_path(embedder, online, others, settings, seed, [0, *stops], progress, left_out)
         f_T = next(path)
         logits[0, 0.0].append(f_T.decision_function(samples))
@@ -62,6 +65,8 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
             for share in SHARES:
                 logits[stop, share].append(between(f_T, f_star, share).decision_function(samples))
         columns.append(np.searchsorted(online.classes, exemplars.labels[held]))
+    if not columns:
+        return []
     widest, columns = max(z.shape[1] for z in logits[0, 0.0]), np.concatenate(columns)
     return compared({candidate: np.concatenate([
         np.pad(z, ((0, 0), (0, widest - z.shape[1])), constant_values=-np.inf) for z in parts])
@@ -71,14 +76,15 @@ def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, with
 def compared(logits: dict, columns: np.ndarray) -> list:
     """A `Trial` of each candidate: its logits (N, K), with the one scale that suits all of them best, and the
     columns (N,) of the true classes. The first is f_T's."""
-    out = []
-    for candidate, z in logits.items():
-        losses = cross_entropies(z, columns, fit_scale(z, columns, (1e-3, 1e3)))
-        first = losses if not out else first
-        gain = first - losses
+    losses = {candidate: cross_entropies(z, columns, fit_scale(z, columns, (1e-3, 1e3)))
+              for candidate, z in logits.items()}
+    first, out = next(iter(losses.values())), []
+    for candidate, of_each in losses.items():
+        gain = first - of_each
         error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
-        out.append(Trial(*candidate, float(losses.mean()), float(gain.mean()), float(error),
-                         float((z.argmax(axis=1) == columns).mean())))
+        right = logits[candidate].argmax(axis=1) == columns
+        out.append(Trial(*candidate, float(of_each.mean()), float(gain.mean()), float(error),
+                         float(right.mean())))
     return out
 
 
@@ -94,8 +100,8 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, herded,
     """(f*, or None where f_T is as good; the trials). Arguments as `select` and
     `scroll.adaptation.training.adapt`."""
     trials = select(embedder, exemplars, settings, seed, without, herded, progress)
-    best = chosen(trials)
-    if not best.updates:
+    best = chosen(trials) if trials else None
+    if best is None or not best.updates:
         return None, trials
     path = adaptation_path(embedder, online, exemplars, replace(settings, iterations=best.updates), seed,
                            [0, best.updates], progress, left_out)
@@ -129,7 +135,7 @@ def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> Ad
     out = copy.copy(f_star)
     for name in ('weight', 'bias', 'scale'):
         a, b = getattr(f_T, name), getattr(f_star, name)
-        setattr(out, name, a + type(a)(share) * (b - a) if name == 'scale' else a + np.float32(share) * (b - a))
+        setattr(out, name, a + (share if name == 'scale' else np.float32(share)) * (b - a))
     if f_star.embedder is not None:
         net, start = copy.deepcopy(f_star.embedder.pristine), f_T.embedder.pristine.state_dict()
         net.load_state_dict({name: start[name].lerp(value, share) if value.is_floating_point() else value

@@ -1,8 +1,8 @@
 """Exact leave-one-out: logits of f_T on samples that it has learned from, had it not seen each.
 
-f* is calibrated on them, `auto` chooses a head by them, and `out_of_sample` finds wrong labels with them. They
-are float64, made of correctly rounded solutions and sums in order: the same bits on every machine (of `qda`
-they come from LAPACK, and their last bits may differ). Functions take what a head made of the statistics, the
+f* is calibrated on them, `auto` chooses a head by them, `out_of_sample` finds wrong labels by them. They are
+float64, made of correctly rounded solutions and sums in order: the same bits on every machine (of `qda` they
+come from LAPACK, and their last bits may differ). Functions take what a head made of the statistics, the
 statistics, its settings (`scroll.heads.registry.Settings`), quantised features (N, d) and labels (N,), and
 return float64 (N, K). x is [h; 1] or h, and v is x less its class mean. For the only sample of a class they
 give the other classes' logits; `scroll.heads.registry.Head` sets its own.
