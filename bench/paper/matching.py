@@ -9,6 +9,7 @@ from core.plugins import backbone_name, normalise
 from scroll.errors import InputError
 
 _STREAM = ('n_splits', 'schedule')
+_BEFORE = dict(adapt_select='none')                    # what was the default before rows had the flag
 _APART = ('seed', 'model_config', *_STREAM)            # looked at by themselves
 
 
@@ -58,7 +59,7 @@ def _parsed(words: tuple):
 def _has_arguments(row: dict, today) -> bool:
     values, given = _of_row(row)
     # a row without a key says nothing of flags that came later; what is asked for it must say
-    absent = today.declared if given is not None else dict.fromkeys(today.given)
+    absent = today.declared | _BEFORE if given is not None else dict.fromkeys(today.given)
     wanted = {name: value for name, value in vars(today).items() if affects(today, name) in KEY
               and name not in _APART}
     return (given or set()) <= {*vars(today)} and all(
