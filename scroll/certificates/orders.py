@@ -1,5 +1,4 @@
-"""Orders of classes that are easy or hard for a learner: from how alike the exact sums say classes are, or
-searched for.
+"""Orders of classes that are easy or hard for a learner: from the similarity of classes, or by search.
 
     >>> apart = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 2], [9, 9, 2, 0.]])
     >>> chain(apart).tolist(), dealt(chain(apart), 2).tolist()
@@ -13,7 +12,7 @@ from scroll.schedule_forms import class_splits
 
 
 def separations(parts: ClassStatistics) -> np.ndarray:
-    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), how far apart classes are beside how wide they are.
+    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), the distance of classes relative to their width.
 
     Fisher's ratio, from counts, sums and the diagonals of the Gram matrices: v_c = tr(G_c) / n_c - |m_c|^2.
     All is integer arithmetic up to one division, which is rounded correctly: the same on every machine.
@@ -72,7 +71,7 @@ def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: n
 
     Args:
         accuracy: order -> percent. start: int64 (K,), whose accuracy counts as no trial. tasks: as
-            `split:<tasks>` cuts the order. trials: calls of `accuracy` beside that.
+            `split:<tasks>` cuts the order. trials: further calls of `accuracy`.
 
     Raises:
         InputError: with one task there is nothing to change.
@@ -99,5 +98,5 @@ def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: n
 
 
 def _content(order: np.ndarray, task: np.ndarray) -> tuple:
-    """What classes each task has: their order within it is no difference."""
+    """The classes of each task; their order within it makes no difference."""
     return tuple(tuple(sorted(order[task == t].tolist())) for t in range(task[-1] + 1))

@@ -12,7 +12,7 @@ from scroll.state import KIND, State
 def add_columns(parser) -> None:
     """--columns, of files of features."""
     parser.add_argument('--columns', metavar='X=NAME,y=NAME', type=_columns,
-                        help='columns of features that are called otherwise; X=f*: all that match')
+                        help='columns of features with other names; X=f*: all that match')
 
 
 def add_out(parser, **how) -> None:
