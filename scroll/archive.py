@@ -287,15 +287,13 @@ def _content(path, names=None, most: int = 0) -> dict:
         for name, array in content.items():
             check_text(name, array)
         return content
-    except FileNotFoundError:
-        raise InputError(f'{path}: there is no such file') from None
-    except OSError as error:
-        raise InputError(f'{path}: cannot be read ({error.strerror or error})') from error
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
     except Exception as error:          # damaged archives raise almost anything
-        raise InputError(f'{path}: not an npz file, or damaged '
-                         f'({" ".join(str(error).split())[:300]})') from error
+        text = ' '.join(str(error).split())[:300]
+        raise InputError(f'{path}: ' + (
+            text if isinstance(error, InputError) else
+            'there is no such file' if isinstance(error, FileNotFoundError) else
+            f'cannot be read ({error.strerror or text})' if isinstance(error, OSError) else
+            f'not an npz file, or damaged ({text})')) from error
 
 
 def check_text(name: str, array: np.ndarray) -> None:

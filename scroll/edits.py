@@ -29,7 +29,7 @@ import re
 import numpy as np
 
 from scroll.embedding.cache import cache_keys, remove_from_files
-from scroll.errors import InputError, did_you_mean
+from scroll.errors import InputError, did_you_mean, naming
 from scroll.files.parts import counted_twice
 from scroll.files.statistics import StatisticsFile, samples_of
 from scroll.grid import sample_keys
@@ -72,10 +72,8 @@ def without_classes(state: State, path, repeated: bool = False) -> State:
 
 def _removed(path, state: State, remove, repeated: bool) -> State:
     """What `remove` makes of the state; InputError, naming `path`, if it cannot, or did before."""
-    try:
+    with naming(path):
         out = remove()
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
     twice = [part for part, times in state.parts.items() if times <= 0 and out.parts.get(part, 0) < times]
     if twice and state.keys is None and not repeated:               # keys know it of each sample
         raise InputError(f'{path}: its part {twice[0][:16]} was removed already (where equal samples were '
@@ -135,7 +133,5 @@ def merged(state: State, other: State, path, repeated: bool = False) -> State:
         part = f', its part {again}' if isinstance(again, str) else ''
         raise InputError(f'{path}: samples of it{part} are learned already: merged, they would count twice '
                          '(where they are to: --repeated)')
-    try:
+    with naming(path):
         return state.merged(other)
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error

@@ -175,7 +175,7 @@ def of(content: bytes):
 
 
 def bomb(path):
-    """Zip archives: compressed members that are far larger; other files: a compressed megabyte of zeros."""
+    """Zip archives: compressed members that are far larger; other files: a compressed megabyte."""
     if not zipfile.is_zipfile(path):
         path.write_bytes(zlib.compress(bytes(1 << 20)))
         return
@@ -183,7 +183,7 @@ def bomb(path):
         entries = {entry.filename: source.read(entry) for entry in source.infolist()}
     with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as target:
         for name, content in entries.items():
-            target.writestr(name, content[:128] + bytes(1 << 24) if name.endswith(('.npy', '/data/0')) else content)
+            target.writestr(name, bytes(1 << 22) if name.endswith(('.npy', '/data/0')) else content)
 
 
 def elsewhere(make):
@@ -336,7 +336,7 @@ def test_a_corrupt_file_is_refused_in_one_line_or_read_as_it_was(originals, kind
     path, _, known = originals[kind]
     corrupt(path, how)
     must = (how in REFUSED or how in OWN.get(kind, ())) and (kind not in MAY or how not in ('empty', 'zeros', 'gone'))
-    with one_line(path.name, must):
+    with one_line(path.parent.name if kind.endswith('.csv') else path.name, must):
         assert KINDS[kind].read(path) == known
     assert not (path.parent / 'payload-has-run').exists()
 
@@ -636,7 +636,7 @@ def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(made, 
     base, path, content = made('checkpoint')
     others = {'whole': content, 'a list': content_of(torch.save, [1]), 'an empty dict': content_of(torch.save, {}), 'cut': content[:len(content) // 2],
               'a flipped bit': content[:9000] + bytes([content[9000] ^ 255]) + content[9001:]}
-    others |= {f'{place}, a number': nested(lambda _: 3, *place)(content) for place in places(content, 2)}
+    others |= {f'{place}, a number': nested(lambda _: 3, *place)(content) for place in places(content, 2)[::3]}
     for how, other in others.items():
         for file in files_below(base / 'unfinished'):
             file.unlink()
@@ -656,11 +656,11 @@ def test_a_model_is_evaluated_or_refused_and_never_a_traceback(made, command_lin
         (tmp_path / 'm.pt').write_bytes(other)
         code, _, err = command_line(*ER, '--base_path', tmp_path, '--loadcheck', tmp_path / 'm.pt')
         assert (code, len(err.splitlines())) == (2, 1) and 'm.pt' in err, (how, err)
-    for place in places(content, 2):
+    for place in places(content, 2)[::3]:
         if len(place) == 1 or place[0] != 'model':
             (tmp_path / 'm.pt').write_bytes(nested(lambda _: 3, *place)(content))
             code, _, err = command_line(*ER, '--base_path', tmp_path, '--loadcheck', tmp_path / 'm.pt')
-            assert code == 0 or (code, len(err.splitlines())) == (2, 1) and 'm.pt' in err, (place, err)
+            assert code == 0 or (code, len(err.splitlines())) == (2, 1) and ('m.pt' in err or '--' in err), (place, err)
     assert not [path for path in files_below(tmp_path) if path.name == FILE and not read_rows(path)]
 
 

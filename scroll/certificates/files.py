@@ -74,13 +74,14 @@ def compare(certificate: dict, found: dict, unasked: dict) -> list:
         unasked: name -> why it was not computed.
     """
     lines, there, here = [], certificate['here'].get('machine'), found['here']['machine']
-    bound = {name: value for name, value in certificate['here'].items() if name != 'machine'}
-    every = found['anywhere'] | found['here']
-    for name, said in (certificate['anywhere'] | bound).items():
+    values = found['anywhere'] | found['here']
+    for name, said in (certificate['anywhere'] | certificate['here']).items():
+        if name == 'machine':
+            continue
         why = unasked.get(name, '')
-        if name in bound and there != here:
+        if name in certificate['here'] and there != here:
             why = f'holds on {there}; this is {here}'
-        value = every.get(name, 'nothing')
+        value = values.get(name, 'nothing')
         verdict = SKIPPED if why else SAME if value == said else DIFFERS
         lines.append(Line(name, said, '' if why else value, verdict, why))
     return lines
@@ -93,9 +94,9 @@ def told(lines: list) -> tuple:
     rows = [f'{line.name:{width}}  {line.said[:16]:16}  {line.verdict}{more[line.verdict].format(line)}'
             for line in lines]
     differing = [line.name for line in lines if line.verdict == DIFFERS]
-    same = sum(line.verdict == SAME for line in lines)
     if differing:
         follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
         return [*rows, f'not the same: {differing[0]}{follow}'], False
-    skipped = len(lines) - same
-    return [*rows, f'the same: {same} lines' + (f'; {skipped} skipped' if skipped else '')], True
+    skipped = sum(line.verdict == SKIPPED for line in lines)
+    more = f'; {skipped} skipped' if skipped else ''
+    return [*rows, f'the same: {len(lines) - skipped} lines{more}'], True

@@ -65,9 +65,9 @@ def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
 
 
 def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: np.random.Generator) -> list:
-    """A search for the worst order, greedily: two classes of different tasks change places, drawn at random;
-    the change is kept where the accuracy falls. Returns the orders that were tried, each once; fewer than
-    `trials` where no change is left that has not been tried.
+    """A greedy search for the worst order: two classes of different tasks, drawn at random, change places;
+    the change is kept where the accuracy falls. Returns the orders tried, each once; fewer than `trials`
+    where no other change is left.
 
     Args:
         accuracy: order -> percent. start: int64 (K,), whose accuracy counts as no trial. tasks: as
@@ -82,13 +82,13 @@ def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: n
     pairs = [(i, j) for i in range(len(start)) for j in range(i) if task[i] != task[j]]
     order, lowest, tried, seen = start, accuracy(start), [], {_content(start, task)}
 
-    def fresh():
+    def untried():
         for k in random.permutation(len(pairs)):
             other = order.copy()
             other[list(pairs[k])] = other[list(pairs[k][::-1])]
             if _content(other, task) not in seen:
                 yield other
-    while len(tried) < trials and (other := next(fresh(), None)) is not None:
+    while len(tried) < trials and (other := next(untried(), None)) is not None:
         tried.append(other)
         seen.add(_content(other, task))
         found = accuracy(other)

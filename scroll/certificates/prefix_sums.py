@@ -49,23 +49,18 @@ def class_statistics(features: np.ndarray, labels: np.ndarray, lift: Lift = None
     return ClassStatistics(parts.classes, parts.counts, parts.sums, parts.grams, lift, by_class)
 
 
-def class_segments(schedule, ranks: np.ndarray):
-    """int64 (K,): the segment in which each class arrives; None if a class arrives in several.
-
-    Args:
-        ranks: int64 (N,), place of each sample's class among the sorted classes.
-    """
-    segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
-    arrived = ranks[schedule.order]
-    out = np.empty(int(ranks.max()) + 1, np.int64)
-    out[arrived] = segment
-    return out if (out[arrived] == segment).all() else None
-
-
 def first_segments(schedule, ranks: np.ndarray) -> np.ndarray:
-    """int64 (K,): the segment in which a class is first seen."""
+    """int64 (K,): the segment in which a class is first seen; ranks: int64 (N,), place of each sample's class
+    among the sorted classes."""
     segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
     return segment[np.unique(ranks[schedule.order], return_index=True)[1]]
+
+
+def class_segments(schedule, ranks: np.ndarray):
+    """`first_segments`; None if a class arrives in several."""
+    first = first_segments(schedule, ranks)
+    segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
+    return first if (first[ranks[schedule.order]] == segment).all() else None
 
 
 def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 import argparse
 
 from scroll import archive
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.files import columns
 from scroll.files.statistics import StatisticsFile
 from scroll.learner import Scroll
@@ -51,8 +51,6 @@ def write(what, path) -> None:
 def adapted(args) -> Scroll:
     """The learner of the file args.state, with f_T, and with args.adapt f*; InputError names the file."""
     learner = Scroll.load(args.state)
-    try:
+    with naming(args.state):
         learner.predictor()
         return learner.adapt() if args.adapt else learner
-    except InputError as error:
-        raise InputError(f'{args.state}: {error}') from error

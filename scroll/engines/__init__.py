@@ -4,8 +4,8 @@
 
 Statistics are integers that add up in any order, so an engine needs no more of this project than
 `Counter(file) -> counted` and `merge_counts(counted, counted) -> counted` (`scroll.engines.counting`): a map
-and a reduce (`scroll.engines.running`). Counts are known by name and content: a task that an engine runs twice
-counts once, and one that it loses is noticed.
+and a reduce (`scroll.engines.running`). Counts are known by name and content: a task that an engine runs
+twice counts once, and one that it loses is noticed.
 """
 from scroll.arguments import not_installed, number, one_of, whole
 from scroll.engines import running

@@ -16,6 +16,7 @@ import functools
 import glob
 import importlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,24 +47,20 @@ def find(patterns: list) -> list:
     once, in the order of their names; InputError where none matches."""
     paths, starts = set(), []
     for pattern in patterns:
-        first = min((pattern.find(c) for c in '*?[' if c in pattern), default=len(pattern))
-        folder = os.path.dirname(pattern[:first])
+        folder = os.path.dirname(re.split(r'[*?[]', pattern)[0])
         if '://' in pattern:
-            found = _remote(pattern)
+            files, path = _file_system(pattern)
+            with _one_line(f'--from {pattern}'):
+                found = [files.unstrip_protocol(found) for found in files.glob(path)]
         else:
-            found, folder = glob.glob(pattern, recursive=True), os.path.abspath(folder)
+            found = [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
+            folder = os.path.abspath(folder)
         if not found:
             raise InputError(f'--from {pattern}: no file matches')
-        paths.update(found if '://' in pattern else map(os.path.abspath, found))
+        paths.update(found)
         starts.append(f"{folder.rstrip('/')}/")
     start = os.path.commonprefix(starts).rpartition('/')[0]
     return [Source(path, path[len(start) + 1:]) for path in sorted(paths)]
-
-
-def _remote(pattern: str) -> list:
-    files, path = _file_system(pattern)
-    with _one_line(f'--from {pattern}'):
-        return [files.unstrip_protocol(found) for found in files.glob(path)]
 
 
 @contextmanager

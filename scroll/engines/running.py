@@ -1,7 +1,7 @@
 """A map of counts and a tree of sums, by each engine: `count(source) -> counted`, `merge_counts` adds two.
 
-Ray, Spark and Dask run on the cluster or client that this process is connected to, else on this machine; a node
-of a cluster needs scroll. A worker that dies is replaced, and its files are counted again.
+Ray, Spark and Dask run on the cluster or client that this process is connected to, else on this machine; a
+node of a cluster needs scroll. A worker that dies is replaced, and its files are counted again.
 """
 import functools
 import os

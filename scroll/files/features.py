@@ -22,7 +22,7 @@ import numpy as np
 
 from scroll.archive import open_file
 from scroll.arguments import one_of, shown, whole
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.files.arrays import Arrays, is_column
 from scroll.files.columns import NAMES, rows_at_once
 from scroll.labels import check_labels
@@ -112,10 +112,8 @@ class FeatureFile:
             warnings.warn(f'{self.path}: X has no names of columns: they are taken to stand in the order of '
                           'what was learned', UserWarning, stacklevel=3)
             return
-        try:
+        with naming(self.path):
             places(self.names, names)
-        except InputError as error:
-            raise InputError(f'{self.path}: {error}') from error
         self.names = names
 
     def named(self, X: np.ndarray):
@@ -126,10 +124,10 @@ class FeatureFile:
     def _opened(self):
         """Its reader; whatever goes wrong there is an InputError that names the file."""
         try:
-            with ExitStack() as stack:
+            with naming(self.path), ExitStack() as stack:
                 yield self._reader(stack)
-        except InputError as error:
-            raise InputError(f'{self.path}: {error}') from error
+        except InputError:
+            raise
         except Exception as error:          # damaged archives raise almost anything
             raise InputError(f'{self.path}: cannot be read as {self._kind}, or damaged '
                              f'({" ".join(str(error).split())[:300]})') from error
@@ -151,11 +149,8 @@ class FeatureFile:
         with self._opened() as source:
             start = 0
             for columns in source.blocks(rows_at_once(size, 8 * source.dim)):
-                try:
+                with naming(f"samples {start} to {start + len(columns['X']) - 1}"):
                     block = _checked(Block(**columns), start)
-                except InputError as error:
-                    last = start + len(columns['X']) - 1
-                    raise InputError(f'samples {start} to {last}: {error}') from error
                 start += len(block.X)
                 yield block
 

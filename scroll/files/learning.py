@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 from scroll.archive import atomic_write, unwritable
 from scroll.arguments import shown
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, open_files, read_blocks
 from scroll.files.shards import in_shard
 from scroll.grid import intake, quantise
@@ -48,13 +48,11 @@ def learn_blocks(learner: Scroll, files: list, split: str = None, size: int = BL
     learned = 0
     for file, block in read_blocks(files, split, size):
         images = block.X.ndim > 2
-        try:
+        with naming(file.path):
             if shard:
                 block = block.part(in_shard(block.X if images else quantise(intake(block.X)), shard))
             if len(block.X):
                 learner.partial_fit(block.X if images else file.named(block.X), block.y)
-        except InputError as error:
-            raise InputError(f'{file.path}: {error}') from error
         learned += len(block.X)
     return learned
 
@@ -77,12 +75,10 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
         sys.stdout.flush()
         target.write(_csv([names]))
         for file, block in read_blocks(files, split, size, usual='test'):
-            try:
+            with naming(file.path):
                 X = file.named(block.X)
                 labels = learner.predict(X).tolist()
                 logits = learner.decision_function(X).T.tolist() if scores else []
-            except InputError as error:
-                raise InputError(f'{file.path}: {error}') from error
             true = [block.y.tolist()] if known else []
             for column in true:
                 if isinstance(labels[0], str) != isinstance(column[0], str):

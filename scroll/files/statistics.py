@@ -13,7 +13,7 @@ import numpy as np
 
 from scroll import archive
 from scroll.embedding.images import check_images
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.files.features import open_files, print_facts, read_blocks
 from scroll.files.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.grid import FLOAT32, as_learned, check_quantised, quantise, sample_keys
@@ -47,10 +47,8 @@ class StatisticsFile:
     def of_samples(cls, paths: list, columns, like: 'StatisticsFile') -> 'StatisticsFile':
         """The samples of files (`samples_of`) as if they had been counted in statistics like these."""
         samples = samples_of(paths, columns, precision=like.precision)
-        try:
+        with naming(paths[0]):
             statistics = like.statistics.like().add(samples['features'], samples['labels'])
-        except InputError as error:
-            raise InputError(f'{paths[0]}: {error}') from error
         return cls(str(paths[0]), statistics, like.psi, one_part(statistics), like.precision)
 
     def write(self, path) -> None:
@@ -80,10 +78,8 @@ class StatisticsFile:
             raise InputError(f'{other.path}: made with another backbone than {self.path} '
                              f'({_name(other.psi)}, {_name(self.psi)}): '
                              'weights, input, kind of machine and version of torch must be the same')
-        try:
+        with naming(other.path):
             change(other.statistics)
-        except InputError as error:
-            raise InputError(f'{other.path}: {error}') from error
         self.parts = accounted(self.parts, other.parts, sign)
         return self
 
@@ -116,7 +112,7 @@ def samples_of(paths: list, columns: dict = None, names: tuple = None, precision
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
         raise InputError(f'{paths[0]}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays))}')
-    try:
+    with naming(paths[0]):
         features = arrays['quantised'] if 'quantised' in arrays else quantise(as_learned(arrays['features'],
                                                                                       precision))
         check_quantised(features)
@@ -129,8 +125,6 @@ def samples_of(paths: list, columns: dict = None, names: tuple = None, precision
                 keys is not None and (keys.dtype != np.uint64 or keys.ndim != 1):
             raise InputError(f'its keys or images do not go with its {len(features)} features: expected one '
                              'a sample')
-    except InputError as error:
-        raise InputError(f'{paths[0]}: {error}') from error
     return dict(features=features, labels=labels, keys=keys, images=images)
 
 
