@@ -36,7 +36,7 @@ class Joint(ContinualModel):
 
     @staticmethod
     def get_parser(parser):
-        parser.add_argument('--fit_every_task', bears='record', type=whole(0), default=0,
+        parser.add_argument('--fit_every_task', affects='record', type=whole(0), default=0,
                             help='train from the start and evaluate after every so many tasks '
                                  '(0: after the last alone)')
         return parser

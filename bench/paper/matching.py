@@ -4,11 +4,12 @@ import re
 
 from bench.paper.experiments import Cell
 from bench.results.keys import read_key, text_of
-from core.arguments import KEY, bears
+from core.arguments import KEY, affects
 from core.plugins import backbone_name, normalise
 from scroll.errors import InputError
 
 _STREAM = ('n_splits', 'schedule')
+_BEFORE = dict(adapt_select='none')                    # what was the default before rows had the flag
 _APART = ('seed', 'model_config', *_STREAM)            # looked at by themselves
 
 
@@ -39,11 +40,11 @@ def arguments(cell: Cell):
     return _parsed(tuple(cell.command(0)[1:]))
 
 
-def bears_of(cell: Cell) -> dict:
+def affects_of(cell: Cell) -> dict:
     """flag -> what it affects; where the cell's command is refused, of the flags that every run has."""
     from bench.cli.parsing import base_parser
     today = arguments(cell)
-    return base_parser().bears() if today is None else today.bears
+    return base_parser().affects() if today is None else today.affects
 
 
 @functools.cache
@@ -58,8 +59,8 @@ def _parsed(words: tuple):
 def _has_arguments(row: dict, today) -> bool:
     values, given = _of_row(row)
     # a row without a key says nothing of flags that came later; what is asked for it must say
-    absent = today.declared if given is not None else dict.fromkeys(today.given)
-    wanted = {name: value for name, value in vars(today).items() if bears(today, name) in KEY
+    absent = today.declared | _BEFORE if given is not None else dict.fromkeys(today.given)
+    wanted = {name: value for name, value in vars(today).items() if affects(today, name) in KEY
               and name not in _APART}
     return (given or set()) <= {*vars(today)} and all(
         same_value(value, values.get(name, text_of(absent.get(name, value))))
@@ -69,7 +70,7 @@ def _has_arguments(row: dict, today) -> bool:
 def _of_the_same_command(cell: Cell, today, rows: list) -> list:
     """See `earlier`. Where the command cannot be understood (its weights are not here), its flags decide."""
     asked = cell.flags if today is None else {name: getattr(today, name) for name in today.given}
-    of_flag, found = bears_of(cell), []
+    of_flag, found = affects_of(cell), []
     asked = {name: value for name, value in asked.items() if of_flag.get(name, 'result') in KEY
              and name not in _APART}
     config = cell.flags.get('model_config') if today is None else today.model_config

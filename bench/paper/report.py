@@ -22,7 +22,7 @@ import pandas as pd
 
 from bench.paper import claims, tables
 from bench.paper.experiments import experiment_files, load, results_rows
-from bench.paper.matching import arguments, bears_of, matching_rows
+from bench.paper.matching import affects_of, arguments, matching_rows
 from bench.results.keys import with_values
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
@@ -40,7 +40,7 @@ def collect(experiment, pool: list) -> list:
     found = []
     for cell in experiment.cells:
         rows = [row for row in matching_rows(cell, pool, earlier=True) if row.get(cell.metric)]
-        of_flag = bears_of(cell) if rows else {}
+        of_flag = affects_of(cell) if rows else {}
         found += [{**_committed(row, of_flag), 'row': cell.row, 'column': cell.column} for row in rows]
     return found
 

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from bench.paper.experiments import Cell, load, results_rows
 from bench.paper.matching import matching_rows
-from core.arguments import KEY, ArgumentParser, bears, real, whole
+from core.arguments import KEY, ArgumentParser, affects, real, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
 from core.progress import span
@@ -286,7 +286,7 @@ def _arguments(cell) -> tuple:
     except InputError as error:
         return cell.flags, ' '.join(str(error).split())
     return {name: value for name, value in vars(args).items() if name == 'results_path'
-            or bears(args, name) in KEY and name not in ('seed', 'model_config')}, None
+            or affects(args, name) in KEY and name not in ('seed', 'model_config')}, None
 
 
 say = functools.partial(print, flush=True)
