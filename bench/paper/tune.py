@@ -91,8 +91,6 @@ def parse_options(words=None) -> tuple:
     flag('--buffer_sizes', '--buffer_size', type=whole(1), nargs='+', default=[500],
          help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
               'largest beyond')
-    flag('--above', type=whole(1), default=0,
-         help='the values serve buffers with more samples than these alone; rules for smaller ones stay')
     flag('--trials', type=whole(1), default=16, help='of each method and buffer size')
     flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
     flag('--finalists', type=whole(1), default=1,
@@ -105,9 +103,6 @@ def parse_options(words=None) -> tuple:
     flag('--base_path', default='./data/')
     flag('--out', default='results/tuning', help='folder of the rows of trials')
     options, flags = parser.parse_known_args(words)
-    if options.above >= min(options.buffer_sizes):
-        raise InputError(f'--above {options.above}: expected fewer samples than --buffer_sizes '
-                         f'{min(options.buffer_sizes)}')
     if options.predictor and options.models != ['scroll']:
         raise InputError(f'--predictor {options.predictor}: scroll alone has one; give --models scroll')
     return options, flags
@@ -253,7 +248,7 @@ class Tuning:
         if options.predictor:
             when |= dict(predictor=options.predictor)
         sizes = sorted(options.buffer_sizes)
-        if (len(sizes) > 1 or options.above) and _has_buffer(self.model):
+        if len(sizes) > 1 and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
         by = (f'tuned with {len(found)} trials on held-out training samples of {options.tasks} tasks'
               f'{of_size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %{again}')
@@ -312,23 +307,14 @@ def _shown(words: list) -> str:
                       for word in (name, value))
 
 
-def write_rules(path: Path, rules: list, above: int = 0) -> None:
+def write_rules(path: Path, rules: list) -> None:
     """Put the tuned rules of a backbone and data set into a config file in place of older ones, behind all
-    others; what is said at its head stays.
-
-    above: older ones stay for buffers with up to so many samples.
+    others; the comment at its head stays.
     """
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}
-    before, replaced = content.get('best') or [], _tuned_for(rules[0])
-    others = [rule for rule in before if _tuned_for(rule) != replaced]
-    for rule in before if above else ():
-        if _tuned_for(rule) == replaced:
-            sizes = dict(min=0, max=_MOST) | rule['when'].get('buffer_size', {})
-            if sizes['min'] <= above:
-                sizes['max'] = min(sizes['max'], above)
-                others.append(rule | dict(when=rule['when'] | dict(buffer_size=sizes)))
+    others = [rule for rule in content.get('best') or [] if _tuned_for(rule) != _tuned_for(rules[0])]
     content['best'] = [rule for rule in others if 'weights' not in rule['when']] + sorted(
         [rule for rule in others if 'weights' in rule['when']] + rules,
         key=lambda rule: (*_tuned_for(rule), rule['when'].get('buffer_size', {}).get('min', -1)))
@@ -347,10 +333,10 @@ def main():
     if len(flags) % 2:
         raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     for model in options.models:
-        tuning, rules, above = Tuning(model, options, flags), [], options.above
+        tuning, rules, above = Tuning(model, options, flags), [], 0
         for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:
             rules.append(tuning.tune(size, above))
             above = size
         path = CONFIG / f"{model.replace('-', '_')}.yaml"
-        write_rules(path, rules, options.above if _has_buffer(model) else 0)
+        write_rules(path, rules)
         print(f"{path}: {'; '.join(str(rule['set']) for rule in rules)}", flush=True)

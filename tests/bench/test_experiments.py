@@ -123,25 +123,6 @@ def test_every_command_is_one_that_main_takes(tiny_weights):
             assert getattr(args, flag) == value, (cell.row, cell.column, flag)
 
 
-@pytest.mark.parametrize('table, row, column, expected', [
-    ('table_1_cifar', 'ER', 'CIFAR-10 5-split, |M| = 200', dict(lr=.01, n_epochs=50, batch_size=32, optimizer='sgd', optim_mom=0, optim_wd=0)),
-    ('table_1_cifar', 'ER', 'CIFAR-100 10-split, |M| = 2000', dict(lr=.01, n_epochs=50)),
-    ('table_1_cifar', 'BIC', 'CIFAR-100 10-split, |M| = 500', dict(lr=.01, n_epochs=50, batch_size=32)),
-    ('table_1_cifar', 'DER++', 'CIFAR-100 10-split, |M| = 500', dict(lr=.01, alpha=.5, beta=.5, n_epochs=50)),
-    ('table_1_cifar', 'GDumb', 'CIFAR-10 5-split, |M| = 500', dict(minlr=5e-4, lr_decay='cosine', cutmix_alpha=0, sampler='reservoir')),
-    ('table_1_cifar', 'SCROLL (Ridge)', 'CIFAR-100 10-split, |M| = 500', dict(n_epochs=1, adaptation='auto', adaptation_threshold=500)),
-    ('table_5_two_class_splits', 'DER++', 'CIFAR-100 50-split, |M| = 500', dict(lr=.03)),
-    ('table_5_two_class_splits', 'ER-AML', 'CIFAR-10 10-split, |M| = 500', dict(lr=.01, n_epochs=1)),
-    ('table_2_miniimagenet', 'DER', 'miniImageNet 10-split, |M| = 200', dict(lr=.03, alpha=1, n_epochs=10)),
-    ('table_2_miniimagenet', 'DER++', 'miniImageNet 10-split, |M| = 500', dict(lr=.05, alpha=.5, beta=1, n_epochs=20)),
-    ('table_2_miniimagenet', 'GDumb', 'miniImageNet 10-split, |M| = 200', dict(maxlr=.03, minlr=5e-4, fitting_epochs=10)),
-    ('table_2_miniimagenet', 'SSIL', 'miniImageNet 10-split, |M| = 200', dict(lr=.01, distill_coef=1, n_epochs=1)),
-    ('table_2_miniimagenet', 'MIR', 'miniImageNet 10-split, |M| = 500', dict(lr=.01, subsample=50))])
-def test_commands_have_the_values_that_the_papers_appendix_lists(table, row, column, expected):
-    args = vars(parsed(tuple(get(table).cell(row, column).command(0)[1:])))
-    assert {name: args[name] for name in expected} == expected
-
-
 @pytest.mark.parametrize('name', NAMES)
 def test_every_claim_names_cells_that_are_there(name):
     experiment = get(name)
@@ -306,13 +287,6 @@ def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(tiny_weigh
     rows = [row_of(cell, seed=i, schedule=schedule) for i, schedule in
             enumerate(['split:5', 'split:10', 'gaussian', 'imbalanced:5', 'split:5,batch=2', ''])]
     assert matching_rows(cell, rows) == rows[:2]
-
-
-def test_of_rows_with_one_seed_the_newest_counts(tiny_weights):
-    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
-    rows = [row_of(cell, seed=seed, final_accuracy=a, finished=f'2026-01-{day}') for seed, a, day in
-            ((10, 1, '02'), (2, 2, '03'), (2, 3, '01'), (10, 4, '01'))]
-    assert [(row['seed'], row['final_accuracy']) for row in matching_rows(cell, rows)] == [('2', '2'), ('10', '1')]
 
 
 def test_where_a_command_cannot_be_understood_flags_decide():
