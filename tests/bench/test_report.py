@@ -180,11 +180,6 @@ def test_newer_runs_replace_and_runs_of_other_arguments_leave(experiment, make, 
     assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
 
 
-def test_without_rows_there_is_nothing_to_show(experiment, make, tmp_path):
-    assert make() == (0, '', '')
-    assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
-
-
 @pytest.fixture
 def own(experiment, tmp_path, tiny_weights):
     """An experiment file of one's own, beside no other, without values of a paper."""

@@ -3,13 +3,11 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from bench.cli import schedule
 from bench.results import show
 from core.rows import append_row
-from scroll.schedules import Schedule
 from tests.conftest import ROOT, refused
 
 
@@ -65,11 +63,6 @@ def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):
 def test_a_schedule_is_checked(call, tiny_weights, spec, words):
     out = call(schedule, 'check', spec, '--weights', tiny_weights)
     assert not [word for word in words if word not in out], out
-
-
-def test_arrivals_count_each_sample_where_it_comes():
-    order = Schedule(np.array([3, 1, 0, 2]), np.array([0, 4]), np.array([0, 4]), 'by hand')
-    assert schedule.arrivals(order, np.array([0, 1, 1, 2]), 2).tolist() == [[0, 1], [1, 1], [1, 0]]
 
 
 def test_a_schedule_is_drawn(call, tiny_weights, tmp_path):
