@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.paper.experiments import Cell, load, results_rows
-from bench.paper.matching import matching_rows
+from bench.paper.matching import arguments, matching_rows, refusal
 from core.arguments import KEY, ArgumentParser, affects, real, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
@@ -241,8 +241,8 @@ def shares(options, extra: dict) -> tuple:
     return jobs, threads or max(1, cores // jobs)
 
 
-def expand(options, extra: dict, threads: int, command: list) -> tuple:
-    """All distinct runs, seeds outermost; and what `main.py` says of cells that it refuses: run -> line."""
+def expand(options, extra: dict, threads: int, command: list) -> list:
+    """All distinct runs, seeds outermost."""
     experiments = [load(path) for path in options.experiments]
     chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
               for cell in experiment.cells if _is_chosen(cell, options.only)]
@@ -253,11 +253,10 @@ def expand(options, extra: dict, threads: int, command: list) -> tuple:
     if not chosen:
         raise InputError(f"--only {' '.join(options.only)}: no cell has such a name" if options.only else
                          f"{' '.join(options.experiments)}: no runs are to be made")
-    understood = [_arguments(cell) for _, cell in chosen]
-    runs, refused, logs = {}, {}, set()
+    runs, logs = {}, set()
     for seed in range(max(options.seeds or experiment.seeds for experiment, _ in chosen)):
-        for (experiment, cell), (arguments, line) in zip(chosen, understood):
-            text = json.dumps(sorted((name, str(value)) for name, value in arguments.items()))
+        for experiment, cell in chosen:
+            text = json.dumps(sorted((name, str(value)) for name, value in _identity(cell).items()))
             key = hashlib.sha256(f'{seed} {text}'.encode()).hexdigest()[:24]
             if key in runs or seed >= (options.seeds or experiment.seeds):
                 continue
@@ -267,9 +266,7 @@ def expand(options, extra: dict, threads: int, command: list) -> tuple:
             log = log.with_stem(f'{log.stem}-{key[:6]}') if log in logs else log
             logs.add(log)
             runs[key] = replace(run, log=log)
-            if line:
-                refused[runs[key]] = line
-    return list(runs.values()), refused
+    return list(runs.values())
 
 
 def _is_chosen(cell, patterns: list) -> bool:
@@ -278,15 +275,12 @@ def _is_chosen(cell, patterns: list) -> bool:
                                for pattern in patterns for name in names)
 
 
-def _arguments(cell) -> tuple:
-    """(what makes a run of the cell differ from others, why `main.py` refuses it or None)."""
-    from bench.cli import parsing as cli
-    try:
-        args = cli.parse_args(cell.command(0)[1:])
-    except InputError as error:
-        return cell.flags, ' '.join(str(error).split())
-    return {name: value for name, value in vars(args).items() if name == 'results_path'
-            or affects(args, name) in KEY and name not in ('seed', 'model_config')}, None
+def _identity(cell) -> dict:
+    """What makes a run of the cell differ from others."""
+    args = arguments(cell)
+    return cell.flags if args is None else {
+        name: value for name, value in vars(args).items() if name == 'results_path'
+        or affects(args, name) in KEY and name not in ('seed', 'model_config')}
 
 
 say = functools.partial(print, flush=True)
@@ -296,23 +290,23 @@ def sweep(argv: list, command: list) -> int:
     """The exit code; `command`: the words that begin each run's command."""
     options, extra = parse_args(argv)
     jobs, threads = shares(options, extra)
-    runs, refused = expand(options, extra, threads, command)
+    runs = expand(options, extra, threads, command)
     rows = runs[0].all_rows()
     open_runs = [run for run in runs if run.row(rows) is None]
-    refused = {run: line for run, line in refused.items() if run in open_runs}
-    for run, line in refused.items():
+    refused = [(run, line) for run in open_runs if (line := refusal(run.cell))]
+    for run, line in refused:
         print(f'{run}: main.py refuses it: {line}', file=sys.stderr)
     if refused and len(refused) == len(open_runs):
-        raise InputError(f'no run can be made: {next(iter(refused.values()))}')
+        raise InputError(f'no run can be made: {refused[0][1]}')
     if options.dry_run:
         for run in open_runs:
             say(f'OMP_NUM_THREADS={run.threads} {shlex.join(run.words())}')
         return int(bool(refused))
-    ready = [run for run in open_runs if run not in refused]
+    ready = [run for run in open_runs if not refusal(run.cell)]
     say(f"{len(runs)} runs, {len(runs) - len(open_runs)} of them finished"
         + (f', {len(refused)} refused' if refused else ''))
     work = _submit if options.engine == 'slurm' else _run_here
-    return work(ready, jobs, options, [(run, line) for run, line in refused.items()]) if ready else 0
+    return work(ready, jobs, options, refused) if ready else 0
 
 
 def _run_here(runs: list, jobs: int, options, failed: list) -> int:

@@ -192,6 +192,8 @@ class Tuning:
         words = dict(model=self.model, dataset=options.dataset, weights=options.weights,
                      base_path=options.base_path, results_path='trials', model_config='default',
                      non_verbose=1, validation=10, validation_by='key', stop_after=tasks)
+        if '--resume' not in self.flags:
+            words['resume'] = 'always'                          # also if the code has changed since
         if self.model in _AT_THE_END:
             words[_AT_THE_END[self.model]] = tasks
         chosen = dict(input_size=options.input_size, predictor=options.predictor)

@@ -19,6 +19,7 @@ import yaml
 
 from bench.paper import sweep
 from bench.paper.experiments import Cell
+from bench.paper.matching import arguments
 from core.rows import read_rows
 from tests.conftest import ROOT, python
 
@@ -162,7 +163,7 @@ def test_a_dry_run_prints_what_a_shell_can_run(bench):
 def test_what_several_experiments_share_is_made_once(bench):
     more = bench.write('more', ('er', 'derpp', 'sgd'))
     same = bench.write('same', ('sgd',), n_epochs=50)                           # the default, said aloud: the same run
-    default = sweep._arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=.1), None))[0]['n_epochs']
+    default = arguments(Cell('', '', dict(model='sgd', dataset='seq-digits', lr=.1), None)).n_epochs
     same.write_text(same.read_text().replace('50', str(default)))
     code, out, _ = bench(bench.two, more, same, '--seeds', 1, '--jobs', 1)
     assert code == 0 and begun(bench.calls()) == ['sgd 0', 'er 0', 'derpp 0'] and out.startswith('3 runs,')
@@ -201,8 +202,8 @@ def test_what_is_made_by_other_commands_is_named(bench, tmp_path):
 
 def test_a_run_that_takes_too_long_is_ended(bench):
     (bench.base / 'hold').touch()
-    code, _, err = bench(bench.two, '--seeds', 1, '--timeout', 0.02, '--only', 'the sgd*')
-    assert code == 1 and 'took longer than 0.02 minutes: working' in err
+    code, _, err = bench(bench.two, '--seeds', 1, '--timeout', 0.1, '--only', 'the sgd*')
+    assert code == 1 and 'took longer than 0.1 minutes: working' in err
     assert [call[0] for call in bench.calls()] == ['begin']
 
 
@@ -341,7 +342,7 @@ def test_a_preempted_job_ends_its_process_and_is_queued_again(bench):
     pytest.importorskip('submitit')
     (bench.base / 'hold').touch()
     options, extra = sweep.parse_args(bench.words(bench.two, '--seeds', 1, '--only', 'the sgd*'))
-    job = sweep.Job(sweep.expand(options, extra, 1, [sys.executable, str(bench.stub)])[0][0])
+    job = sweep.Job(sweep.expand(options, extra, 1, [sys.executable, str(bench.stub)])[0])
     queued = None
 
     def preempted(*_):
