@@ -14,7 +14,7 @@ import hashlib
 import json
 import threading
 import warnings
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -28,16 +28,16 @@ from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
 from scroll.feature_grid import FeatureGrid
 from scroll.grid_learner import GridLearner
-from scroll.heads.lda import OAS
-from scroll.heads.predictors import NCC_BIASES, TARGETS
+from scroll.heads.registry import lift_of
 from scroll.labels import check_labels
-from scroll.lift import LIFTS
-from scroll.state import CLASSIFIERS, check_params, lift_of
+from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.statistics import MAX_SAMPLES
 from scroll.tables import check_names, check_unmasked
 
 SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
+_OF_BUFFER = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
+_HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
 _ROWS = 4096                        # of a sparse matrix that are made dense at once
 _UNEVEN = 30                        # times the usual root mean square is another scale
 
@@ -57,13 +57,27 @@ class _Fitted(NamedTuple):
         """All that are known, sorted."""
         return sorted(self.declared | set(self.learner.classes_.tolist()))
 
+    def as_given(self, labels: list) -> np.ndarray:
+        """Labels in the type in which they came."""
+        labels = check_labels(labels, len(labels))
+        return labels if self.label_type is None else labels.astype(self.label_type)
+
+    def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
+        """(N, K) of classes that were seen, with columns for those that were only declared."""
+        if not self.declared:
+            return values
+        every = self.labels()
+        out = np.full((len(values), len(every)), unseen)
+        out[:, [every.index(label) for label in self.learner.classes_.tolist()]] = values
+        return out
+
 
 class ScrollClassifier(ClassifierMixin, BaseEstimator):
     """Classifier from exact integer sums: the same bits under every order, batching and sharding of the data.
 
     Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
     (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
-    Head and its parameters may be changed at any time, since sums are those of all; the others bear on `fit`.
+    Head and its parameters may be changed at any time, since sums are those of all; the others affect `fit`.
 
     Args:
         head: as of `Scroll`: 'ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random' or 'auto'.
@@ -77,7 +91,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
             begin, since its first batch would decide.
         ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
-        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; bear on `fit`, and need unit length.
+        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
         calibration_size: how many samples to keep, drawn by hash and shared among the classes, to calibrate
             `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
 
@@ -87,34 +101,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         n_features_in_: d. feature_names_in_: (d,) of a data frame.
         learner_: the `Scroll` below; `learner_.statistics_` are its sums, of features on the grid.
     """
-
-    def __init__(self, head: Literal[CLASSIFIERS] = 'ridge', *, scale: Literal[SCALES] = 'unit', limit=None,
-                 ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1',
-                 ncc_bias: Literal[NCC_BIASES] = 'exact', shrinkage: float | str = OAS,
-                 calibration_size: int = 500, seed: int = 0, pooling: float = 0.5,
-                 lift: Literal[('auto', 'none', *LIFTS)] = 'auto', lift_dim: int = 2000, lift_seed: int = 0,
-                 lift_bandwidth: float = 1.0):
-        self.head = head
-        self.scale = scale
-        self.limit = limit
-        self.ridge_lambda = ridge_lambda
-        self.targets = targets
-        self.ncc_bias = ncc_bias
-        self.shrinkage = shrinkage
-        self.calibration_size = calibration_size
-        self.seed = seed
-        self.pooling = pooling
-        self.lift = lift
-        self.lift_dim = lift_dim
-        self.lift_seed = lift_seed
-        self.lift_bandwidth = lift_bandwidth
+    __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
+                           {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 
     def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
         """Forget everything, then learn. Bad input changes nothing.
 
         Args:
             X: numbers (N, d): array, data frame, or sparse. y: labels (N,), whole numbers or text.
-            sample_weight: whole numbers (N,), 0 or more: a sample counts as so many copies of it, exactly.
+            sample_weight: whole numbers (N,), 0 or more: copies of each sample, exactly.
 
         Raises:
             InputError: the input cannot be used, the reason in one line.
@@ -159,19 +154,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         if self.learner_.grid_digest != other.learner_.grid_digest:
             raise InputError('cannot add classifiers whose features are on different grids: make both with '
                              'the same scale and limit')
-        check_names(*(names if names is None else tuple(names) for names in (
-            getattr(part, 'feature_names_in_', None) for part in (other, self))), 'cannot add: the second')
+        names = [getattr(part, 'feature_names_in_', None) for part in (other, self)]
+        check_names(*(own if own is None else tuple(own) for own in names), 'cannot add: the second')
         one, two, out = self._fitted, other._fitted, copy.copy(self)
         out._fitted = _Fitted(copy.copy(one.learner).merge(two.learner),
                               _wider(one.label_type, two.label_type), one.declared | two.declared)
         return out
-
-    @property
-    def learner_(self) -> GridLearner:
-        """The `Scroll` below."""
-        if '_fitted' not in vars(self):
-            raise AttributeError('learner_: nothing was learned yet')
-        return self._fitted.learner
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in super().__getstate__().items() if name != '_lock'}
@@ -187,36 +175,44 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
     @property
+    def learner_(self) -> GridLearner:
+        """The `Scroll` below."""
+        return self._known('learner_').learner
+
+    @property
     def classes_(self) -> np.ndarray:
         """(K,) labels, sorted, of the type that they had, or the least that holds all."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError('classes_: nothing was learned yet')
-        return _as_given(self._fitted.labels(), self._fitted)
+        fitted = self._known('classes_')
+        return fitted.as_given(fitted.labels())
 
     @property
     def head_(self) -> str:
         """The head in use, of 'auto' the one chosen."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError('head_: nothing was learned yet')
+        self._known('head_')
         return self._ready().learner.head_
+
+    def _known(self, name: str) -> _Fitted:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f'{name}: nothing was learned yet')
+        return self._fitted
 
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
-        return _as_given(self._of_rows(fitted.learner.predict, X).tolist(), fitted)
+        return fitted.as_given(self._of_rows(fitted.learner.predict, X).tolist())
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; of two classes (N,), those of the second less the
         first."""
         fitted = self._ready()
-        logits = _in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf, fitted)
+        logits = fitted.in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
         fitted = self._ready()
         logits = self._of_rows(fitted.learner.decision_function, X)
-        return _in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0, fitted)
+        return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
 
     def score(self, X, y, sample_weight=None) -> float:
         """Share of samples predicted right, 0 to 1."""
@@ -237,12 +233,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             first = not self.__sklearn_is_fitted__()
             X, y = self._checked(X, y, first)
             labels, kind = _labels(y)
-            named = labels[:0]
+            declared = labels[:0]
             if classes is not None:
-                named, kind_of_named = _labels(np.asarray(classes))
-                if (kind is None) != (kind_of_named is None):
+                declared, declared_kind = _labels(np.asarray(classes))
+                if (kind is None) != (declared_kind is None):
                     raise InputError('classes are numbers and y is text, or the other way round: keep to one')
-                kind = _wider(kind, kind_of_named)
+                kind = _wider(kind, declared_kind)
             if sample_weight is not None:
                 weights = _weights(sample_weight, len(labels), least=int(whole_data))
                 X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
@@ -251,25 +247,28 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             old = _Fitted(self._new_learner(X, whole_data), kind) if first else self._fitted
             learner = old.learner if first else copy.copy(self._ready().learner)
             if sample_weight is not None:
-                learner.take_in(_copies(learner.unlearned(), X, labels, weights))
+                learner.merge(_copies(learner.unlearned(), X, labels, weights))
             elif issparse(X):
-                learner.take_in(_rows(learner.unlearned(), X, labels))
+                learner.merge(_rows(learner.unlearned(), X, labels))
             else:
                 learner.partial_fit(X, labels)
-            self._fitted = _Fitted(learner, _wider(old.label_type, kind), old.declared | set(named.tolist()))
+            self._fitted = _Fitted(learner, _wider(old.label_type, kind),
+                                   old.declared | set(declared.tolist()))
         return self
 
     def _check_params(self) -> None:
         if self.scale is not None and self.scale not in SCALES:
             raise InputError(f"scale {shown(self.scale)}: expected 'unit', 'standard' or None")
-        one_of('head', self.head, CLASSIFIERS)
+        check_settings(self._of_head())
         if self.scale == 'standard':
             one_of("scale='standard' with head", self.head, STANDARDISED)
-        check_params(self._of_head())
         if self.scale != 'unit' and lift_of(self._of_head(), 1) is not None:
             raise InputError(f"head {self.head!r}, lift {self.lift!r}: a lift needs features of unit length, "
                              "scale='unit'")
         whole('calibration_size', self.calibration_size)
+
+    def _of_head(self) -> dict:
+        return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
     def _checked(self, X, y, first: bool = False) -> tuple:
         """X float64 (N, d), dense or rows of a sparse matrix, and y (N,)."""
@@ -285,7 +284,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
             if whole_data and not issparse(X):
-                _hint(X)
+                _warn_of_scales(X)
         elif self.limit is not None:
             out.grid = FeatureGrid.covering(self.limit, X.shape[1], common=not out.standard)
         elif whole_data:
@@ -295,11 +294,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f'scale={self.scale!r}, limit=None: give limit, the largest absolute value of a '
                              'feature; the first batch of partial_fit may not decide on the grid')
         return out
-
-    def _of_head(self) -> dict:
-        names = ('ridge_lambda', 'targets', 'ncc_bias', 'shrinkage', 'seed', 'pooling', 'lift', 'lift_dim',
-                 'lift_seed', 'lift_bandwidth')
-        return dict(head=self.head, **{name: getattr(self, name) for name in names})
 
     def _ready(self) -> _Fitted:
         """What was fitted, with the head that is asked for now."""
@@ -316,21 +310,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         with _one_line():
             X = validate_data(self, X, reset=False, accept_sparse='csr', dtype=np.float64)
         return np.concatenate([predict(rows) for rows, _ in _blocks(X)])
-
-
-def _in_columns(values: np.ndarray, unseen: float, fitted: _Fitted) -> np.ndarray:
-    """(N, K) of classes that were seen, with columns for those that were only named."""
-    if not fitted.declared:
-        return values
-    seen, every = fitted.learner.classes_.tolist(), fitted.labels()
-    out = np.full((len(values), len(every)), unseen)
-    out[:, [every.index(label) for label in seen]] = values
-    return out
-
-
-def _as_given(labels: list, fitted: _Fitted) -> np.ndarray:
-    labels = check_labels(labels, len(labels))
-    return labels if fitted.label_type is None else labels.astype(fitted.label_type)
 
 
 @contextlib.contextmanager
@@ -373,7 +352,7 @@ def _weights(sample_weight, count: int, least: int) -> np.ndarray:
     wrong = ~np.isfinite(weights) | (weights < 0) | (weights != np.rint(weights))
     if wrong.any():
         raise InputError(f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
-                         'whole numbers, 0 or more; a sample counts as so many copies of it')
+                         'whole numbers, 0 or more: copies of the sample')
     if not least <= weights.sum() <= MAX_SAMPLES:
         raise InputError(f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
                          f'than {MAX_SAMPLES}')
@@ -381,7 +360,7 @@ def _weights(sample_weight, count: int, least: int) -> np.ndarray:
 
 
 def _copies(learner: GridLearner, X, labels, weights) -> GridLearner:
-    """What so many copies of each sample teach a learner that has learned nothing: bit by bit of the weights,
+    """Teach a learner that has learned nothing `weights` copies of each sample: bit by bit of the weights,
     from the highest, all that was learned is doubled and the samples whose bit is set are added."""
     for bit in reversed(range(int(weights.max()).bit_length())):
         if hasattr(learner, 'statistics_'):
@@ -408,7 +387,7 @@ def _blocks(X):
         yield X[at].toarray(), at
 
 
-def _hint(X: np.ndarray) -> None:
+def _warn_of_scales(X: np.ndarray) -> None:
     """UserWarning where one feature leaves nothing of the others' share of unit length."""
     largest = np.abs(X).max()
     sizes = np.sqrt(np.square(X / (largest or 1)).mean(axis=0))

@@ -148,7 +148,7 @@ class Standardised:
         off = len(count) + 2 + (int(np.abs(means).sum(axis=0).max()) >> _EXTRA)
         np.einsum('ii->i', gram)[:] += dim * off
         gram[-1] = gram[:, -1] = GRID * rounded.sum(axis=0)
-        self.statistics = Statistics(dim).become(statistics.classes, count, rounded, gram)
+        self.statistics = Statistics(dim).assign(statistics.classes, count, rounded, gram)
 
     def of_raw(self, predictor: LinearPredictor) -> LinearPredictor:
         """The same predictor, of u instead of z: weights rounded once more, to 47 bits of the largest."""

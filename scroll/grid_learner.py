@@ -15,13 +15,13 @@ import numpy as np
 from scroll.errors import InputError
 from scroll.feature_grid import FeatureGrid, Standardised
 from scroll.grid import GRID, sample_keys
-from scroll.heads.choice import AUTOMATIC
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
 from scroll.learner import Derived, Scroll
+from scroll.settings import AUTO
 from scroll.state import State
 
-_SHARE = 20                         # a turn takes one in so many of all samples, at most
+_SHARE = 20                         # a turn takes at most one in 20 of all samples
 _SCALES = 1e-3, 1e5                 # of a standard deviation of the logits
 
 
@@ -33,8 +33,8 @@ class GridLearner(Scroll):
         grid: a `FeatureGrid`, or None: unit length. standard: whether heads see standardised features.
     """
     grid: FeatureGrid = None
-    _KEEPS_PARTS = False                # it has no files
     standard = False
+    _KEEPS_PARTS = False                # it has no files
 
     @property
     def grid_digest(self) -> str:
@@ -45,9 +45,9 @@ class GridLearner(Scroll):
         """A learner as this one, that has learned nothing."""
         return copy.copy(self).forget()
 
-    def take_in(self, part: 'GridLearner') -> 'GridLearner':
-        """`merge`, also into a learner that has learned nothing."""
-        given = part._state()
+    def merge(self, other: 'GridLearner') -> 'GridLearner':
+        """Add what another has learned, also to one that has learned nothing."""
+        given = other._state_for_files()
         return self._edit(lambda state: given if state is None else state.merged(given, False))
 
     def _derive(self, state: State, asked: str) -> Derived:
@@ -77,6 +77,18 @@ class GridLearner(Scroll):
         labels[beyond] = online.classes[far.argmax(axis=1)]
         return labels
 
+    def _placed(self, X, online: LinearPredictor) -> tuple:
+        """(features int32 (N, d), zero where the grid does not reach; bool (N,): it does not; float64 logits
+        of these)."""
+        placed = self.grid.place(X)
+        beyond = (np.abs(placed) > GRID).any(axis=1)
+        if beyond.any() and not isinstance(online, LinearPredictor):
+            raise InputError(f'sample {np.flatnonzero(beyond)[0]} has values beyond the grid: the head '
+                             f'{self.head} predicts within limit alone')
+        near = np.where(beyond[:, None], 0, placed).astype(np.int32)
+        return near, beyond, placed[beyond] / GRID @ online.weight.T + online.bias if beyond.any() else \
+            np.zeros((0, len(online.classes)))
+
     def probability_scale(self) -> float:
         """The factor of logits with which their softmax has the least cross-entropy on samples left out.
 
@@ -86,7 +98,7 @@ class GridLearner(Scroll):
         """
         online, last = self.predictor(), getattr(self, '_calibrated', (None,))
         if last[0] is not online:
-            last = self._calibrated = online, self._calibrate(self._state())
+            last = self._calibrated = online, self._calibrate(self._learned())
         return last[1]
 
     def _calibrate(self, state: State) -> float:
@@ -100,26 +112,13 @@ class GridLearner(Scroll):
         turn = np.arange(len(held)) % turns                 # class after class: none is left without samples
         turn[counts[own] == 1] = -1
         logits = np.empty((len(held), len(counts)))
-        if self.head != AUTOMATIC:                          # which chooses by the others in the buffer
+        if self.head != AUTO:                               # which chooses by the others in the buffer
             state = replace(state, buffer=None)
         for at in filter(len, (np.flatnonzero(turn == i) for i in range(turns))):
             rest = state.without(held.features[at], held.keys[at], held.labels[at])
-            logits[at] = copy.copy(self).take(rest).predictor().decision_function(held.features[at])
+            logits[at] = copy.copy(self).set_state(rest).predictor().decision_function(held.features[at])
         out = turn >= 0
         return _best_scale(logits[out], own[out], (counts[own] / kept)[out]) if out.any() else 1.0
-
-    def _placed(self, X, online: LinearPredictor) -> tuple:
-        """(features int32 (N, d), zero where the grid does not reach; bool (N,): it does not; float64 logits
-        of these)."""
-        placed = self.grid.place(X)
-        beyond = (np.abs(placed) > GRID).any(axis=1)
-        if not beyond.any():
-            return placed.astype(np.int32), beyond, np.zeros((0, len(online.classes)))
-        if not isinstance(online, LinearPredictor):
-            raise InputError(f'sample {np.flatnonzero(beyond)[0]} has values beyond the grid: the head '
-                             f'{self.head} predicts within limit alone')
-        near = np.where(beyond[:, None], 0, placed).astype(np.int32)
-        return near, beyond, placed[beyond] / GRID @ online.weight.T + online.bias
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         if self.grid is None:

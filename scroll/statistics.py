@@ -1,10 +1,10 @@
 """What SCROLL keeps of a stream: counts and sums of classes and the Gram matrix of features, as integers.
 
-Features have unit length and lie on a grid of 2^-18 (`scroll.grid.quantise`), so their products are integers
-below 2^36 and a float64 matrix product over up to 2^17 of them is exact whatever the order, blocking or
-number of threads. Each such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples.
-Hence the sums are the same, to the last bit, for every order, batching and sharding of a stream (paper, eqs.
-6 and 8, made exact); `remove` undoes `add` without trace.
+Unit features lie on a grid of 2^-18 (`scroll.grid.quantise`), so their products are integers below 2^36 and a
+float64 matrix product over up to 2^17 of them is exact, whatever the order, blocking or number of threads.
+Each such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples. Hence the sums are the
+same, to the last bit, for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made exact);
+`remove` undoes `add` without trace.
 
     >>> import numpy as np
     >>> from scroll.grid import quantise
@@ -14,12 +14,8 @@ Hence the sums are the same, to the last bit, for every order, batching and shar
     True
 
 With a `Lift` it is lifted features that are counted, h for u below; with `by_class` each class has a Gram
-matrix of its own. Both are as exact.
-
-Reading never changes what is counted, from any number of threads. A change is one assignment of new sums, so
-that an interrupt leaves them as before or as after. Writers wait for each other.
-
-`python -m scroll` shows, merges and subtracts saved ones (`scroll.files.statistics`).
+matrix of its own. Reading never changes what is counted, from any number of threads. A change is one
+assignment of new sums, so that an interrupt leaves them as before or as after. Writers wait for each other.
 """
 import hashlib
 import json
@@ -57,7 +53,7 @@ class Sums(NamedTuple):
     sums: np.ndarray
     gram: np.ndarray | None = None
 
-    def owned(self) -> 'Sums':
+    def frozen(self) -> 'Sums':
         """These, whose arrays can no longer be written to."""
         for array in filter(lambda array: array is not None, self):
             array.flags.writeable = False
@@ -65,12 +61,8 @@ class Sums(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """Sums `base`, and samples that they do not count yet, so that small batches share a matrix product.
-
-    Attributes:
-        waiting: those samples, of (features int32 (n, d), labels (n,)). recent: their sums by class, without
-            a Gram matrix. count: how many they are.
-    """
+    """Sums `base`, and `count` samples `waiting`, (features, labels) each, that small batches may share a
+    matrix product; `recent`: their sums by class, without a Gram matrix."""
     base: Sums
     recent: Sums
     waiting: tuple = ()
@@ -92,7 +84,7 @@ class Statistics:
         lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h is u.
         by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum.
 
-    Copies share what they hold, so that `copy.copy` takes no time; what is given out cannot be written to.
+    Copies share what they hold; what is given out cannot be written to.
     """
 
     def __init__(self, dim: int, lift: Lift = None, by_class: bool = False):
@@ -102,17 +94,17 @@ class Statistics:
         check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
         self._lock = threading.RLock()
         gram = np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64)
-        self._cell = _Cell(_Content(self._none()._replace(gram=gram).owned(), self._none()))
+        self._cell = _Cell(_Content(self._nothing()._replace(gram=gram).frozen(), self._nothing()))
 
-    def _none(self) -> Sums:
+    def _nothing(self) -> Sums:
         return Sums(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, self.size + 1), np.int64))
 
     def __getstate__(self) -> tuple:
-        return self.dim, self.lift, self.by_class, self._settled()
+        return self.dim, self.lift, self.by_class, self._complete()
 
     def __setstate__(self, state: tuple) -> None:
         self.__init__(*state[:3])
-        self.become(*state[3])
+        self.assign(*state[3])
 
     @property
     def size(self) -> int:
@@ -139,7 +131,7 @@ class Statistics:
     def gram(self) -> np.ndarray:
         """G = sum [h; 1] [h; 1]^T over all samples, int64 (D + 1, D + 1), in units of 2^-36 (paper, eq.
         8)."""
-        gram = self._settled().gram
+        gram = self._complete().gram
         return gram.sum(axis=0) if self.by_class else gram
 
     @property
@@ -147,7 +139,7 @@ class Statistics:
         """Of each class, int64 (K, D + 1, D + 1); InputError where only their sum is kept."""
         if not self.by_class:
             raise InputError('these statistics keep one Gram matrix, and not one for each class')
-        return self._settled().gram
+        return self._complete().gram
 
     @property
     def total(self) -> int:
@@ -170,10 +162,10 @@ class Statistics:
         """(classes, counts) of all samples of a cell, made once."""
         if cell.joined is None:
             both = [part._replace(sums=part.counts[:, None]) for part in cell.content[:2]]
-            cell.joined = _joined(*both).owned()[:2]
+            cell.joined = _joined(*both).frozen()[:2]
         return cell.joined
 
-    def _settled(self) -> Sums:
+    def _complete(self) -> Sums:
         """All that is counted, the Gram matrix with it."""
         cell = self._cell
         if cell.content.count:
@@ -195,17 +187,17 @@ class Statistics:
         else:
             gram = content.base.gram.copy()
             add_products(gram, features, self.lift)
-        return _Content(base._replace(gram=gram).owned(), self._none())
+        return _Content(base._replace(gram=gram).frozen(), self._nothing())
 
     def __copy__(self) -> 'Statistics':
-        out = self.like()
+        out = self.empty_like()
         out._cell = self._cell
         return out
 
     def __deepcopy__(self, memo) -> 'Statistics':
         return self.__copy__()
 
-    def like(self) -> 'Statistics':
+    def empty_like(self) -> 'Statistics':
         """Statistics of the same kind, of no samples."""
         return Statistics(self.dim, self.lift, self.by_class)
 
@@ -236,39 +228,39 @@ class Statistics:
         return self
 
     def remove(self, features: np.ndarray, labels) -> 'Statistics':
-        """Undo `add` for samples that were added before: the state is that of never having seen them.
+        """Undo `add` for samples that were added before: as if they had never been seen.
 
         Raises:
             InputError: no samples could have left what would be left (`contradiction`). Nothing is changed
                 then. (Samples that were never added, but are much like those that were, may pass.)
         """
-        return self.subtract(self.like().add(features, labels))
+        return self.subtract(self.empty_like().add(features, labels))
 
     def merge(self, other: 'Statistics') -> 'Statistics':
         """Add the statistics of another stream, for example another worker's. `other` is not changed."""
         self._check_kind(other, 'merge', 'into')
-        given = other._settled()
+        given = other._complete()
         with self._lock:
-            kept = self._settled()
+            kept = self._complete()
             _check_labels(kept, given)
             out = _joined(kept, given)
             _check_total(out.counts.sum())
             gram = kept.gram + given.gram if not self.by_class else (
                 _in_rows(kept.gram, kept.classes, out.classes) +
                 _in_rows(given.gram, given.classes, out.classes))
-            return self.become(*out._replace(gram=gram))
+            return self.assign(*out._replace(gram=gram))
 
     def subtract(self, other: 'Statistics') -> 'Statistics':
-        """Undo `merge`: the state is that of never having seen the other's samples. `other` is not changed.
+        """Undo `merge`: as if the other's samples had never been seen. `other` is not changed.
 
         Raises:
             InputError: `other` cannot be a part of this. Nothing is changed then. (Not every wrong part is
                 noticed.)
         """
         self._check_kind(other, 'subtract', 'from')
-        given = other._settled()
+        given = other._complete()
         with self._lock:
-            kept = self._settled()
+            kept = self._complete()
             _check_labels(kept, given)
             rows, known = _rows_of(kept.classes, given.classes)
             have = np.where(known, kept.counts[rows] if len(kept.counts) else 0, 0)
@@ -286,21 +278,15 @@ class Statistics:
                 raise InputError(f'what is given is no part of these statistics: without it, {wrong} would '
                                  'be left')
             classes = kept.classes[left]
-            return self.become(label_array(classes.tolist()) if classes.dtype == object else classes,
+            return self.assign(label_array(classes.tolist()) if classes.dtype == object else classes,
                                counts[left], sums[left], gram[left] if self.by_class else gram)
 
     def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
         """InputError unless the other's sums mean what these mean."""
-        if other.dim != self.dim:
-            raise InputError(f'cannot {what} statistics of {other.dim}-dimensional features {where} '
-                             f'{self.dim}-dimensional ones')
-        if other.lift != self.lift:
-            raise InputError(f'cannot {what} statistics with lift {other.lift} {where} those with lift '
-                             f'{self.lift}')
-        if other.by_class != self.by_class:
-            with_, without = ('a Gram matrix for each class', 'one for all')
-            first, second = (with_, without) if other.by_class else (without, with_)
-            raise InputError(f'cannot {what} statistics with {first} {where} those with {second}')
+        for name, meaning in (('dim', 'of dimension'), ('lift', 'with lift'), ('by_class', 'by class')):
+            own, given = getattr(self, name), getattr(other, name)
+            if own != given:
+                raise InputError(f'cannot {what} statistics {meaning} {given} {where} those {meaning} {own}')
 
     def summed(self, classes: np.ndarray, total) -> 'Statistics':
         """The sum of the statistics of several processes, each of which calls this on its own.
@@ -309,33 +295,32 @@ class Statistics:
             classes: sorted labels of all that any of them has counted. total: array int64 -> the sum of what
                 all processes give.
         """
-        own = self._settled()
+        own = self._complete()
         counts, sums = (_in_rows(array, own.classes, classes) for array in (own.counts, own.sums))
         gram = _in_rows(own.gram, own.classes, classes) if self.by_class else own.gram
-        return self.like().become(classes, *map(total, (counts, sums, gram)))
+        return self.empty_like().assign(classes, *map(total, (counts, sums, gram)))
 
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""
-        u, own = np.r_[:self.dim, self.size], self._settled()
-        return Statistics(self.dim, by_class=self.by_class).become(
+        u, own = np.r_[:self.dim, self.size], self._complete()
+        return Statistics(self.dim, by_class=self.by_class).assign(
             own.classes, own.counts, own.sums[:, u], own.gram[..., u[:, None], u])
 
     def of_class(self, label) -> 'Statistics':
         """Those of one class; InputError where there is no Gram matrix for each."""
-        own, _ = self._settled(), self.grams
+        own, _ = self._complete(), self.grams
         row = own.classes.tolist().index(label)
-        return self.like().become(*(array[row:row + 1] for array in own))
+        return self.empty_like().assign(*(array[row:row + 1] for array in own))
 
     def pooled(self) -> 'Statistics':
         """The same with one Gram matrix for all classes."""
-        own = self._settled()
-        return Statistics(self.dim, self.lift).become(*own[:3], own.gram.sum(axis=0) if self.by_class
+        own = self._complete()
+        return Statistics(self.dim, self.lift).assign(*own[:3], own.gram.sum(axis=0) if self.by_class
                                                       else own.gram)
 
-    def become(self, classes, counts, sums, gram) -> 'Statistics':
-        """Take these, as `classes`, `counts`, `sums` and `gram` have them, in place of what was counted. The
-        arrays can no longer be written to."""
-        self._cell = _Cell(_Content(Sums(classes, counts, sums, gram).owned(), self._none()))
+    def assign(self, classes, counts, sums, gram) -> 'Statistics':
+        """Replace what was counted by these (see `Sums`). The arrays can no longer be written to."""
+        self._cell = _Cell(_Content(Sums(classes, counts, sums, gram).frozen(), self._nothing()))
         return self
 
     def relabel(self, mapping) -> 'Statistics':
@@ -344,7 +329,7 @@ class Statistics:
         Raises:
             InputError: a class has no name, or one that is no label or that another class has.
         """
-        own = self._settled()
+        own = self._complete()
         missing = [c for c in own.classes.tolist() if c not in mapping]
         if missing:
             raise InputError(f'relabel: no name for class {missing[0]!r}')
@@ -352,12 +337,12 @@ class Statistics:
         order = np.argsort(names)
         if len(np.unique(names)) != len(names):
             raise InputError('relabel: two classes would get the same name')
-        return self.like().become(names[order], own.counts[order], own.sums[order],
+        return self.empty_like().assign(names[order], own.counts[order], own.sums[order],
                                   own.gram[order] if self.by_class else own.gram)
 
     def digest(self) -> str:
         """SHA-256 of all that is kept: equal for two streams exactly if their sums are."""
-        own = self._settled()
+        own = self._complete()
         kind = [_FORMAT, self.size] + ([self.lift.digest] if self.lift else []) + ['by class'] * self.by_class
         sha = hashlib.sha256(json.dumps([*kind, GRID_BITS, own.classes.tolist()]).encode())
         for array in own[1:]:
@@ -371,7 +356,7 @@ class Statistics:
 
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name; they cannot be written to."""
-        return self._settled()._asdict()
+        return self._complete()._asdict()
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` of statistics with this lift described."""
@@ -379,15 +364,15 @@ class Statistics:
         self.by_class = arrays[-1].ndim == 3
         if self.lift is None:
             self.dim = arrays[-1].shape[-1] - 1
-        self.become(*arrays)
+        self.assign(*arrays)
 
     def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
         """Write to `path` (npz, no pickles), whole or not at all.
 
         Args:
             psi: digest of the embedder that made the features; '' where they are features of one's own.
+            parts: what these statistics are made of (`scroll.parts`); None: one part, these.
             precision: in which features of one's own were taken in (`scroll.grid.intake`).
-            parts: what these statistics are made of (`scroll.files.statistics`); None: one part, these.
 
         Raises:
             InputError: it cannot be written; whatever was there is as it was.
@@ -506,8 +491,3 @@ def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) ->
     out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)
     out[np.searchsorted(all_classes, classes)] = array
     return out
-
-
-if __name__ == '__main__':
-    import runpy
-    runpy.run_module('scroll', run_name='__main__')         # what the command was renamed to

@@ -43,7 +43,7 @@ class Exact:
 
     def __init__(self, head: str):
         self.name = f'SCROLL, {head}'
-        self.learner = Scroll(classifier=head, ridge_lambda=LAMBDA, buffer_size=0)
+        self.learner = Scroll(head=head, ridge_lambda=LAMBDA, buffer_size=0)
 
     def learn(self, X, y, classes) -> None:
         """From parts, as they come."""

@@ -95,7 +95,7 @@ def a_class_comes_and_goes(rounds, count, dim=768, others=99) -> list:
     """A class of so many features comes to others, and goes, each time with f_T made anew."""
     random, lines = np.random.default_rng(0), []
     for head in ('ridge', 'lda'):
-        learner = Scroll(classifier=head, buffer_size=500)
+        learner = Scroll(head=head, buffer_size=500)
         for label in range(others):
             learner.partial_fit(random.normal(size=(count, dim)), [label] * count)
         one = random.normal(size=(count, dim))

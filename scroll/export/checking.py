@@ -8,7 +8,8 @@ from scroll.errors import InputError
 from scroll.export.folders import CERTIFICATE, FORMAT, sha256
 from scroll.files.statistics import StatisticsFile
 from scroll.learner import Scroll
-from scroll.state import KIND, PARAMS, State
+from scroll.settings import SETTINGS
+from scroll.state import KIND, State
 
 
 def check(folder, path=None) -> list:
@@ -63,8 +64,8 @@ def _remade(facts: dict, path) -> tuple:
     """(learner with the statistics of a file and the settings of a certificate, digest of the embedder)."""
     found = (State if archive.kind_of(path) == KIND else StatisticsFile).read(path)
     settings = {name: value for name, value in facts['settings'].items()
-                if name in PARAMS and name != 'adaptation'}
-    return Scroll(**settings).take(State(settings, found.psi, found.statistics)), found.psi
+                if name in SETTINGS and name != 'adaptation'}
+    return Scroll(**settings).set_state(State(settings, found.psi, found.statistics)), found.psi
 
 
 def _compared(path: Path, predictor) -> Line:

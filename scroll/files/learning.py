@@ -13,16 +13,16 @@ from scroll.archive import output
 from scroll.arguments import shown
 from scroll.errors import InputError
 from scroll.files.features import BLOCK, open_files, read_blocks
-from scroll.files.parts import counted_twice
 from scroll.files.shards import in_shard
 from scroll.grid import intake, quantise
 from scroll.learner import Scroll
+from scroll.parts import counted_twice
 from scroll.state import State
 
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
           shard: str = None) -> tuple:
-    """Let a learner of features learn from files, each a part (`scroll.files.parts`): of those with splits
+    """Let a learner of features learn from files, each a part (`scroll.parts`): of those with splits
     what is to train, unless `split` says otherwise; with `shard` of that the i-th of n shares, 'i/n'
     (`scroll.files.shards`).
 

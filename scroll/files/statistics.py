@@ -17,9 +17,9 @@ from scroll import archive
 from scroll.embedding.images import check_images
 from scroll.errors import InputError
 from scroll.files.features import open_files, read_blocks
-from scroll.files.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.grid import FLOAT32, as_learned, check_quantised, quantise, sample_keys
 from scroll.labels import check_labels
+from scroll.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.statistics import Statistics
 
 
@@ -141,7 +141,7 @@ def part_of(path, samples: dict, backbone: str, like: Statistics = None,
     """The samples of a file as if a machine had counted them, and nothing else; `like`: in statistics of this
     kind (no lift, one Gram matrix)."""
     try:
-        empty = Statistics(samples['features'].shape[1]) if like is None else like.like()
+        empty = Statistics(samples['features'].shape[1]) if like is None else like.empty_like()
         statistics = empty.add(samples['features'], samples['labels'])
     except InputError as error:
         raise InputError(f'{path}: {error}') from error

@@ -25,11 +25,11 @@ import scroll
 from scroll import Adaptation, Augmentation, Scroll
 from scroll.exemplars import STRATEGIES
 from scroll.grid import quantise, sample_keys
-from scroll.state import CLASSIFIERS
+from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.'))]
-CASES = [(c, 'herding') for c in CLASSIFIERS] + [('ridge', s) for s in STRATEGIES if s != 'herding']
+CASES = [(c, 'herding') for c in HEAD_CHOICES] + [('ridge', s) for s in STRATEGIES if s != 'herding']
 every = pytest.mark.parametrize('classifier, strategy', CASES, ids=['-'.join(case) for case in CASES])
 
 
@@ -50,7 +50,7 @@ def fingerprint(estimator) -> tuple:
 
 
 def test_the_constructor_only_stores():
-    given_ = {name: object() for name in inspect.signature(Scroll).parameters if name != 'classifier'}
+    given_ = {name: object() for name in inspect.signature(Scroll).parameters}
     estimator = Scroll(**given_)
     assert vars(estimator).keys() == given_.keys() == estimator.get_params().keys()
     assert all(value is given_[name] for name, value in estimator.get_params(deep=False).items())
@@ -58,8 +58,8 @@ def test_the_constructor_only_stores():
 
 def test_set_params_sets_or_refuses_as_a_whole():
     estimator = Scroll()
-    assert estimator.set_params() is estimator and estimator.set_params(seed=3, classifier='ncc') is estimator
-    assert (estimator.seed, estimator.classifier) == (3, 'ncc')
+    assert estimator.set_params() is estimator and estimator.set_params(seed=3, head='ncc') is estimator
+    assert (estimator.seed, estimator.head) == (3, 'ncc')
     with refused('alpha'):
         estimator.set_params(seed=4, alpha=1)
     assert estimator.seed == 3
@@ -322,7 +322,7 @@ def test_what_learn_is_given_must_be_quantised():
 def test_any_finite_data_is_learned(classifier, strategy, count, dim, data):
     x = data.draw(hnp.arrays(np.float64, (count, dim), elements=st.floats(-1e9, 1e9)))
     y = data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))
-    estimator = Scroll(classifier=classifier, strategy=strategy, buffer_size=5, adaptation=Adaptation(iterations=1)).fit(x, y)
+    estimator = Scroll(head=classifier, strategy=strategy, buffer_size=5, adaptation=Adaptation(iterations=1)).fit(x, y)
     assert len(estimator.buffer_) == min(5, count)
     for _ in range(2):                                                      # f_T, then f*
         assert set(estimator.predict(x).tolist()) <= set(y)

@@ -21,10 +21,10 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scroll import Scroll, ScrollClassifier
-from scroll.state import CLASSIFIERS
+from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import cuttings, quick, refused
 
-HEADS = [head for head in CLASSIFIERS if head != 'random']         # which learns nothing, as scikit-learn's checks find
+HEADS = [head for head in HEAD_CHOICES if head != 'random']         # which learns nothing, as scikit-learn's checks find
 RAW = [dict(scale='standard', limit=100), dict(scale=None, limit=100)]
 SCALES = pytest.mark.parametrize('params', [{}, *RAW], ids=['unit', 'standard', 'raw'])
 WINE = load_wine(return_X_y=True)

@@ -28,8 +28,8 @@ X, Y = blobs()
 @quick
 @given(streams(), st.data(), st.sampled_from(['ridge', 'ncc', 'lda', 'random']))
 def test_any_order_and_batching_give_the_same_statistics_and_predictor(stream, data, classifier):
-    whole = Scroll(classifier=classifier).fit(stream.features, stream.labels)
-    pieces = Scroll(classifier=classifier)
+    whole = Scroll(head=classifier).fit(stream.features, stream.labels)
+    pieces = Scroll(head=classifier)
     for at in data.draw(cuttings(len(stream.labels))):
         pieces.partial_fit(stream.features[at], stream.labels[at])
     assert pieces.digest() == whole.digest() and pieces.predictor().digest() == whole.predictor().digest()
@@ -151,7 +151,7 @@ def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
     def f_star(**params):
         return Scroll(embedder, **{**dict(adaptation=SHORT), **params}).fit(*toy).adapt().adapted_
     variants = [f_star(), f_star(seed=1), f_star(adaptation=replace(SHORT, minibatch=5)), f_star(buffer_size=8),
-                f_star(adaptation=replace(SHORT, augmentation=Augmentation(0, False))), f_star(classifier='ncc')]
+                f_star(adaptation=replace(SHORT, augmentation=Augmentation(0, False))), f_star(head='ncc')]
     assert len({v.digest() for v in variants}) == len(variants)
 
 
@@ -189,7 +189,7 @@ def test_grey_images_and_torch_tensors_are_images_too(embedder, toy):
 
 def test_settings_take_effect_where_they_are_next_used():
     """Whether or not a predictor was asked for before."""
-    for change in (dict(classifier='ncc'), dict(ridge_lambda=9.0), dict(targets='onehot')):
+    for change in (dict(head='ncc'), dict(ridge_lambda=9.0), dict(targets='onehot')):
         asked, not_asked = Scroll().fit(X, Y), Scroll().fit(X, Y)
         asked.predict(X)
         np.testing.assert_array_equal(asked.set_params(**change).decision_function(X),

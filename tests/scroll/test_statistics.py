@@ -143,7 +143,7 @@ def test_an_error_leaves_everything_as_it_was(call):
 
 def _many(count: int) -> Statistics:
     """As if `count` samples had been seen."""
-    return Statistics(5).become(np.array([0]), np.array([count]), np.zeros((1, 6), np.int64), np.zeros((6, 6), np.int64))
+    return Statistics(5).assign(np.array([0]), np.array([count]), np.zeros((1, 6), np.int64), np.zeros((6, 6), np.int64))
 
 
 def test_more_samples_than_exact_sums_hold_are_refused():
