@@ -426,7 +426,7 @@ class Statistics:
         if wrong:
             raise InputError(f'the arrays of these statistics contradict each other ({wrong})')
         out = cls(lifted if lift is None else lift.dim, lift, gram.ndim == 3)
-        return out.become(classes, counts, sums, gram)
+        return out.assign(classes, counts, sums, gram)
 
     def _part(self, features, labels) -> tuple:
         """Checked features int32 and labels, and their `Sums` (without Gram matrix)."""
