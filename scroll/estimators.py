@@ -43,12 +43,8 @@ _UNEVEN = 30                        # times the usual root mean square is anothe
 
 
 class _Fitted(NamedTuple):
-    """What fitting adds, replaced as a whole.
-
-    Attributes:
-        label_type: dtype of labels that are numbers; None: text.
-        declared: labels that were named as `classes`.
-    """
+    """What fitting adds, replaced as a whole. label_type: dtype of labels that are numbers; None: text.
+    declared: labels that were named as `classes`."""
     learner: GridLearner
     label_type: np.dtype | None
     declared: frozenset = frozenset()
@@ -78,9 +74,11 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
     (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
     Head and its parameters may be changed at any time, since sums are those of all; the others affect `fit`.
+    Bad input is an `InputError` of one line, and changes nothing.
 
     Args:
-        head: as of `Scroll`: 'ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random' or 'auto'.
+        head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
+        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
         scale: 'unit': each sample has its length scaled to one, as embeddings want it, on a grid of 2^-18.
             None: features as they are, in units of the power of two at or above `limit`, on a grid of 2^-18.
             'standard': each feature less its mean, over its standard deviation and sqrt(d), both from the
@@ -90,30 +88,21 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             'standard') one for each feature. Values beyond cannot be learned; linear heads predict them, in
             float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
             begin, since its first batch would decide.
-        ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
-        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
         calibration_size: how many samples to keep, drawn by hash and shared among the classes, to calibrate
             `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
 
     Attributes:
-        classes_: (K,) labels, with those that were named as `classes` and not yet seen.
-        head_: the head in use, of 'auto' the one chosen.
-        n_features_in_: d. feature_names_in_: (d,) of a data frame.
-        learner_: the `Scroll` below; `learner_.statistics_` are its sums, of features on the grid.
+        classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the head in
+            use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll` below;
+            `learner_.statistics_` are its sums, of features on the grid.
     """
     __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
                            {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 
     def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
-        """Forget everything, then learn. Bad input changes nothing.
-
-        Args:
-            X: numbers (N, d): array, data frame, or sparse. y: labels (N,), whole numbers or text.
-            sample_weight: whole numbers (N,), 0 or more: copies of each sample, exactly.
-
-        Raises:
-            InputError: the input cannot be used, the reason in one line.
-        """
+        """Forget everything, then learn. X: numbers (N, d): array, data frame, or sparse. y: labels (N,),
+        whole numbers or text. sample_weight: whole numbers (N,), 0 or more: copies of each sample,
+        exactly."""
         fresh = clone(self)
         fresh._learn(X, y, None, sample_weight, whole_data=True)
         with self._writing():
@@ -123,20 +112,13 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
-        """Learn more; arguments and errors as `fit`.
-
-        Args:
-            classes: labels that will come. Not needed: new ones may come at any time. Those named and not yet
-                seen have probability 0.
-        """
+        """Learn more; arguments as `fit`. classes: labels that will come. Not needed: new ones may come at
+        any time. Those named and not yet seen have probability 0."""
         return self._learn(X, y, classes, sample_weight)
 
     def remove(self, X, y) -> 'ScrollClassifier':
-        """Unlearn samples that were learned: `digest` is then that of never having seen them.
-
-        Raises:
-            InputError: they cannot all have been learned. Nothing is changed then.
-        """
+        """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
+        they cannot all have been learned."""
         check_is_fitted(self)
         X, y = self._checked(X, y)
         with self._writing():
@@ -176,26 +158,18 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def learner_(self) -> GridLearner:
-        """The `Scroll` below."""
-        return self._known('learner_').learner
+        """The `Scroll` below; like all that fitting adds, an AttributeError before."""
+        return self._fitted.learner
 
     @property
     def classes_(self) -> np.ndarray:
         """(K,) labels, sorted, of the type that they had, or the least that holds all."""
-        fitted = self._known('classes_')
-        return fitted.as_given(fitted.labels())
+        return self._fitted.as_given(self._fitted.labels())
 
     @property
     def head_(self) -> str:
         """The head in use, of 'auto' the one chosen."""
-        self._known('head_')
-        return self._ready().learner.head_
-
-    def _known(self, name: str) -> _Fitted:
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f'{name}: nothing was learned yet')
-        return self._fitted
-
+        return self._ready(self._fitted).learner.head_
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
@@ -295,14 +269,13 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                              'feature; the first batch of partial_fit may not decide on the grid')
         return out
 
-    def _ready(self) -> _Fitted:
+    def _ready(self, fitted: _Fitted = None) -> _Fitted:
         """What was fitted, with the head that is asked for now."""
-        check_is_fitted(self)
-        fitted = self._fitted
-        changed = {name: value for name, value in self._of_head().items()
-                   if value != getattr(fitted.learner, name)}
-        if changed:
-            fitted.learner.set_params(**changed)
+        if fitted is None:
+            check_is_fitted(self)
+            fitted = self._fitted
+        if self._of_head() != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
+            fitted.learner.set_params(**self._of_head())
         return fitted
 
     def _of_rows(self, predict, X) -> np.ndarray:
@@ -341,8 +314,7 @@ def _labels(y: np.ndarray) -> tuple:
 
 
 def _weights(sample_weight, count: int, least: int) -> np.ndarray:
-    """int64 (N,). InputError: not whole numbers of at least 0, less than `least` or more than sums hold in
-    all."""
+    """int64 (N,), whole numbers of at least 0; `least` or more in all."""
     try:
         weights = np.asarray(sample_weight, np.float64)
     except (TypeError, ValueError):

@@ -32,16 +32,10 @@ _ARRAYS = ('keys', 'features', 'samples', 'coins')      # names in files and dig
 
 
 def quotas(counts, capacity: int) -> np.ndarray:
-    """How many samples of each class to keep: water-filling.
+    """How many samples of each class to keep, int64 (K,), by water-filling: every class gets all it has up to
+    a common level; what is left over goes, one each, to the first classes that have more.
 
-    Every class gets all it has up to a common level; what is left over goes, one each, to the first classes
-    that have more. Independent of the order of arrival.
-
-    Args:
-        counts: int (K,), samples seen of each class, classes in sorted order.
-
-    Returns:
-        int64 (K,); sums to min(capacity, counts.sum()).
+    counts: int (K,), samples seen of each class, classes in sorted order.
     """
     counts = np.asarray(counts, np.int64)
     if counts.sum() <= capacity:
@@ -79,10 +73,8 @@ class Exemplars:
         return len(self.labels)
 
     def digest(self) -> str:
-        """SHA-256 of labels and keys: of which samples are kept, from which f_T makes f*.
-
-        Not of what the buffer keeps when more samples come: that is `ExemplarBuffer.state_digest`.
-        """
+        """SHA-256 of labels and keys: of which samples are kept (of what is kept when more come:
+        `ExemplarBuffer.state_digest`)."""
         sha = hashlib.sha256(json.dumps(self.labels.tolist()).encode())
         sha.update(self.keys.astype('<u8').tobytes())
         return sha.hexdigest()
@@ -114,11 +106,8 @@ class ExemplarBuffer:
                                  f'buffer holds {kept.samples.shape[1:]}, {kept.samples.dtype}')
 
     def update(self, keys, features, samples, labels, statistics: Statistics) -> None:
-        """Offer one segment. `statistics` must count it already: its sums are the herding target.
-
-        Args:
-            keys: uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored. labels: (N,).
-        """
+        """Offer one segment, which `statistics` must count already: its sums are the herding target. keys:
+        uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored. labels: (N,)."""
         labels = check_labels(labels, len(keys))
         keys, features, samples = map(native, (keys, features, samples))
         offered, random = {}, copy.deepcopy(self._random)
@@ -151,10 +140,8 @@ class ExemplarBuffer:
         self._kept = self._chosen({names[label]: kept for label, kept in self._kept.items()}, {}, statistics)
 
     def refill(self, keys, features, samples, labels, statistics: Statistics) -> None:
-        """Offer samples that `statistics` count already; none is taken twice. Arguments as `update`.
-
-        With all samples of a class at once, it is chosen as if it had just come.
-        """
+        """Offer samples again; none is taken twice. Arguments as `update`. With all samples of a class at
+        once, it is chosen as if it had just come."""
         new = self.keys().lacks(keys, labels)
         self.update(keys[new], features[new], samples[new], check_labels(labels, len(keys))[new], statistics)
 
@@ -182,11 +169,8 @@ class ExemplarBuffer:
                 for label, quota in zip(labels, allowed.tolist()) if quota and len((own := out[label]).keys)}
 
     def _rank(self, classes: list, sums: np.ndarray, counts: np.ndarray, allowed: np.ndarray):
-        """Yield for each class the positions of its best candidates, best first: those allowed, or more.
-
-        Args:
-            classes: [`_Kept`, ...] in order of key. sums: int64 (C, d). counts, allowed: int64 (C,).
-        """
+        """Yield for each class, [`_Kept`, ...] in order of key, the positions of those allowed, best first.
+        sums: int64 (C, d). counts, allowed: int64 (C,)."""
         if self.strategy == 'herding':
             yield from herding_orders([kept.features for kept in classes], sums, counts, allowed)
             return
@@ -219,15 +203,9 @@ class ExemplarBuffer:
     @classmethod
     def from_arrays(cls, arrays: dict, facts: dict, statistics: Statistics,
                     check_samples) -> 'ExemplarBuffer':
-        """What `state_dict` described, where `statistics` were counted.
-
-        Args:
-            facts: capacity, strategy and random state. check_samples: InputError for samples that it cannot
-                hold.
-
-        Raises:
-            InputError, ValueError, KeyError or TypeError: no buffer can be like this.
-        """
+        """What `state_dict` described, next to these statistics; one of several errors if no buffer can be
+        like this. facts: capacity, strategy, random state. check_samples: InputError for samples of another
+        kind."""
         out, sizes = cls(facts['capacity'], facts['strategy']), arrays['sizes']
         labels = check_labels(arrays['labels'].tolist(), len(arrays['labels']))
         if sizes.shape != labels.shape or sizes.dtype != np.int64 or not (sizes > 0).all():
@@ -259,12 +237,10 @@ class ExemplarBuffer:
         return out
 
     def state_digest(self) -> str:
-        """SHA-256 of all that later choices depend on: equal buffers stay equal under equal input.
-
-        Capacity, strategy, and the kept samples of each class in the order in which they would be dropped; of
-        `random` their priorities, too, and the state of the random stream. Equal content (`Exemplars.digest`)
-        promises less: of two buffers with the same samples, ranked otherwise, other ones go first.
-        """
+        """SHA-256 of all that later choices depend on: equal buffers stay equal under equal input. These are
+        capacity, strategy, the kept samples of each class in the order in which they would be dropped, and of
+        `random` their priorities and the random stream. Buffers of equal content may be ranked
+        differently."""
         is_random = self.strategy == 'random'
         state = self._random.bit_generator.state if is_random else None
         sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, state], sort_keys=True).encode())

@@ -38,11 +38,7 @@ class FeatureGrid:
 
     @classmethod
     def covering(cls, limit, dim: int, common: bool) -> 'FeatureGrid':
-        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p for all.
-
-        Raises:
-            InputError: another limit.
-        """
+        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p for all."""
         try:
             limits = np.broadcast_to(np.asarray(limit, np.float64), (dim,))
         except (TypeError, ValueError):
@@ -55,9 +51,7 @@ class FeatureGrid:
     @classmethod
     def between(cls, low: np.ndarray, high: np.ndarray, centred: bool) -> 'FeatureGrid':
         """Four times as far as from the least to the largest values of features, float64 (d,) each.
-
-        `centred`: from the middle between them; else from zero, with one p for all.
-        """
+        `centred`: from the middle between them; else from zero, with one p for all."""
         centres = low / 2 + high / 2 if centred else np.zeros(len(low))
         reach = high / 2 - low / 2 if centred else np.maximum(-low, high)
         reach = _MARGIN * np.minimum(reach, np.finfo(float).max / _MARGIN)
@@ -66,23 +60,18 @@ class FeatureGrid:
 
     @property
     def precision(self) -> str:
-        """How features are taken in (`scroll.grid.intake`): in float32, unless that would move them by a unit
-        of the grid or more, since their centre is far off or the grid is beyond float32."""
+        """How features are taken in: in float32, unless that would move them by a unit of the grid or more,
+        since their centre is far off or the grid is beyond float32."""
         coarse = np.abs(self.centres) >= np.ldexp(1.0, self.exponents + 24 - GRID_BITS)
         beyond = (self.exponents > 127) | (self.exponents < GRID_BITS - 126)
         return FLOAT64 if (coarse | beyond).any() else FLOAT32
 
-    def taken_in(self, X) -> np.ndarray:
-        """float64 (N, d), as `place` takes them. What is beyond float32, thus beyond the grid, is clipped."""
-        if self.precision == FLOAT64:
-            return np.asarray(X, np.float64)
-        most = float(np.finfo(np.float32).max)
-        return intake(np.clip(X, -most, most)).astype(np.float64)
-
     def place(self, X: np.ndarray) -> np.ndarray:
-        """float64 (N, d), whole numbers, also beyond the grid."""
+        """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped."""
+        most = float(np.finfo(np.float32).max)
+        X = np.asarray(X) if self.precision == FLOAT64 else intake(np.clip(X, -most, most))
         with np.errstate(over='ignore'):
-            out = np.rint(np.ldexp(self.taken_in(X) - self.centres, GRID_BITS - self.exponents))
+            out = np.rint(np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents))
         return np.clip(out, -_FURTHEST, _FURTHEST)
 
     def on_it(self, X: np.ndarray) -> np.ndarray:
@@ -117,10 +106,7 @@ class Standardised:
     is rounded: factors 1 / (s sqrt(d)) to 96 bits below the point, class sums and the Gram matrix to the
     units of `Statistics`. A class's features are moved by less than a unit / n_c for its sum to be whole,
     and some d (K + 2) units, 2^-36 each, go to the diagonal of the Gram matrix: what rounding can take from
-    an eigenvalue at most, so that it stays positive semidefinite.
-
-    Attributes:
-        statistics: `Statistics` of z, in order, but not of samples on the grid.
+    an eigenvalue at most, so that it stays positive semidefinite. `statistics`: those of z.
     """
 
     def __init__(self, statistics: Statistics):

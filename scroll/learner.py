@@ -46,17 +46,17 @@ _UNEVEN = 1000                      # times the samples of the rarest class, bey
 
 @dataclass(frozen=True)
 class Derived:
-    """What follows from a state and settings.
-
-    Attributes:
-        asked: the settings, as text. online: f_T. counted: the statistics that it was made of. settings: in
-            numbers. head: its name.
-    """
+    """What follows from a state and settings: f_T (`online`), the statistics that it was made of (`counted`),
+    settings as text (`asked`) and in numbers, the name of the head."""
     asked: str
     online: LinearPredictor
     counted: Statistics
     settings: Settings
     head: str
+
+    def ridge_lambda(self) -> float | None:
+        """The number used, rounded to a multiple of 2^-36; None where the head has none."""
+        return self.settings.ridge_lambda if HEADS[self.head].sums_for_lambda else None
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) on learned samples as if each had not been."""
@@ -71,14 +71,14 @@ class Derived:
         return online.online, online.left_out(Exemplars(*(array[rest] for array in vars(exemplars).values())))
 
 
-def _fitted(read) -> property:
+def _fitted(name: str, read) -> property:
     """A property of what fitting adds, `read(learner, state)`; an AttributeError before."""
     def get(self):
         state = self._state
         if state is None:
-            raise AttributeError(f'{read.__name__}: nothing was learned yet')
+            raise AttributeError(f'{name}: nothing was learned yet')
         return read(self, state)
-    return property(get, doc=read.__doc__)
+    return property(get)
 
 
 class Scroll:
@@ -89,8 +89,9 @@ class Scroll:
     `predict` and related methods use f* if `adapt` was called since the last change, else f_T.
 
     Features (not images) are rounded to float32, so that a sample and its float32 copy are one. Columns of a
-    data frame go by their names. Any number of threads may read; those that write wait for each other, and
-    one that is interrupted leaves what was learned as before or as after.
+    data frame go by their names. Any number of threads may read; writers wait for each other, and one that is
+    interrupted, or meets bad input (an `InputError` of one line), leaves what was learned as before or as
+    after.
 
     Args:
         embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N,
@@ -214,12 +215,8 @@ class Scroll:
     def partial_fit(self, X, y) -> 'Scroll':
         """Learn from one segment of the stream: the buffer chooses among its samples at once.
 
-        Args:
-            X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels
-                (N,).
-
-        Raises:
-            InputError: the input cannot be used (the reason in one line). Nothing is changed then.
+        X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels
+        (N,).
         """
         self._check_params()
         first = self._state is None                             # whose names of columns go for all
@@ -229,10 +226,9 @@ class Scroll:
     def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
         """`partial_fit` for a caller that has embedded already, for example many small segments at once.
 
-        Args:
-            samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
-            features: int32 (N, d), quantised. keys: uint64 (N,). y: labels (N,).
-            names: of d columns, of features; kept if these are the first samples.
+        samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
+        features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if these are the
+        first.
         """
         self._check_params()
         self._check_features(features)
@@ -243,12 +239,8 @@ class Scroll:
             samples, features, keys, labels))
 
     def add_statistics(self, statistics: Statistics) -> 'Scroll':
-        """Learn samples of which the sums alone are known, made elsewhere with the same backbone.
-
-        Raises:
-            InputError: there is a buffer, or keys are kept, which would have to see samples; or statistics of
-                another kind. Nothing is changed then.
-        """
+        """Learn samples of which the sums alone are known, made elsewhere with the same backbone. Needs
+        buffer_size=0 and keep_keys=False, since buffer and keys would have to see the samples."""
         self._check_params()
         instance('statistics', statistics, Statistics)
         if self.buffer_size or self.keep_keys:
@@ -262,15 +254,10 @@ class Scroll:
         return self._edit(lambda state: replace(state, psi=self._psi()).merged(given, self._KEEPS_PARTS))
 
     def refill(self, X, y) -> 'Scroll':
-        """Offer samples that were learned, and are counted, to the buffer again, after `remove`.
-
-        With all that remain, given at once, it becomes the buffer of never having seen what was removed
-        (`random`: drawn again).
-
-        Raises:
-            InputError: they cannot all have been learned, with those that the buffer holds, or other bad
-                input. Nothing is changed then.
-        """
+        """Offer samples that were learned, and are counted, to the buffer again, after `remove`. With all
+        that remain, given at once, it becomes the buffer of never having seen what was removed (`random`:
+        drawn again). Samples that cannot all have been learned, with those of the buffer, are an
+        InputError."""
         self._learned()
         samples, features, keys = self._embed(X)
         labels = check_labels(y, len(features))
@@ -299,13 +286,10 @@ class Scroll:
     def remove(self, X, y) -> 'Scroll':
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
         the buffer drops them (their capacity stays free until new samples come), f* is dropped, and the
-        embedder's cache loses their features. Files that were written before still hold what they held
-        (`python -m scroll unlearn --find`).
+        embedder's cache loses their features. Files that were written before still hold what they held.
 
-        Raises:
-            InputError: they cannot all have been learned, or other bad input. Nothing is changed then.
-                (Without `keep_keys`, samples that were never learned and are much like those that were may
-                pass.)
+        Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples that were
+        never learned and are much like those that were may pass.)
         """
         self._learned()
         _, features, keys = self._embed(X, keep=False, learned=True)
@@ -322,15 +306,9 @@ class Scroll:
         """Unlearn a whole class: as `remove`, of all its samples.
 
         What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
-        its samples or its statistics; neither where there is a matrix a class (the heads `balanced`, `qda`),
-        or the buffer has kept every sample of the class.
-
-        Args:
-            X: all samples of the class, as for `partial_fit`. statistics: of all samples of the class; they
-                do not tell which features an embedder's cache should lose.
-
-        Raises:
-            InputError: no such class, or not all of it. Nothing is changed then.
+        all its samples X, or their statistics (which do not tell what an embedder's cache should lose);
+        neither where there is a matrix a class (the heads `balanced`, `qda`), or the buffer has kept every
+        sample of the class.
         """
         self._learned()
         name = check_labels([label], 1).tolist()[0]
@@ -362,21 +340,14 @@ class Scroll:
 
         What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
         evenly (what is left over goes to the first classes: one that is now later may lose a sample).
-
-        Raises:
-            InputError: a class that was never learned, a name that is no label or that two would have.
-                Nothing is changed then.
         """
         self._learned()
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
 
     def learned(self, X, y) -> np.ndarray:
-        """bool (N,): which samples were learned with these labels; given twice, it must be there twice.
-
-        Raises:
-            InputError: the learner keeps no keys, or other bad input.
-        """
+        """bool (N,): which samples were learned with these labels; given twice, it must be there twice. Needs
+        `keep_keys`."""
         known = self._learned().keys
         if known is None:
             raise InputError('which samples were learned is known with keep_keys=True alone')
@@ -421,15 +392,12 @@ class Scroll:
                              ', and another head needs other sums: learn again')
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
-        """Logits float64 (m, K) on learned samples as if each had not been: what f_T is worth on new ones."""
+        """Logits float64 (m, K) of f_T on learned samples as if each had not been."""
         return self._derived(self._learned()).left_out(exemplars)
-
     def adapt(self, progress=None) -> 'Scroll':
         """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
-        `select='folds'` where f* is not surely better on samples held out (`selection_`).
-
-        `progress`, if given, is called with the loss after each update.
-        """
+        `select='folds'` where f* is not surely better on samples held out (`selection_`). `progress` is
+        called with the loss after each update."""
         self._check_params()
         with self._lock:
             state, settings = self._learned(), self.adaptation or Adaptation()
@@ -462,9 +430,9 @@ class Scroll:
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`."""
-        return self._logits_of(X, self._learned())
+        return self._logits(X, self._learned())
 
-    def _logits_of(self, X, state: State) -> np.ndarray:
+    def _logits(self, X, state: State) -> np.ndarray:
         if state.adapted is None:
             return self._derived(state).online.decision_function(self._embed(X)[1])
         return state.adapted.decision_function(X if self.embedder is not None else self._embed(X)[1])
@@ -474,7 +442,7 @@ class Scroll:
         state = self._learned()
         if state.adapted is None:
             return self._derived(state).online.predict(self._embed(X)[1])
-        return state.statistics.classes[self._logits_of(X, state).argmax(axis=1)]
+        return state.statistics.classes[self._logits(X, state).argmax(axis=1)]
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
@@ -488,17 +456,11 @@ class Scroll:
         """Probabilities float64 (N, K) of samples that were learned, each as if all but it had been; columns
         as `classes_`, rows sum to one.
 
-        Exact leave-one-out of f_T in closed form (`left_out`): one more pass over the features, and nothing
-        is learned again. The only sample of a class has probability 0 in it. The one scale of the logits is
-        that of least cross-entropy on these samples (Guo et al. 2017). cleanlab's `find_label_issues` takes
-        them as `pred_probs`, with `np.searchsorted(learner.classes_, y)` as `labels`.
-
-        Args:
-            X, y: as for `partial_fit`, of samples that were learned; best all of them.
-
-        Raises:
-            InputError: they cannot all have been learned (`remove` says how far that is known), or other bad
-                input.
+        Exact leave-one-out of f_T in closed form: one more pass over the features. The only sample of a class
+        has probability 0 in it. The one scale of the logits is that of least cross-entropy on these samples
+        (Guo et al. 2017). X, y: best all that was learned; others are an InputError, as of `remove`.
+        cleanlab's `find_label_issues` takes the result as `pred_probs`, with
+        `np.searchsorted(learner.classes_, y)` as `labels`.
         """
         state = self._learned()
         derived, (samples, features, keys) = self._derived(state), self._embed(X)
@@ -524,54 +486,15 @@ class Scroll:
         """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""
         return self._learned().statistics.digest()
 
-    @_fitted
-    def head_(self, state: State) -> str:
-        """The head in use; of 'auto' the one chosen."""
-        return self._derived(state).head
-
-    @_fitted
-    def ridge_lambda_(self, state: State) -> float | None:
-        """lambda of f_T: the number given, rounded to a multiple of 2^-36, or what the statistics chose; None
-        where f_T has none."""
-        derived = self._derived(state)
-        return derived.settings.ridge_lambda if HEADS[derived.head].sums_for_lambda else None
-
-    @_fitted
-    def statistics_(self, state: State) -> Statistics:
-        """The sums: a copy, which shares what it holds."""
-        return copy.copy(state.statistics)
-
-    @_fitted
-    def feature_names_in_(self, state: State) -> np.ndarray:
-        """(d,) names of columns; an AttributeError where the first samples had none."""
-        if state.names is None:
-            raise AttributeError('feature_names_in_: what was learned has no names of columns')
-        return np.array(state.names, object)
-
-    @_fitted
-    def buffer_(self, state: State) -> ExemplarBuffer | None:
-        """The buffer, to read; None without memory."""
-        return state.buffer
-
-    @_fitted
-    def keys_(self, state: State) -> LearnedKeys | None:
-        """Keys of what was learned, to read; None where they are not kept."""
-        return state.keys
-
-    @_fitted
-    def adapted_(self, state: State):
-        """f*, an `AdaptedPredictor`; None where `adapt` was not called since the last change."""
-        return state.adapted
-
-    @_fitted
-    def selection_(self, state: State) -> list | None:
-        """What each candidate of `select='folds'` said of samples held out."""
-        return state.selection
-
-    @_fitted
-    def n_features_in_(self, state: State) -> int:
-        """d."""
-        return state.statistics.dim
+    statistics_ = _fitted('statistics_', lambda self, state: copy.copy(state.statistics))
+    buffer_ = _fitted('buffer_', lambda self, state: state.buffer)
+    keys_ = _fitted('keys_', lambda self, state: state.keys)
+    adapted_ = _fitted('adapted_', lambda self, state: state.adapted)
+    selection_ = _fitted('selection_', lambda self, state: state.selection)
+    n_features_in_ = _fitted('n_features_in_', lambda self, state: state.statistics.dim)
+    feature_names_in_ = _fitted('feature_names_in_', lambda self, state: state.named_columns())
+    head_ = _fitted('head_', lambda self, state: self._derived(state).head)
+    ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).ridge_lambda())
 
     # files
 
@@ -612,12 +535,8 @@ class Scroll:
         return replace(self._learned(), params=self._settings(), psi=self._psi())
 
     def save(self, path) -> None:
-        """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all.
-
-        Raises:
-            InputError: nothing was learned yet, the file cannot be written, or another process has written it
-                since this learner was loaded from it.
-        """
+        """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all;
+        InputError, too, if another process has written it since this learner was loaded from it."""
         self._learned()
         with archive.locked(path):
             archive.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
@@ -626,14 +545,8 @@ class Scroll:
 
     @classmethod
     def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
-        """The learner that `save` wrote, to resume exactly (f*: `adapt` again).
-
-        Args:
-            embedder: the backbone, as when the file was written; None for features of one's own.
-
-        Raises:
-            InputError: there is no such file, it is damaged or something else, or the backbone is another.
-        """
+        """The learner that `save` wrote, to resume exactly (f*: `adapt` again). embedder: the backbone, as
+        when the file was written; None for features of one's own."""
         stamp, state = archive.stamp_of(path), State.read(path)
         try:
             out = cls(embedder, **state.params)
@@ -648,16 +561,8 @@ class Scroll:
         return out.set_state(state)
 
     def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
-        """Write f_T, and f* where there is one, to a new folder, with a model card and a certificate.
-
-        Args:
-            formats: of 'safetensors', 'torch' and 'onnx'. about: image_shape, names of classes, and the
-                command that makes the statistics again (`scroll.export.folders.export`).
-
-        Raises:
-            InputError: nothing was learned, the folder is there or cannot be written, or packages are
-                missing.
-        """
+        """Write f_T, and f* where there is one, to a new folder (`scroll.export.folders.export`). formats: of
+        'safetensors', 'torch' and 'onnx'."""
         from scroll.export.folders import export
         export(self, folder, formats, **about)
 

@@ -4,9 +4,9 @@
     >>> [sorted(segment.tolist()) for segment in schedule.segments()]
     [[0, 2], [1, 3]]
 
-Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (half-open here; the paper's
-inclusive bounds would make neighbours overlap by one). A segment order[k_t:k_{t+1}] is what a learner may see
-at once. Pure functions of labels, spec and seed; the forms are in `scroll.schedule_forms`.
+Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (half-open here). A segment
+order[k_t:k_{t+1}] is what a learner may see at once. Pure functions of labels, spec and seed; the forms are
+in `scroll.schedule_forms`.
 """
 import hashlib
 import re

@@ -34,10 +34,8 @@ class State:
     """What a learner knows.
 
     Attributes:
-        params: settings in a file: the constructor's arguments but for the embedder. psi: digest of the
-            embedder, '' for feature vectors.
-        buffer: None without memory. keys: of all samples that the statistics count, or None where they were
-            not kept.
+        params: settings, in a file. psi: digest of the embedder, '' for feature vectors.
+        buffer: None without memory. keys: of all samples that are counted; None where they were not kept.
         parts: what `counted` is made of (`scroll.parts`); None: of one part. counted: the statistics as of
             when they were read or merged; None: these.
         names: of the columns of features, in the order in which they were counted; None where they had none.
@@ -65,16 +63,15 @@ class State:
         out.adapted, out.selection, out.derived = adapted, selection, self.derived
         return out
 
+    def named_columns(self) -> np.ndarray:
+        """(d,) names of columns; an AttributeError where there are none."""
+        if self.names is None:
+            raise AttributeError('feature_names_in_: what was learned has no names of columns')
+        return np.array(self.names, object)
+
     def with_samples(self, samples, features, keys, labels) -> 'State':
-        """When these samples have been learned, too.
-
-        Args:
-            samples: what the buffer stores, (N, ...). features: int32 (N, d), on the grid. keys: uint64 (N,).
-            labels: (N,).
-
-        Raises:
-            InputError: samples of another shape, or other bad input.
-        """
+        """When these samples have been learned, too. samples: what the buffer stores, (N, ...). features:
+        int32 (N, d), on the grid. keys: uint64 (N,). labels: (N,)."""
         statistics, buffer, known = self._copies()
         if buffer is not None:
             buffer.check(samples)
@@ -92,11 +89,8 @@ class State:
         return replace(self, statistics=statistics, counted=self._accounted())
 
     def refilled(self, samples, features, keys, labels) -> 'State':
-        """When samples that are counted have been offered to the buffer again; arguments as `with_samples`.
-
-        Raises:
-            InputError: there is no buffer, or they cannot all have been learned, with those that it holds.
-        """
+        """When samples that are counted have been offered to the buffer again; InputError if they cannot all
+        have been learned, with those that it holds. Arguments as `with_samples`."""
         if self.buffer is None:
             raise InputError('there is no buffer to refill: buffer_size is 0')
         self.buffer.check(samples)
@@ -112,11 +106,8 @@ class State:
 
     def merged(self, other: 'State', of_parts: bool = True) -> 'State':
         """When another learner's samples have been learned, too. `of_parts`: keep account of the parts.
-
-        Raises:
-            InputError: their features are of different backbones, columns or precision, samples of different
-                shapes, or the other keeps no keys.
-        """
+        InputError if backbones, columns, precision or shapes of samples differ, or the other keeps no
+        keys."""
         if self.psi != other.psi:
             raise InputError('cannot merge learners with different backbones: their features do not mean '
                              'the same')
@@ -140,15 +131,9 @@ class State:
                        names=self.names or other.names)
 
     def without(self, features, keys, labels) -> 'State':
-        """As if these samples had never been learned.
-
-        Args:
-            features: int32 (N, d), on the grid. keys: uint64 (N,), or None if neither a buffer nor keys are
-                kept. labels: (N,).
-
-        Raises:
-            InputError: they cannot all have been learned, by what statistics, buffer and keys show.
-        """
+        """As if these samples had never been learned; InputError if statistics, buffer or keys show that they
+        cannot all have been. Arguments as `with_samples`; keys: None if neither a buffer nor keys are
+        kept."""
         statistics, buffer, known = self._copies()
         if known is not None:
             known.remove(keys, labels)
@@ -161,11 +146,7 @@ class State:
 
     def without_classes(self, part: Statistics, parts: dict = None) -> 'State':
         """As `without`, of all samples of some classes, which are known by their statistics, made of `parts`.
-
-        Raises:
-            InputError: they cannot have been learned, or are not whole classes and there are a buffer or
-                keys.
-        """
+        Where there are a buffer or keys, they must be whole classes."""
         statistics, buffer, known = self._copies()
         statistics.subtract(part)
         left = np.intersect1d(part.classes, statistics.classes)
@@ -181,9 +162,9 @@ class State:
     def without_class(self, label) -> 'State':
         """As `without`, of all samples of a class that was learned, if what it has added is known: from its
         own Gram matrix, or from a buffer that has kept every sample of it; InputError if not."""
+        count, held = self.count_of(label), self.kept_of(label)
         if self.statistics.by_class:
             return self.without_classes(self.statistics.of_class(label))
-        count, held = self.count_of(label), self.kept_of(label)
         kept = 0 if held is None else len(held)
         if kept != count:
             raise InputError(f'{kept} of {count} samples of class {label!r} are in the buffer: give all, or '
