@@ -177,7 +177,7 @@ def from_file(rank, random, path) -> list:
         for word in line.split():
             at = f'line {number}: {word[:20]}'
             if not re.fullmatch('-?[0-9]+', word):
-                raise InputError(f'{at} is no sample id: expected 0 to {count - 1}')
+                raise InputError(f'line {number}: {word[:20]!r} is no sample id: expected 0 to {count - 1}')
             i = int(word) if len(word) < 20 else -1
             if not 0 <= i < count:
                 raise InputError(f'{at} is out of range: ids are 0 to {count - 1}')

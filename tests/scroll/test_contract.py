@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import scroll
-from scroll import Adaptation, Augmentation, Scroll
+from scroll import Adaptation, Scroll
 from scroll.exemplars import STRATEGIES
 from scroll.grid import quantise, sample_keys
 from scroll.settings import HEAD_CHOICES
@@ -136,18 +136,6 @@ def test_a_copy_predicts_and_goes_on_the_same_and_shares_nothing(new, again, ada
     assert fingerprint(twin) == fingerprint(estimator.partial_fit(X[20:], Y[20:]))
 
 
-@pytest.mark.parametrize('again', [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy, lambda e: sklearn.base.clone(e)],
-                         ids=['pickle', 'deepcopy', 'clone'])
-def test_a_learner_of_images_can_be_copied_too(embedder, toy, again):
-    estimator = Scroll(embedder, adaptation=Adaptation(iterations=1)).fit(*toy).adapt()
-    twin = again(estimator)
-    if not hasattr(twin, 'statistics_'):
-        twin.fit(*toy).adapt()
-    np.testing.assert_array_equal(twin.decision_function(toy[0]), estimator.decision_function(toy[0]))
-    np.testing.assert_array_equal(twin.fit(*toy).decision_function(toy[0]), estimator.fit(*toy).decision_function(toy[0]))
-    assert twin.embedder is not estimator.embedder and twin.embedder.digest == estimator.embedder.digest
-
-
 FORMS = {'fortran': np.asfortranarray, 'strided': lambda x: np.repeat(x, 2, axis=1)[:, ::2], 'reversed': lambda x: x[::-1][::-1],
          'lists': lambda x: x.tolist(), 'float64': lambda x: x.astype(np.float64), 'list of arrays': lambda x: [*x]}
 
@@ -247,23 +235,6 @@ def test_the_digest_of_ordinary_labels_is_what_it_was():
     assert estimator.digest() == sha.hexdigest()
 
 
-@pytest.mark.parametrize('y, word', [
-    (['a', 1] * 12, r'y\[1\] is 1'), ([1, 'a'] * 12, r"y\[1\] is 'a'"), (np.array([1, 2.5] * 12, object), r'y\[1\] is 2.5'), ([None] * 24, 'None'),
-    (pd.Series(['a', None] * 12, dtype='string'), r'y\[1\]'), (pd.Categorical(['a', None] * 12), r'y\[1\] is nan'), ([b'a'] * 24, 'S1'),
-    ([b'a', 'a'] * 12, 'y'), (np.array([['a'], 'a'] * 12, object), r'y\[0\]'), ([1.5] * 24, r'y\[0\] is 1.5'), ([[1]] * 24, 'shape'),
-    (['a'] * 23, 'shape'), ('a' * 24, 'shape'), (None, 'shape'), (np.array(['2020-01-01'] * 24, 'M8[D]'), 'datetime')], ids=repr)
-def test_labels_that_are_neither_all_numbers_nor_all_text_are_refused(y, word):
-    estimator = Scroll(buffer_size=8)
-    with refused(word):
-        estimator.fit(X, y)
-    estimator.fit(X, Y)
-    before = fingerprint(estimator)
-    for method in (estimator.partial_fit, estimator.remove, estimator.score):
-        with refused(word):
-            method(X, y)
-    assert fingerprint(estimator) == before
-
-
 WRONG = {'buffer_size': [2.5, '3', None, -1, True, 10 ** 23, 10 ** 5000, np.nan, [3]], 'seed': ['a', None, 1.5, -1, 2 ** 63, True],
          'adaptation': ['x', 3, {}, Adaptation], 'head': ['svm', None, 3, ['ridge']], 'ridge_lambda': [0, -1, '1', 'Auto', None, np.inf, 10 ** 400, [1]],
          'targets': ['x', None], 'ncc_bias': ['x', 0], 'shrinkage': [1, -0.1, 'auto', None, np.nan, [0.1]], 'strategy': ['best', None, 3], 'embedder': ['psi', 3, int], 'keep_keys': [1, 'yes', None]}
@@ -286,34 +257,11 @@ def test_an_argument_that_cannot_be_is_refused_before_anything_is_learned(name, 
     assert learned.digest() == before
 
 
-SETTINGS = {Adaptation: dict(mode=['some', None, 3], iterations=[-1, 2.5, '3'], threshold=[-1], minibatch=[0, None],
-                             lr=[-0.1, np.nan, None, 'a'], classifier_lr=[np.inf], scale_lr=[-1], adapter_scale=[np.nan, np.inf],
-                             scale=[0, -1, np.nan, np.inf, [1]], calibrate=['yes'], learn_scale=[2], augmentation=[None]),
-            Augmentation: dict(padding=[-0.5, np.nan, 'a'], flip=[None], jitter=[np.nan, None])}
-
-
-@pytest.mark.parametrize('kind, name', [(kind, name) for kind, names in SETTINGS.items() for name in names])
-def test_settings_of_the_adaptation_are_checked(kind, name):
-    for value in SETTINGS[kind][name]:
-        with refused('adaptation|augmentation|logit scale'):
-            kind(**{name: value})
-
-
 def test_numbers_of_numpy_are_numbers(tmp_path):
     estimator = Scroll(buffer_size=np.int64(8), seed=np.uint8(3), ridge_lambda=np.float32(0.5),
                        adaptation=Adaptation(iterations=np.int32(1), lr=np.float64(0.1), calibrate=np.bool_(True))).fit(X, Y).adapt()
     estimator.save(tmp_path / 'x')
     assert fingerprint(Scroll.load(tmp_path / 'x').adapt()) == fingerprint(estimator)
-
-
-def test_what_learn_is_given_must_be_quantised():
-    estimator, features = Scroll(buffer_size=8), quantise(X)
-    for wrong in (features * 2, features // 2, features.astype(float), X):
-        with refused('feature'):
-            estimator.learn(wrong, wrong, sample_keys(features), Y)
-    assert not hasattr(estimator, 'statistics_')
-    estimator.learn(features, features, sample_keys(features), Y)
-    assert fingerprint(estimator) == fingerprint(Scroll(buffer_size=8).fit(X, Y))
 
 
 @every
@@ -333,11 +281,6 @@ def test_any_finite_data_is_learned(classifier, strategy, count, dim, data):
 @pytest.mark.parametrize('name', MODULES)
 def test_the_examples_in_the_documentation_are_true(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
-
-
-def test_the_documentation_has_examples():
-    finder = doctest.DocTestFinder()
-    assert sum(len(test.examples) for name in MODULES for test in finder.find(importlib.import_module(name))) >= 10
 
 
 def test_public_names_are_there_and_others_are_not():
