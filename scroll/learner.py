@@ -394,10 +394,11 @@ class Scroll:
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) of f_T on learned samples as if each had not been."""
         return self._derived(self._learned()).left_out(exemplars)
+
     def adapt(self, progress=None) -> 'Scroll':
         """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
-        `select='folds'` where f* is not surely better on samples held out (`selection_`). `progress` is
-        called with the loss after each update."""
+        `select='folds'`, the default, where f* is not surely better on held-out exemplars (`selection_`).
+        `progress` is called with the loss after each update."""
         self._check_params()
         with self._lock:
             state, settings = self._learned(), self.adaptation or Adaptation()
@@ -414,7 +415,7 @@ class Scroll:
         from scroll.adaptation import selection, training
         how = self.embedder, derived.online, exemplars, settings, self.seed
         left_out = derived.left_out(exemplars)
-        if settings.select != 'folds':
+        if settings.select != 'folds' or not settings.iterations:
             return training.adapt(*how, progress, left_out), None
         return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
                                         self.strategy == 'herding', progress, left_out)

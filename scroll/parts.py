@@ -1,4 +1,4 @@
-"""What sums are made of, so that nothing counts twice without a word.
+"""The parts that sums are made of, so that nothing counts twice unnoticed.
 
 A part is what one learner, one run or one file has counted, and goes by the digest of its statistics,
 whatever the order. Parts of engines have a file's name behind the digest (`scroll.engines.counting`): equal

@@ -272,7 +272,7 @@ class State:
         if 'classifier' in params:                                      # files of version 0.2
             params['head'] = params.pop('classifier')
         if params.get('adaptation') is not None:
-            given = params['adaptation']
+            given = {'select': 'none', **params['adaptation']}          # as files of version 0.2
             params['adaptation'] = Adaptation(
                 **{**given, 'augmentation': Augmentation(**given['augmentation'])})
         check_settings(params)

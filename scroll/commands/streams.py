@@ -12,7 +12,7 @@ from scroll.learner import Scroll
 from scroll.settings import SETTINGS, check_settings, parse
 from scroll.state import State
 
-# settings whose default is another here: no sample is kept, but keys are, to unlearn by
+# other defaults than those of Scroll: keep no samples, but keys, to unlearn by
 _USUAL = dict(buffer_size=0, keep_keys=True)
 
 
@@ -20,7 +20,7 @@ def add_commands(command) -> None:
     """`command(name, run, about, description)` adds a parser and returns it."""
     about = f'{features.__doc__}\n{learning.__doc__}'
     learned = command('learn', learn, 'make a learner of files of features', about)
-    longer = command('add', add, 'let a learner go on with more files', about)
+    longer = command('add', add, 'let a learner learn more files', about)
     predicted = command('predict', predict, 'labels of samples, as CSV', learning.predict.__doc__)
     for out, usual in ((learned, 'train'), (longer, 'train'), (predicted, 'test')):
         if out is not learned:
@@ -37,7 +37,7 @@ def add_commands(command) -> None:
                          help='learn the i-th of n shares of the samples, cut by their features or pixels')
     _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
-    predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and ask it')
+    predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and use it')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
     for name, setting in SETTINGS.items():
         if name != 'adaptation':
