@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
-from scroll.feature_grid import FeatureGrid
+from scroll.feature_grid import FeatureGrid, UnitLength
 from scroll.grid_learner import GridLearner
 from scroll.heads.registry import lift_of
 from scroll.labels import check_labels
@@ -133,7 +133,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             return NotImplemented
         check_is_fitted(self)
         check_is_fitted(other)
-        if self.learner_.grid_digest != other.learner_.grid_digest:
+        if self.learner_.grid.digest() != other.learner_.grid.digest():
             raise InputError('cannot add classifiers whose features are on different grids: make both with '
                              'the same scale and limit')
         names = [getattr(part, 'feature_names_in_', None) for part in (other, self)]
@@ -153,23 +153,28 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def digest(self) -> str:
         """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
         check_is_fitted(self)
-        sums, grid = self.learner_.digest(), self.learner_.grid_digest
+        sums, grid = self.learner_.digest(), self.learner_.grid.digest()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
     @property
     def learner_(self) -> GridLearner:
-        """The `Scroll` below; like all that fitting adds, an AttributeError before."""
-        return self._fitted.learner
+        """The `Scroll` below."""
+        return self._known().learner
 
     @property
     def classes_(self) -> np.ndarray:
         """(K,) labels, sorted, of the type that they had, or the least that holds all."""
-        return self._fitted.as_given(self._fitted.labels())
+        return self._known().as_given(self._known().labels())
 
     @property
     def head_(self) -> str:
         """The head in use, of 'auto' the one chosen."""
-        return self._ready(self._fitted).learner.head_
+        return self._ready(self._known()).learner.head_
+
+    def _known(self) -> _Fitted:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError('nothing was learned yet')
+        return self._fitted
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
@@ -257,6 +262,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
+            out.grid = UnitLength()
             if whole_data and not issparse(X):
                 _warn_of_scales(X)
         elif self.limit is not None:

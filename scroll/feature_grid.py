@@ -18,7 +18,7 @@ import numpy as np
 
 from scroll.arguments import shown
 from scroll.errors import InputError
-from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake
+from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake, quantise
 from scroll.heads.lda import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.statistics import Statistics, Sums
@@ -90,6 +90,20 @@ class FeatureGrid:
         """SHA-256 of centres and exponents."""
         text = json.dumps([self.centres.tolist(), self.exponents.tolist()])
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+class UnitLength:
+    """What `Scroll` does with features, as a grid: unit rows, in units of 2^-18."""
+
+    def place(self, X: np.ndarray) -> np.ndarray:
+        """int32 (N, d)."""
+        return quantise(intake(X))
+
+    on_it = place
+
+    def digest(self) -> str:
+        """'': digests of sums say nothing of it."""
+        return ''
 
 
 def _exponents(limits: np.ndarray, common: bool) -> np.ndarray:

@@ -13,7 +13,7 @@ from math import fsum
 import numpy as np
 
 from scroll.errors import InputError
-from scroll.feature_grid import FeatureGrid, Standardised
+from scroll.feature_grid import Standardised
 from scroll.grid import GRID, sample_keys
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
@@ -26,20 +26,11 @@ _SCALES = 1e-3, 1e5                 # of a standard deviation of the logits
 
 
 class GridLearner(Scroll):
-    """`Scroll` of feature vectors whose `grid` and `standard` are set before it learns; `predictor` is for
-    features on the grid.
-
-    Attributes:
-        grid: a `FeatureGrid`, or None: unit length. standard: whether heads see standardised features.
-    """
-    grid: FeatureGrid = None
+    """`Scroll` of feature vectors whose `grid` (a `FeatureGrid` or `UnitLength`) is set before it learns, and
+    `standard`: whether heads see standardised features. `predictor` is for features on the grid."""
+    grid = None
     standard = False
     _KEEPS_PARTS = False                # it has no files
-
-    @property
-    def grid_digest(self) -> str:
-        """SHA-256 of the grid; '' for unit length."""
-        return '' if self.grid is None else self.grid.digest()
 
     def unlearned(self) -> 'GridLearner':
         """A learner as this one, that has learned nothing."""
@@ -59,35 +50,28 @@ class GridLearner(Scroll):
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K)."""
-        if self.grid is None:
-            return super().decision_function(X)
-        online = self.predictor()
-        near, beyond, far = self._placed(X, online)
-        logits = online.decision_function(near)
-        logits[beyond] = far
+        online, placed, beyond = self._placed(X)
+        logits = online.decision_function(np.where(beyond[:, None], 0, placed).astype(np.int32))
+        if beyond.any():
+            logits[beyond] = placed[beyond] / GRID @ online.weight.T + online.bias
         return logits
 
     def predict(self, X) -> np.ndarray:
         """Labels (N,), those of exact logits for samples that the grid reaches."""
-        if self.grid is None:
-            return super().predict(X)
-        online = self.predictor()
-        near, beyond, far = self._placed(X, online)
-        labels = online.predict(near)
-        labels[beyond] = online.classes[far.argmax(axis=1)]
+        online, placed, beyond = self._placed(X)
+        labels = online.predict(np.where(beyond[:, None], 0, placed).astype(np.int32))
+        if beyond.any():
+            labels[beyond] = online.classes[self.decision_function(X[beyond]).argmax(axis=1)]
         return labels
 
-    def _placed(self, X, online: LinearPredictor) -> tuple:
-        """(features int32 (N, d), zero where the grid does not reach; bool (N,): it does not; float64 logits
-        of these)."""
-        placed = self.grid.place(X)
+    def _placed(self, X) -> tuple:
+        """(f_T, whole numbers (N, d), bool (N,): the grid does not reach)."""
+        online, placed = self.predictor(), self.grid.place(X)
         beyond = (np.abs(placed) > GRID).any(axis=1)
         if beyond.any() and not isinstance(online, LinearPredictor):
             raise InputError(f'sample {np.flatnonzero(beyond)[0]} has values beyond the grid: the head '
                              f'{self.head} predicts within limit alone')
-        near = np.where(beyond[:, None], 0, placed).astype(np.int32)
-        return near, beyond, placed[beyond] / GRID @ online.weight.T + online.bias if beyond.any() else \
-            np.zeros((0, len(online.classes)))
+        return online, placed, beyond
 
     def probability_scale(self) -> float:
         """The factor of logits with which their softmax has the least cross-entropy on samples left out.
@@ -121,14 +105,11 @@ class GridLearner(Scroll):
         return _best_scale(logits[out], own[out], (counts[own] / kept)[out]) if out.any() else 1.0
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
-        if self.grid is None:
-            return super()._embed(X, keep, learned)
         features = self.grid.on_it(X)
         return features, features, sample_keys(features)
 
     def _check_features(self, features: np.ndarray) -> None:
-        if self.grid is None:
-            super()._check_features(features)
+        """Nothing: they are as the grid made them."""
 
 
 def _best_scale(logits: np.ndarray, own: np.ndarray, weights: np.ndarray) -> float:

@@ -146,7 +146,7 @@ def constructor(defaults: dict, positional: int = None) -> Callable:
         try:
             given = signature.bind(self, *values, **named)
         except TypeError as error:
-            raise TypeError(f'{type(self).__name__}: {error}') from None
+            raise TypeError(f'{type(self).__name__}.__init__() {error}') from None
         given.apply_defaults()
         vars(self).update(list(given.arguments.items())[1:])
     __init__.__signature__ = signature

@@ -264,10 +264,12 @@ class Statistics:
 
     def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
         """InputError unless the other's sums mean what these mean."""
-        for name, meaning in (('dim', 'of dimension'), ('lift', 'with lift'), ('by_class', 'by class')):
+        for name, meaning in (('dim', 'of dimension {}'), ('lift', 'with lift {}'),
+                              ('by_class', 'with a Gram matrix for each class ({})')):
             own, given = getattr(self, name), getattr(other, name)
             if own != given:
-                raise InputError(f'cannot {what} statistics {meaning} {given} {where} those {meaning} {own}')
+                raise InputError(f'cannot {what} statistics {meaning.format(given)} {where} those '
+                                 f'{meaning.format(own)}')
 
     def summed(self, classes: np.ndarray, total) -> 'Statistics':
         """The sum of the statistics of several processes, each of which calls this on its own. classes:

@@ -86,23 +86,6 @@ def test_names_are_in_the_file_and_a_state_without_names_stays_without(here):
         Scroll.load('s.npz').predict(X)
 
 
-def test_empty_parts_and_files_without_labels_end_no_run(here, command):
-    rows = pyarrow.array(X.tolist(), pyarrow.list_(pyarrow.float32()))
-    whole = pyarrow.table({'X': rows, 'y': pyarrow.array(Y)})
-    parquet.write_table(whole, 'a.parquet')
-    parquet.write_table(whole.slice(0, 0), 'empty.parquet')
-    parquet.write_table(pyarrow.table({'X': rows, 'y': pyarrow.nulls(90)}), 'null.parquet')
-    parquet.write_table(pyarrow.table({'X': rows, 'y': pyarrow.array([None] * 90, pyarrow.int64())}), 'nulls.parquet')
-    digest = Scroll(buffer_size=0).partial_fit(X, Y).digest()
-    for files in (['a.parquet', 'empty.parquet'], ['empty.parquet', 'a.parquet']):
-        assert command('learn', *files, '-o', 's.npz')[:2] == (0, digest + '\n')
-    for file in ('null.parquet', 'nulls.parquet'):
-        assert command('predict', 's.npz', file, '-o', 'l.csv')[1] == 'predicted 90 samples\n'
-        code, _, err = command('learn', file, '-o', 't.npz')
-        assert code == 2 and 'y has no label' in err
-    assert command('learn', 'empty.parquet', '-o', 't.npz')[0] == 2
-
-
 # precision
 
 @settings(max_examples=100, deadline=None)
