@@ -314,9 +314,8 @@ def _plain(y):
 def _labels(y: np.ndarray) -> tuple:
     """(labels as `Statistics` has them, the dtype of numbers that stand for them; None: text)."""
     labels = check_labels(y, len(y))
-    if labels.dtype.kind != 'i':
-        return labels, None
-    return labels, y.dtype if y.dtype.kind in 'biuf' else labels.dtype
+    kind = y.dtype if y.dtype.kind in 'biuf' else labels.dtype
+    return labels, kind if labels.dtype.kind == 'i' else None
 
 
 def _weights(sample_weight, count: int, least: int) -> np.ndarray:
@@ -343,15 +342,14 @@ def _copies(learner: GridLearner, X, labels, weights) -> GridLearner:
     for bit in reversed(range(int(weights.max()).bit_length())):
         if hasattr(learner, 'statistics_'):
             learner.merge(learner)
-        rows = np.flatnonzero(weights >> bit & 1)
-        if len(rows):
-            _rows(learner, X[rows], labels[rows])
+        _rows(learner, X[weights >> bit & 1 == 1], labels[weights >> bit & 1 == 1])
     return learner
 
 
 def _rows(learner: GridLearner, X, labels) -> GridLearner:
     for rows, at in _blocks(X):
-        learner.partial_fit(rows, labels[at])
+        if len(rows):
+            learner.partial_fit(rows, labels[at])
     return learner
 
 

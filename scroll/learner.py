@@ -93,14 +93,13 @@ class Scroll:
     interrupted, or meets bad input (an `InputError` of one line), leaves what was learned as before or as
     after.
 
-    Args:
-        embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N,
-            d).
+    Args (all but the first stand in `scroll.settings.SETTINGS`):
+        embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is features (N, d).
         head: what f_T is: 'ridge'; 'ncc' (nearest class mean); 'lda' (linear discriminant analysis); 'rp' and
             'rff' (ridge on a lift of the features: `relu`, `fourier`); 'balanced' (ridge, each class counted
             alike) and 'qda' (a covariance for each class), which keep a Gram matrix for each class; 'random';
-            or 'auto': of ridge, ncc and lda, with and without the lift, the one that is best on the buffer's
-            samples, each left out.
+            or 'auto': the best of ridge, ncc and lda, with and without the lift, on the buffer,
+            leave-one-out.
         ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
             'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made.
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
@@ -108,23 +107,19 @@ class Scroll:
             below 1; or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made.
         pooling: of qda, the share of the common covariance in that of each class, 0 to 1.
         lift: 'relu', 'square' or 'fourier': what lifts the features before they are counted (`scroll.lift`);
-            'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others none.
-        lift_dim, lift_seed, lift_bandwidth: the lift's width, random matrix, and (fourier) length scale.
-        buffer_size: |M|; 0 keeps no samples (memory-free SCROLL).
-        strategy: 'herding', 'random', 'nearest', 'outlier' or 'hash'.
-        adaptation: an `Adaptation`, or None for its defaults.
-        seed: of the buffer, the adaptation and the random classifier.
-        keep_keys: keep the key of every sample learned (8 bytes each, in memory and in files), so that
-            `remove` and `refill` know exactly what was learned. Without, what statistics and buffer show to
-            be wrong is refused, and no more.
+            'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others none. lift_dim,
+            lift_seed, lift_bandwidth: its width, random matrix, and (fourier) length scale.
+        buffer_size: |M|; 0: memory-free SCROLL. strategy: 'herding', 'random', 'nearest', 'outlier', 'hash'.
+        adaptation: an `Adaptation`, or None for its defaults. seed: of buffer, adaptation, random classifier.
+        keep_keys: keep the key of every sample learned (8 bytes each), so that `remove` and `refill` know
+            exactly what was learned. Without, what statistics and buffer show to be wrong is refused.
 
-    Attributes:
-        statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. n_features_in_: d.
-        feature_names_in_: (d,) of a data frame.
-        keys_: `LearnedKeys`, or None where they are not kept.
-        adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
-        selection_: of `Adaptation(select='folds')`, what each candidate said of samples held out, or None.
-        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda.
+    Attributes (to read):
+        statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. keys_: `LearnedKeys`, or
+            None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data frame.
+        adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since. selection_: of
+            `Adaptation(select='folds')`, what each candidate said of samples held out.
+        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None.
     """
     _state: State | None = None         # what is known, replaced as a whole by whoever writes
     _stamps = {}                        # path -> digest of the file that was read or written there last
@@ -149,7 +144,7 @@ class Scroll:
         return {name: getattr(self, name) for name in SETTINGS}
 
     def _check_params(self) -> None:
-        """InputError for an argument of the constructor that cannot be; it only stores them."""
+        """InputError for an invalid argument of the constructor, which only stores them."""
         if self.embedder is not None and not (callable(self.embedder) and hasattr(self.embedder, 'digest')):
             raise InputError(f'embedder {shown(self.embedder)}: expected an Embedder, or None for features')
         check_settings(self._settings())
@@ -422,10 +417,8 @@ class Scroll:
 
     def use_adapted(self, f_star) -> 'Scroll':
         """Predict with an f* that was made elsewhere of what this learner knows."""
-        with self._lock:
-            state = self._learned()
-            self._state = state.with_adapted(f_star, state.selection)
-        return self
+        self._learned()
+        return self._edit(lambda state: state.with_adapted(f_star, state.selection))
 
     # predicting
 
@@ -525,11 +518,9 @@ class Scroll:
 
     def end_part(self) -> 'Scroll':
         """What has been learned is a part by itself (`scroll.parts`); what will be is another."""
-        with self._lock:
-            state = self._learned()
-            self._state = state.with_adapted(state.adapted, state.selection, parts=state.known_parts(),
-                                             counted=None)
-        return self
+        self._learned()
+        return self._edit(lambda state: state.with_adapted(
+            state.adapted, state.selection, parts=state.known_parts(), counted=None))
 
     def _state_for_files(self) -> State:
         """What is known, with the settings of now."""
@@ -562,8 +553,7 @@ class Scroll:
         return out.set_state(state)
 
     def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
-        """Write f_T, and f* where there is one, to a new folder (`scroll.export.folders.export`). formats: of
-        'safetensors', 'torch' and 'onnx'."""
+        """Write f_T, and f* where there is one, to a new folder: `scroll.export.folders.export`."""
         from scroll.export.folders import export
         export(self, folder, formats, **about)
 

@@ -107,8 +107,8 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
 
 
 def blurry(rank, random, tasks, major, minor) -> list:
-    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of the samples of
-    every other class a share `minor` comes outside its main task, evenly over the other tasks."""
+    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of every other
+    class a share `minor` comes outside its main task, evenly over the other tasks."""
     n_classes = rank.max() + 1
     main, blurred = _main_tasks(n_classes, major, random, lambda count: np.arange(count) % tasks)
     task_of = main[rank]
@@ -160,10 +160,7 @@ def imbalanced(rank, random, n, ratio) -> list:
 
 def from_file(rank, random, path) -> list:
     """Segments as a text file gives them: on each line the ids of one, with blanks between; each sample once.
-
-    Raises:
-        InputError: the first word that is no id, out of range or repeated, at its line; else what is missing.
-    """
+    InputError: the first word that is no id, out of range or repeated, at its line; else what is missing."""
     count, segments, line_of = len(rank), [], {}
     try:
         if not Path(path).is_file():
