@@ -79,16 +79,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     Args:
         head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
         lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
-        scale: 'unit': each sample has its length scaled to one, as embeddings want it, on a grid of 2^-18.
-            None: features as they are, in units of the power of two at or above `limit`, on a grid of 2^-18.
-            'standard': each feature less its mean, over its standard deviation and sqrt(d), both from the
-            sums (`scroll.feature_grid.Standardised`), for tables of measured quantities; each feature is
-            summed on a grid of its own. For the heads ridge, ncc and lda.
+        scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features as they
+            are, in units of the power of two at or above `limit`. 'standard', for tables of measured
+            quantities and the heads ridge, ncc and lda: each feature less its mean, over its standard
+            deviation and sqrt(d), both from the sums (`scroll.feature_grid.Standardised`).
         limit: without unit length, the largest absolute value that a feature will have, a number or (with
             'standard') one for each feature. Values beyond cannot be learned; linear heads predict them, in
             float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
             begin, since its first batch would decide.
-        calibration_size: how many samples to keep, drawn by hash and shared among the classes, to calibrate
+        calibration_size: samples to keep, drawn by hash and shared among the classes, to calibrate
             `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
 
     Attributes:

@@ -2,8 +2,7 @@
 
 A feature x becomes the integer nearest to 2^18 (x - centre) / 2^p, so that |x - centre| <= 2^p is on the grid
 of -2^18 to 2^18 on which sums are exact (`scroll.statistics`). Centre and p are fixed before the first sample
-is counted. Mean and variance of a feature follow from the sums, so that `standardised` needs no second pass:
-it is a function of the sums alone, and is what it is under every schedule.
+is counted. Mean and variance follow from the sums: `Standardised` is a function of these alone.
 
     >>> grid = FeatureGrid.covering(3.0, 2, common=True)        # 2^p = 4
     >>> grid.on_it(np.array([[1.0, -4.0]])).tolist()

@@ -1,10 +1,8 @@
 """The learner below `ScrollClassifier`: `Scroll` on features of a grid of their own, with probabilities.
 
 Probabilities are calibrated on what the head has not seen. The buffer's samples are taken out of the sums in
-turns, exactly, and the head is made of the rest. A turn takes a twentieth of all samples at most: of twenty
-samples that is leave-one-out, and of tens of thousands two halves of what is kept are left out.
-Whatever the head chooses from the sums (lambda, shrinkage, mean and standard deviation of features) is chosen
-without them, too.
+turns, exactly, and the head is made of the rest, lambda, shrinkage, mean and standard deviation of features
+with it. A turn takes a twentieth of all samples at most: of twenty samples that is leave-one-out.
 """
 import copy
 from dataclasses import replace
@@ -74,12 +72,9 @@ class GridLearner(Scroll):
         return online, placed, beyond
 
     def probability_scale(self) -> float:
-        """The factor of logits with which their softmax has the least cross-entropy on samples left out.
-
-        Each kept sample stands for its share of its class. One more sample, of every class equally, is added
-        for all, so that the factor stays finite where nothing is misclassified (as Platt 1999 does with two).
-        1 where no samples are kept, or of one class.
-        """
+        """The factor of logits with which their softmax has the least cross-entropy on samples left out; 1
+        where none are kept, or of one class. Each kept sample stands for its share of its class. One more, of
+        every class equally, keeps the factor finite where nothing is misclassified (as Platt 1999 does)."""
         online, last = self.predictor(), getattr(self, '_calibrated', (None,))
         if last[0] is not online:
             last = self._calibrated = online, self._calibrate(self._learned())

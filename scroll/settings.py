@@ -33,7 +33,7 @@ class Setting:
     """A setting of a learner.
 
     Attributes:
-        check: (name, value) -> InputError if the value cannot be. choices: of text; (): anything that `check`
+        check: (name, value) -> InputError if the value is invalid. choices: of text; (): whatever `check`
             takes. heads: that look at it; (): it is not one of a head.
     """
     default: object
@@ -70,6 +70,10 @@ def _or(word: str, check: Callable) -> Callable:
     return lambda name, value: None if isinstance(value, str) and value == word else check(value)
 
 
+def _whole(least: int, most: int) -> Callable:
+    return lambda name, value: whole(name, value, least, most)
+
+
 def _between(value, least: float, most: float) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and least <= value <= most
 
@@ -77,14 +81,6 @@ def _between(value, least: float, most: float) -> bool:
 def _adaptation(name: str, value) -> None:
     if value is not None and not hasattr(type(value), 'mode_for'):
         raise InputError(f'adaptation {shown(value)}: expected an instance of Adaptation')
-
-
-def _positive(name: str, value) -> None:
-    number(name, value, positive=True)
-
-
-def _seed(name: str, value) -> None:
-    whole(name, value, 0, MAX_SEED)
 
 
 SETTINGS = dict(                    # in the order of `Scroll`'s arguments
@@ -95,10 +91,11 @@ SETTINGS = dict(                    # in the order of `Scroll`'s arguments
                          heads=_RIDGES),
     targets=_choice('pm1', TARGETS, 'of ridge: +-1 or one-hot', _RIDGES),
     ncc_bias=_choice('exact', NCC_BIASES, "of ncc: -|c|^2/2, the paper's -|c|^2, or none", ('ncc',)),
-    buffer_size=Setting(500, 'samples to keep; 0: none', lambda name, value: whole(name, value)),
+    buffer_size=Setting(500, 'samples to keep; 0: none', whole),
     strategy=_choice('herding', STRATEGIES, 'which samples of a class are kept'),
     adaptation=Setting(None, 'how f* is made: an `Adaptation`', _adaptation),
-    seed=Setting(0, 'of buffer, adaptation and the random classifier', _seed, heads=('random',)),
+    seed=Setting(0, 'of buffer, adaptation and the random classifier', _whole(0, MAX_SEED),
+                 heads=('random',)),
     keep_keys=Setting(False, 'keep the key of every sample learned, 8 bytes each, to unlearn by', on_off),
     shrinkage=Setting(OAS, 'of lda and qda: share of the identity in the covariance, below 1; '
                            f"'{OAS}': chosen from the statistics", _or(OAS, check_shrinkage),
@@ -107,14 +104,15 @@ SETTINGS = dict(                    # in the order of `Scroll`'s arguments
                     lambda name, value: check_pooling(value), heads=('qda',)),
     lift=_choice(AUTO, (AUTO, 'none', *LIFTS), 'integer random features, made before samples are counted; '
                  'auto: as the head says'),
-    lift_dim=Setting(2000, 'random features', lambda name, value: whole(name, value, 1, MAX_LIFT_WIDTH)),
-    lift_seed=Setting(0, "of the lift's random matrix", _seed),
-    lift_bandwidth=Setting(1.0, 'of fourier: length scale of its kernel', _positive))
+    lift_dim=Setting(2000, 'random features', _whole(1, MAX_LIFT_WIDTH)),
+    lift_seed=Setting(0, "of the lift's random matrix", _whole(0, MAX_SEED)),
+    lift_bandwidth=Setting(1.0, 'of fourier: length scale of its kernel',
+                           lambda name, value: number(name, value, positive=True)))
 DEFAULTS = {name: setting.default for name, setting in SETTINGS.items()}
 
 
 def check_settings(values: dict) -> None:
-    """InputError for the first value that cannot be; names that are no settings are ignored."""
+    """InputError for the first invalid value; names that are no settings are ignored."""
     for name, value in values.items():
         if name in SETTINGS:
             SETTINGS[name].check(name, value)

@@ -1,7 +1,7 @@
 """All heads by name: how each is made of the exact sums, its leave-one-out logits, and what it needs.
 
 To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its leave-one-out
-logits, and a line in `HEADS`.
+logits, a line in `HEADS`, and its name in `scroll.settings`.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, replace

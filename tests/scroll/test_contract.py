@@ -24,7 +24,8 @@ from hypothesis.extra import numpy as hnp
 import scroll
 from scroll import Adaptation, Scroll
 from scroll.exemplars import STRATEGIES
-from scroll.settings import HEAD_CHOICES
+from scroll.heads.registry import HEADS
+from scroll.settings import HEAD_CHOICES, HEAD_NAMES, SETTINGS
 from tests.scroll.conftest import quick, refused
 
 MODULES = ['scroll', *(m.name for m in pkgutil.walk_packages(scroll.__path__, 'scroll.'))]
@@ -53,6 +54,12 @@ def test_the_constructor_only_stores():
     estimator = Scroll(**given_)
     assert vars(estimator).keys() == given_.keys() == estimator.get_params().keys()
     assert all(value is given_[name] for name, value in estimator.get_params(deep=False).items())
+
+
+def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
+    assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS] and tuple(HEADS) == HEAD_NAMES
+    assert Scroll().get_params() == {'embedder': None} | {name: setting.default for name, setting in SETTINGS.items()}
+    assert {head for setting in SETTINGS.values() for head in setting.heads} <= set(HEADS)
 
 
 def test_set_params_sets_or_refuses_as_a_whole():

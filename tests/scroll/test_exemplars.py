@@ -45,23 +45,6 @@ def naive_herding(f, mean, k) -> list:
 
 
 @quick
-@given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 999), st.booleans())
-def test_herding_is_greedy(count, dim, seed, whole):
-    """Agreement with the definition in floating point, for the candidates' own mean and for another; any k is a prefix."""
-    f = make_stream(np.zeros(count), dim, seed).features
-    others = f[:0] if whole else make_stream(np.zeros(30), dim, seed + 1).features
-    total = f.sum(axis=0, dtype=np.int64) + others.sum(axis=0, dtype=np.int64)
-    order = herding_order(f, total, count + len(others), count)
-    mean = total / (count + len(others))
-    if dim > 1:                                              # in one dimension unit features are all ties
-        assert order.tolist() == naive_herding(f.astype(float), mean, count)
-        assert order[0] == np.linalg.norm(f - mean, axis=1).argmin()
-    assert sorted(order) == list(range(count))
-    for k in range(count + 2):
-        assert herding_order(f, total, count + len(others), k).tolist() == order[:k].tolist()
-
-
-@quick
 @given(st.integers(2, 30), st.integers(0, 999), st.data())
 def test_herding_again_what_was_herded_keeps_the_order(count, seed, data):
     f = make_stream(np.zeros(count), seed=seed).features
