@@ -15,18 +15,19 @@ from scroll.errors import InputError
 MAX_PARTS, MAX_DRAWS = 100_000, 50_000_000      # more is a slip, and would cost hours or all memory
 
 
-def whole(text, most: int = None) -> int:
-    """A positive whole number."""
-    if not re.fullmatch('[0-9]{1,15}', str(text)) or int(text) == 0:
-        raise InputError(f'{text!r} is not a positive whole number')
-    if most and int(text) > most:
-        raise InputError(f'{text} is too large: use at most {most}')
-    return int(text)
+def _reader(pattern: str, kind, fits, meaning: str) -> Callable:
+    """A function text -> number; InputError where the text does not match, or the number does not fit."""
+    def read(text):
+        if not re.fullmatch(pattern, str(text)) or not fits(kind(text)):
+            raise InputError(f'{text!r} is not {meaning}')
+        return kind(text)
+    return read
 
 
-def parts(text) -> int:
-    """A positive whole number of tasks, rounds or batches."""
-    return whole(text, MAX_PARTS)
+whole = _reader('[0-9]{1,15}', int, lambda n: n > 0, 'a positive whole number')
+parts = _reader('[0-9]{1,15}', int, lambda n: 0 < n <= MAX_PARTS, f'a whole number from 1 to {MAX_PARTS}')
+positive = _reader(r'[0-9]{1,9}(\.[0-9]{1,9})?', float, lambda x: x > 0, 'a number above 0')
+_percentage = _reader(r'[0-9]{1,3}(\.[0-9]{1,9})?', float, lambda x: x <= 100, 'a percentage')
 
 
 def optional(text):
@@ -34,18 +35,9 @@ def optional(text):
     return None if text is None else whole(text)
 
 
-def positive(text) -> float:
-    """A number above 0."""
-    if not re.fullmatch(r'[0-9]{1,9}(\.[0-9]{1,9})?', str(text)) or float(text) == 0:
-        raise InputError(f'{text!r} is not a number above 0')
-    return float(text)
-
-
 def percent(text) -> float:
     """A number from 0 to 100, as a share."""
-    if not re.fullmatch(r'[0-9]{1,3}(\.[0-9]{1,9})?', str(text)) or float(text) > 100:
-        raise InputError(f'{text!r} is not a percentage')
-    return float(text) / 100
+    return _percentage(text) / 100
 
 
 def class_splits(n_classes: int, n_splits: int) -> list:

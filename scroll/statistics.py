@@ -133,8 +133,7 @@ class Statistics:
 
     @property
     def gram(self) -> np.ndarray:
-        """G = sum [h; 1] [h; 1]^T over all samples, int64 (D + 1, D + 1), in units of 2^-36 (paper, eq.
-        8)."""
+        """G = sum [h; 1] [h; 1]^T, int64 (D + 1, D + 1), in units of 2^-36 (paper, eq. 8)."""
         gram = self._complete().gram
         return gram.sum(axis=0) if self.by_class else gram
 
