@@ -10,12 +10,13 @@ from math import fsum
 
 import numpy as np
 
+from scroll.derived import Derived
 from scroll.errors import InputError
 from scroll.feature_grid import Standardised
 from scroll.grid import GRID, sample_keys
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
-from scroll.learner import Derived, Scroll
+from scroll.learner import Scroll
 from scroll.settings import AUTO
 from scroll.state import State
 
@@ -39,11 +40,11 @@ class GridLearner(Scroll):
         given = other._state_for_files()
         return self._edit(lambda state: given if state is None else state.merged(given, False))
 
-    def _derive(self, state: State, asked: str) -> Derived:
+    def _derive(self, state: State) -> Derived:
         if not self.standard:
-            return super()._derive(state, asked)
+            return super()._derive(state)
         standardised = Standardised(state.statistics)
-        below = Scroll(**self.get_params())._derive(replace(state, statistics=standardised.statistics), asked)
+        below = super()._derive(replace(state, statistics=standardised.statistics))
         return replace(below, online=standardised.of_raw(below.online))
 
     def decision_function(self, X) -> np.ndarray:

@@ -13,8 +13,7 @@ import contextlib
 import copy
 import os
 import threading
-import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,16 +22,16 @@ from scipy.special import softmax
 from scroll import archive
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import instance, need_torch, shown
+from scroll.derived import Derived, derive, exemplars_of
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer, Exemplars
 from scroll.grid import FLOAT32, as_learned, check_quantised, intake, quantise, sample_keys
-from scroll.heads.choice import choose_head
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import HEADS, Settings, empty_statistics, lift_of
+from scroll.heads.registry import empty_statistics, lift_of
 from scroll.heads.scaling import fit_scale
 from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
-from scroll.settings import AUTO, DEFAULTS, SETTINGS, check_settings, constructor
+from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.state import State, check_samples
 from scroll.statistics import Statistics
 from scroll.tables import names_of, numbers_of
@@ -41,34 +40,6 @@ if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
 _LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
-_UNEVEN = 1000                      # times the samples of the rarest class, beyond which it is hardly found
-
-
-@dataclass(frozen=True)
-class Derived:
-    """What follows from a state and settings: f_T (`online`), the statistics that it was made of (`counted`),
-    settings as text (`asked`) and in numbers, the name of the head."""
-    asked: str
-    online: LinearPredictor
-    counted: Statistics
-    settings: Settings
-    head: str
-
-    def ridge_lambda(self) -> float | None:
-        """The number used, rounded to a multiple of 2^-36; None where the head has none."""
-        return self.settings.ridge_lambda if HEADS[self.head].sums_for_lambda else None
-
-    def left_out(self, exemplars: Exemplars) -> np.ndarray:
-        """Logits float64 (m, K) on learned samples as if each had not been."""
-        return HEADS[self.head].left_out(self.online, self.counted, self.settings, exemplars.features,
-                                         exemplars.labels)
-
-    def without_held_out(self, exemplars: Exemplars, held: np.ndarray) -> tuple:
-        """(f_T without the samples at these positions, its leave-one-out logits on the others)."""
-        counted = copy.copy(self.counted).remove(exemplars.features[held], exemplars.labels[held])
-        rest = np.setdiff1d(np.arange(len(exemplars)), held)
-        online = replace(self, online=HEADS[self.head].make(counted, self.settings), counted=counted)
-        return online.online, online.left_out(Exemplars(*(array[rest] for array in vars(exemplars).values())))
 
 
 def _fitted(name: str, read) -> property:
@@ -361,30 +332,13 @@ class Scroll:
     def _derived(self, state: State) -> Derived:
         """Made once for a state and these settings."""
         asked = repr([value for name, value in self._settings().items() if name != 'adaptation'])
-        out = state.derived
-        if out is None or out.asked != asked:
-            self._check_params()
-            out = state.derived = self._derive(state, asked)
-        return out
+        last = state.derived
+        if last is None or last[0] != asked:
+            last = state.derived = asked, self._derive(state)
+        return last[1]
 
-    def _derive(self, state: State, asked: str) -> Derived:
-        settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
-        counted, name = state.statistics, self.head
-        if name == AUTO:
-            name, counted = choose_head(counted, settings, _exemplars(state, 'head auto'))
-        self._check_counted(state.statistics)
-        _warn_of_uneven_classes(counted, name)
-        settings = HEADS[name].settled(counted, settings)
-        return Derived(asked, HEADS[name].make(counted, settings), counted, settings, name)
-
-    def _check_counted(self, statistics: Statistics) -> None:
-        """InputError if what was counted is not what the head needs: it was changed since."""
-        asked = lift_of(self._settings(), statistics.dim)
-        by_class = self.head != AUTO and HEADS[self.head].by_class
-        if by_class and not statistics.by_class or asked != statistics.lift:
-            raise InputError(f'head {self.head} with lift {asked}: the samples were counted with lift '
-                             f'{statistics.lift}' + ' for each class' * statistics.by_class +
-                             ', and another head needs other sums: learn again')
+    def _derive(self, state: State) -> Derived:
+        return derive(self._settings(), state)
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:
         """Logits float64 (m, K) of f_T on learned samples as if each had not been."""
@@ -399,7 +353,7 @@ class Scroll:
             state, settings = self._learned(), self.adaptation or Adaptation()
             derived, f_star = self._derived(state), (None, None)
             if settings.mode != 'none':
-                exemplars = _exemplars(state, 'adaptation')
+                exemplars = exemplars_of(state, 'adaptation')
                 need_torch('adaptation')
                 f_star = self._adapted(derived, exemplars, settings, progress)
             self._state = state.with_adapted(*f_star)
@@ -564,21 +518,3 @@ def _some_labels(y, count: int) -> np.ndarray:
     if len(labels) == 0:
         raise InputError('X has no samples: expected at least one')
     return labels
-
-
-def _exemplars(state: State, what: str) -> Exemplars:
-    """What the buffer keeps; InputError where there is none."""
-    if state.buffer is None:
-        raise InputError(f'{what} needs a buffer: buffer_size is 0' + (
-            ', use f_T or adaptation mode none' if what == 'adaptation' else ''))
-    return state.buffer.content()
-
-
-def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
-    """UserWarning where ridge would find a rare class hardly ever."""
-    counts = statistics.counts
-    if head not in ('ridge', 'rp', 'rff') or len(counts) < 2 or counts.max() < _UNEVEN * counts.min():
-        return
-    # the same text every time, so that Python shows it once
-    warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly ever '
-                  "finds the rare one; head='balanced' counts each class alike", UserWarning, stacklevel=5)
