@@ -1,6 +1,7 @@
 """Columns go by their names, a value and its float32 copy are one, and one rule says what is a label."""
 import unicodedata
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,35 +14,16 @@ from scipy.sparse import csr_array
 from scroll import Scroll, ScrollClassifier, Statistics
 from scroll.__main__ import main
 from scroll.grid import intake, quantise
+from scroll.state import State
 from tests.scroll.conftest import refused
 
-pyarrow = pytest.importorskip('pyarrow')
-parquet = pytest.importorskip('pyarrow.parquet')
+pytest.importorskip('pyarrow')
 R = np.random.default_rng(3)
 X, Y = R.normal(size=(90, 6)), R.integers(3, size=90)
 NAMES = [f'f{i}' for i in range(6)]
 FRAME = pd.DataFrame(X, columns=NAMES)
 OTHER = FRAME[NAMES[::-1]]
 GONE = FRAME.rename(columns={'f5': 'f9'})
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def command(capfd):
-    def run(*words) -> tuple:
-        code = main([str(word) for word in words])
-        return code, *capfd.readouterr()
-    return run
-
-
-def frames(**tables) -> None:
-    for name, table in tables.items():
-        table.to_parquet(f'{name}.parquet')
 
 
 # columns
@@ -77,7 +59,8 @@ def test_learners_and_classifiers_of_other_columns_are_not_merged():
     assert both.digest() == ScrollClassifier().fit(FRAME, Y).digest()
 
 
-def test_names_are_in_the_file_and_a_state_without_names_stays_without(here):
+def test_names_are_in_the_file_and_a_state_without_names_stays_without(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     Scroll().partial_fit(FRAME, Y).save('s.npz')
     assert Scroll.load('s.npz').partial_fit(OTHER, Y).digest() == Scroll().partial_fit(np.r_[X, X], np.r_[Y, Y]).digest()
     bare = Scroll().partial_fit(X, Y).partial_fit(OTHER, Y)
@@ -135,18 +118,29 @@ def test_beyond_float32_is_refused_and_half_precision_is_said():
         learner.remove(X[:3].astype(np.float32), Y[:3])
 
 
-def test_an_older_state_goes_on_in_its_own_precision(here, command):
+def test_an_older_state_goes_on_in_its_own_precision(tmp_path):
     """A file of version 0.2: features were summed as float64."""
     old = Statistics(6).add(quantise(X), Y)
-    from scroll.state import State
-    State(dict(head='ridge', buffer_size=0), '', old, precision='float64').write('old.npz')
-    learner = Scroll.load('old.npz')
+    State(dict(head='ridge', buffer_size=0), '', old, precision='float64').write(tmp_path / 'old.npz')
+    learner = Scroll.load(tmp_path / 'old.npz')
     assert learner.partial_fit(X[:9], Y[:9]).digest() == Statistics(6).add(quantise(X), Y).add(quantise(X[:9]), Y[:9]).digest()
     assert learner.remove(X[:9], Y[:9]).digest() == old.digest()
     with refused('taken in as float64'):
         learner.merge(Scroll(buffer_size=0).partial_fit(X, Y))
-    np.savez('gone.npz', X=X[:9], y=Y[:9])
-    assert command('remove', 'old.npz', '--samples', 'gone.npz', '-o', 'new.npz')[1].strip() == Statistics(6).add(quantise(X[9:]), Y[9:]).digest()
+
+
+def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, table in (('a', FRAME[:30]), ('b', OTHER[30:]), ('c', GONE)):
+        table.assign(y=Y[table.index]).to_parquet(f'{name}.parquet')
+    digest = Scroll(buffer_size=0).partial_fit(X, Y).digest()
+    for words in (['a.parquet', 'b.parquet'], ['b.parquet', 'a.parquet'], ['--from', '[ab].parquet']):
+        assert main(['learn', *words, '--columns', 'X=f*', '-o', 's.npz']) == 0 and capsys.readouterr().out.strip() == digest
+    before = Path('s.npz').read_bytes()
+    for words in (['add', 's.npz', 'c.parquet', '-o', 's.npz'], ['predict', 's.npz', 'c.parquet', '-o', 'x.csv'],
+                  ['learn', '--from', '*.parquet', '-o', 's.npz']):
+        assert main([*words, '--columns', 'X=f*']) == 2 and 'c.parquet: X has other columns' in capsys.readouterr().err
+    assert Path('s.npz').read_bytes() == before
 
 
 # labels
