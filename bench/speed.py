@@ -184,7 +184,7 @@ def prediction(rounds, count, dim=768):
     new = y == CLASSES - 1
     for head, other in (('ridge', RidgeClassifier(alpha=0.1)),
                         ('lda', LinearDiscriminantAnalysis(solver='lsqr'))):
-        learner = Scroll(classifier=head, buffer_size=0).partial_fit(x[~new], y[~new])
+        learner = Scroll(head=head, buffer_size=0).partial_fit(x[~new], y[~new])
 
         def learn(learner=learner):
             learner.partial_fit(x[new], y[new]).predictor()

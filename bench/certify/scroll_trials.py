@@ -17,11 +17,8 @@ from scroll.certificates.prefix_sums import (
 )
 from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.errors import InputError
-from scroll.heads.choice import AUTOMATIC
-from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
-from scroll.state import lift_of
 
 _SOLVED = 64                        # predictors kept, of `--solves`
 
@@ -42,8 +39,8 @@ class ScrollTrials:
         features, keys = model.embedder(images)
         kept = features if self.learner.embedder is None else images
         self.samples = Samples(features, keys, model.to_file[dataset.train_labels], kept)
-        lift = lift_of(self.learner.get_params(), features.shape[1])
-        by_class = self.learner.head != AUTOMATIC and HEADS[self.learner.head].by_class
+        empty = self.learner.new_statistics(features.shape[1])
+        lift, by_class = empty.lift, empty.by_class
         self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()

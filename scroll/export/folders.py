@@ -25,9 +25,10 @@ import scroll
 from scroll.archive import new_part, read_json, sha256, unwritable
 from scroll.arguments import need_torch, not_installed, shown
 from scroll.certificates.files import DIFFERS, SAME, Line
+from scroll.derived import derive
 from scroll.errors import InputError
-from scroll.learner import Scroll
-from scroll.state import PARAMS, State
+from scroll.settings import DEFAULTS, SETTINGS
+from scroll.state import State
 
 FORMATS = ('safetensors', 'torch', 'onnx')
 USUAL = ('safetensors', 'torch')
@@ -113,11 +114,11 @@ def check(folder, counted=None) -> list:
     found = {name: sha256(folder / name) if (folder / name).is_file() else 'not there' for name in said}
     if counted is not None:
         settings = {name: value for name, value in facts['settings'].items()
-                    if name in PARAMS and name != 'adaptation'}
-        learner = Scroll(**settings).take(State(settings, counted.psi, counted.statistics))
+                    if name in SETTINGS and name != 'adaptation'}
+        f_T = derive(DEFAULTS | settings, State(settings, counted.psi, counted.statistics)).online
         said = said | {name: facts['anywhere'][name] for name in ('statistics', 'f_T')}
         said['embedder'] = facts.get('embedder', {}).get('digest', 'features')
-        found |= dict(statistics=learner.digest(), f_T=learner.predictor().digest(),
+        found |= dict(statistics=counted.statistics.digest(), f_T=f_T.digest(),
                       embedder=counted.psi or 'features')
     return [Line(name, said[name], value, SAME if value == said[name] else DIFFERS)
             for name, value in found.items()]
