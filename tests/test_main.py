@@ -6,7 +6,6 @@ import pytest
 import safetensors.torch
 
 import main
-from backbone import weight_files
 from bench.cli.parsing import parse_args
 from datasets.utils import readers
 from tests.conftest import ROOT, files_below, python, refused, save_tiny
@@ -107,21 +106,6 @@ def test_a_results_folder_that_cannot_be_is_told_before_the_data_are_read(fails,
     assert (tmp_path / 'file').read_text() == 'in the way'
 
 
-@pytest.mark.parametrize('name, folder', [('seq-cifar10', 'CIFAR10'), ('seq-cifar100', 'CIFAR100')])
-def test_without_data_and_network_the_line_says_what_to_put_where(fails, tmp_path, monkeypatch, name, folder):
-    monkeypatch.setattr(readers, '_CIFAR_URL', (tmp_path / 'nowhere').as_uri() + '/')
-    line = fails('--dataset', name)
-    assert f'into {tmp_path / "base" / folder}' in line and '-python.tar.gz' in line
-
-
-def test_a_cache_that_cannot_be_written_ends_in_one_line(command_line, tiny_weights, tmp_path):
-    (tmp_path / 'cache').write_text('in the way')
-    code, _, err = command_line('--model', 'scroll', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path,
-                                '--adaptation', 'none')
-    assert code == 2 and len(err.splitlines()) == 1 and str(tmp_path / 'cache') in err
-    assert not [p for p in files_below(tmp_path) if p.suffix == '.csv']
-
-
 def test_interrupting_writes_no_row(command_line, tiny_weights, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -139,26 +123,6 @@ def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, caps
     out = capsys.readouterr().out
     assert end.value.code in (0, None) and '--permute_classes' in out
     assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(weights)
-
-
-def test_help_without_a_method_requires_none_of_the_flags_that_methods_may_have_themselves(capsys):
-    with pytest.raises(SystemExit):
-        parse_args(['--help'])
-    usage = capsys.readouterr().out.split('Continual learning')[0]
-    assert '[--lr LR]' in usage and '--model MODEL --dataset DATASET [' in usage
-
-
-def test_help_names_every_published_checkpoint(capsys):
-    with pytest.raises(SystemExit):
-        parse_args(['--help'])
-    out = capsys.readouterr().out
-    assert not [name for name in weight_files.PUBLISHED if name not in out]
-
-
-def test_help_is_given_while_required_flags_are_missing(tiny_weights, capsys):
-    with pytest.raises(SystemExit) as end:
-        parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--help'])
-    assert not end.value.code and '--lr' in capsys.readouterr().out
 
 
 def test_parsing_takes_the_command_line_by_default(monkeypatch, tiny_weights):

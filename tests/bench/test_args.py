@@ -16,7 +16,6 @@ from core.arguments import AFFECTS, ArgumentParser, add_rehearsal_args, real, wh
 from datasets.seq_digits import SequentialDigits
 from models.sgd import Sgd
 from tests.conftest import quick, refused
-from utils import binary_to_boolean_type, none_or_float
 
 
 class ProbeData(SequentialDigits):
@@ -87,13 +86,6 @@ def test_flags_of_a_signature_are_typed(probe):
         probe('--inverted', 'maybe')
 
 
-def test_options_stored_in_the_weights_are_defaults_of_the_backbone_flags(parse):
-    assert (parse('sgd', '--lr', '1').width, parse('sgd', '--lr', '1').backbone) == (4, 'resnet18-md')
-    assert parse('sgd', '--lr', '1', '--weights', 'none').width == 64
-    with refused('--backbone resnet34', 'resnet18-md'):
-        parse('sgd', '--lr', '1', '--backbone', 'resnet34')
-
-
 def test_defaults_of_the_model_reach_flags_it_defines_before_and_after(probe):
     args = probe(defaults=dict(strength=0.3, minibatch_size=5))                          # --strength comes after, the other before
     assert (args.strength, args.minibatch_size) == (0.3, 5)
@@ -131,17 +123,6 @@ def test_of_the_rules_of_best_the_last_that_holds_wins(probe, buffer, strength):
     assert (args.strength, args.optim_wd) == (strength, 0.5)
 
 
-def test_rules_count_only_for_best_and_base_takes_nothing(probe):
-    assert probe(config=RULES).strength == 1
-    assert probe('--model_config=base', config=RULES).strength == 0.1
-    assert probe(config=RULES, defaults=dict(model_config='best')).strength == 3
-
-
-def test_a_rule_knows_a_data_set_however_it_is_spelled(probe):
-    args = probe('--model_config=best', config=RULES, buffer='--buffer_size=200', dataset='Probe_Data')
-    assert (args.dataset, args.strength) == ('probe-data', 2)
-
-
 @pytest.mark.parametrize('text, words', [
     ('strenth: 1', ['strenth', 'did you mean strength']),
     ('lr: fast', ['lr', 'fast']),
@@ -165,13 +146,6 @@ def test_nonsense_in_a_config_file_is_refused(probe, where, text, words):
               {'data_config': text})
 
 
-def test_the_config_file_in_which_a_flag_is_wrong_is_named(probe):
-    with refused('models/config/probe_model.yaml', 'fast'):
-        probe(config='default: {lr: fast}')
-    with refused('datasets/configs/probe-data/odd.yaml', 'strenth'):
-        probe('--dataset_config=odd', data_name='odd', data_config='strenth: 1')
-
-
 @pytest.mark.parametrize('text, words', [
     *((text, ['default']) for text in ('default: 3', 'default: [1]')),
     *((text, ['when']) for text in (
@@ -193,16 +167,6 @@ def test_values_in_a_config_have_the_types_of_their_flags(probe, text, name, val
     """Also those of flags that may stand bare or have other names on the command line."""
     assert getattr(probe(data_config=text), name) == value
     assert getattr(probe(config=f'default: {{{text}}}'), name) == value
-
-
-def test_help_shows_what_configs_leave_as_defaults(probe, capsys):
-    with pytest.raises(SystemExit):
-        probe('--help', config='default: {strength: 0.125}', lr='')
-    assert '0.125' in capsys.readouterr().out
-
-
-def test_an_empty_config_file_changes_nothing(probe):
-    assert vars(probe(config='', data_config='')) == vars(probe())
 
 
 def test_an_unknown_data_set_config_lists_those_there_are(probe):
@@ -248,29 +212,6 @@ def test_scroll_refuses_flags_without_effect(parse, flag):
     for words in ([flag], flag.split('=')):
         with refused(flag.split('=')[0]):
             parse('scroll', *words)
-
-
-def test_names_of_what_runs_are_put_in_canonical_form(parse):
-    args = parse('SCROLL', dataset='Seq_Digits')
-    assert (args.model, args.dataset, args.backbone) == ('scroll', 'seq-digits', 'resnet18-md')
-
-
-@pytest.mark.parametrize('values, expected', [
-    (['true', 'TRUE', '1', 't', 'y', 'Yes', True, 1], True), (['false', 'False', '0', 'f', 'N', 'no', False, 0], False),
-    (['', 'maybe', '2', '10', None, 'on'], None)])
-def test_on_off_and_neither(values, expected):
-    for value in values:
-        if expected is None:
-            with pytest.raises(argparse.ArgumentTypeError):
-                binary_to_boolean_type(value)
-        else:
-            assert binary_to_boolean_type(value) is expected
-
-
-def test_none_or_float():
-    assert none_or_float('None') is None and none_or_float('0.5') == 0.5
-    with pytest.raises(ValueError):
-        none_or_float('none of it')
 
 
 @quick
@@ -325,13 +266,6 @@ def test_rules_know_the_number_of_splits_whoever_says_it(probe, flags, data_conf
     assert args.strength == (splits or 9)
 
 
-def test_a_stream_that_does_not_split_classes_has_no_number_of_splits():
-    from datasets.utils.continual_dataset import ContinualDataset
-    args = argparse.Namespace(joint=0)
-    kinds = {setting: type('Data', (ContinualDataset,), dict(SETTING=setting, N_TASKS=20)) for setting in ('class-il', 'domain-il')}
-    assert {setting: kind.get_n_splits(args) for setting, kind in kinds.items()} == {'class-il': 20, 'domain-il': None}
-
-
 class Clash(Sgd):
     """Wants a flag that is there, for something else."""
     NAME = 'clash'
@@ -345,28 +279,6 @@ def test_a_flag_that_clashes_is_told(parse, monkeypatch):
     monkeypatch.setitem(models.PLUGINS.registered, 'clash', Clash)
     with refused('--model clash', '--seed'):
         parse('clash', '--lr', '1')
-
-
-def test_small_helpers_for_files_of_mammoth(tmp_path, monkeypatch):
-    import dataclasses
-    import sys
-    from types import SimpleNamespace
-
-    import numpy as np
-
-    import utils as ours
-    ours.create_if_not_exists(tmp_path / 'a' / 'b')
-    ours.create_if_not_exists(tmp_path / 'a' / 'b')
-    assert (tmp_path / 'a' / 'b').is_dir()
-    assert ours.smart_joint('a', 'b/', 'c') == 'a/b/c' and ours.smart_joint('https://x.org/', '/y', 'z') == 'https://x.org/y/z'
-    assert not ours.in_notebook()
-    shell = type('ZMQInteractiveShell', (), {})()
-    monkeypatch.setitem(sys.modules, 'IPython', SimpleNamespace(get_ipython=lambda: shell))
-    assert ours.in_notebook()
-    value = argparse.Namespace(a=np.float64(0.5), b=[np.arange(2), (True, None)], c={1: argparse.Namespace(d='x')}, e=int)
-    assert ours.to_parsable_obj(value) == {'a': 0.5, 'b': [[0, 1], [True, None]], 'c': {'1': {'d': 'x'}}, 'e': "<class 'int'>"}
-    made = dataclasses.make_dataclass('Made', [('x', int, ours.field_with_aliases(['y', 'z'], default=3, metadata=dict(help='h')))])
-    assert made().x == 3 and dict(dataclasses.fields(made)[0].metadata) == dict(aliases=['y', 'z'], help='h')
 
 
 @pytest.mark.parametrize('method', models.PLUGINS.names())
@@ -394,9 +306,3 @@ def test_declarations_are_checked_and_reach_parsers_of_argparse():
 def test_what_tells_runs_apart_is_in_their_keys(parse, words, same):
     flags = '--lr', '1', '--buffer_size', '5'
     assert (parse('er', *flags, *words.split()).key == parse('er', *flags).key) == same
-
-
-def test_what_was_asked_for_is_known_from_defaults(probe):
-    key = probe('--optim_mom=0', '--optim_wd=0.5', config='default: {strength: 3}').key
-    assert key['given'] == {'buffer_size': '7', 'lr': '0.5', 'optim_wd': '0.5', 'weights': 'none'}
-    assert key['default']['strength'] == '3.0' and key['default']['optim_mom'] == '0.0' and 'seed' not in key['default']

@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from bench.certify import command as certify
 from bench.certify import settings
@@ -135,20 +134,6 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
     assert call('--check', path, '--adapt', 1, '--iterations', 3)[1]['f*'].startswith('DIFFERS')
 
 
-@pytest.mark.slow
-def test_features_from_files_have_a_certificate_too(call, tmp_path):
-    """Of which every line holds on every machine."""
-    X, y = load_digits(return_X_y=True)
-    np.savez(tmp_path / 'digits.npz', X=X[:300], y=y[:300])
-    words = ['--dataset', 'seq-features', '--features', str(tmp_path / 'digits.npz'), '--schedules', '2', '--specs', 'iid;split:5,batch=30',
-             '--buffers', '2', '--buffer_size', '20', '--keep', str(tmp_path / 'kept.json'), '--base_path', str(tmp_path)]
-    assert certify.certify(*certify.parse_options([*words, '--non_verbose', '1'])) == 0
-    said = json.loads((tmp_path / 'kept.json').read_text())
-    assert said['verdict']['sentence'].startswith('bit-identical') and set(said['here']) == {'machine'} and 'network' not in str(said['anywhere'])
-    code, lines, _ = call('--check', tmp_path / 'kept.json')
-    assert code == 0 and {said.split(':')[0] for said in lines.values()} <= {'the same', 'skipped'} and 'statistics' in lines
-
-
 def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     path, content = made(*INTEGER)
     capsys.readouterr()
@@ -179,14 +164,6 @@ def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
         path.write_text(content if isinstance(content, str) else json.dumps(dict(format='schedule-certificate-2') | content))
     code, _, text = call('--check', path)
     assert code == 2 and len(text.splitlines()) == 1 and not [word for word in said if word not in text], text
-
-
-def test_a_check_or_a_data_set_is_asked_for(call):
-    for words, expected in (([], 'either --dataset, or --check'), (['--check', 'a', '--dataset', 'b'], 'either --dataset, or --check'),
-                            (['--check', 'a', '--schedules', 3], '--schedules has no effect with --check'),
-                            (['--dataset', 'seq-digits', '--all', 1], '--all has no effect without --check')):
-        code, _, said = call(*words)
-        assert code == 2 and expected in said
 
 
 def test_the_committed_certificate_of_the_digits_holds_here(call):
@@ -220,13 +197,3 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
     code, lines, said = call('--check', other, '--weights', tiny[0])
     assert code == 1 and list(lines) == [*content['anywhere'], *(name for name in content['here'] if name != 'machine')]
     assert 'nothing here' not in said, said
-
-
-def test_settings_of_earlier_certificates_are_read_under_the_names_of_today(call, made):
-    path, content = made(*INTEGER)
-    names = {new: old for old, new in certificates.RENAMED.items()}
-    assert set(names) <= set(content['settings'])
-    earlier = path.with_name('earlier.json')
-    earlier.write_text(json.dumps(content | dict(settings={names.get(k, k): v for k, v in content['settings'].items()})))
-    code, lines, said = call('--check', earlier)
-    assert code == 0 and set(lines) == set(content['anywhere']), said

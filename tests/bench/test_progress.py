@@ -32,22 +32,6 @@ def test_a_stage_that_never_calls_is_heard_of(soon, capsys):
     assert capsys.readouterr().err.splitlines()[:2] == ['Reading: 0 s'] * 2
 
 
-def test_short_stages_take_turns(soon, capsys):
-    """None of them is long enough for a line of its own, all of them together are."""
-    for task in range(20):
-        with Progress(f'Task {task}'):
-            time.sleep(0.03)
-    assert 2 <= len(capsys.readouterr().err.splitlines()) <= 8
-
-
-def test_of_stages_within_each_other_the_inner_one_speaks(soon, capsys):
-    with Progress('Outer'), Progress('Inner', 2) as inner:
-        inner.tell(loss=0.125)
-        time.sleep(0.2)
-    err = capsys.readouterr().err
-    assert 'Inner: 0 of 2, 0 s, loss=0.125' in err and 'Outer' not in err
-
-
 def test_nothing_is_said_after_the_end_nor_of_what_is_short_nor_if_quiet(soon, monkeypatch, capsys):
     for name in ('FIRST', '_SHORT'):                        # nothing short lasts that long, however busy
         monkeypatch.setattr(progress, name, 1.0)
@@ -61,15 +45,6 @@ def test_nothing_is_said_after_the_end_nor_of_what_is_short_nor_if_quiet(soon, m
     assert capsys.readouterr().err == ''
 
 
-def test_time_left_counts_what_was_done_here(monkeypatch):
-    monkeypatch.setattr(time, 'monotonic', lambda: 100.0)
-    stage = Progress('Task 1', 100, done=50)
-    stage.began = 40.0
-    assert stage.line() == 'Task 1: 50 of 100, 60 s'                    # of an interrupted pass: nothing done here yet
-    stage.update(20)
-    assert stage.line() == 'Task 1: 70 of 100, 60 s, about 2 min left'  # 30 at 3 s
-
-
 def test_a_bar_on_a_terminal_is_gone_in_the_end(monkeypatch):
     screen = io.StringIO()
     screen.isatty = lambda: True
@@ -80,11 +55,6 @@ def test_a_bar_on_a_terminal_is_gone_in_the_end(monkeypatch):
         stage.tell(loss=0.5)
     shown = screen.getvalue()
     assert 'Counting' in shown and '10/10' in shown and shown.split('\r')[-1].strip() == '' and '\n' not in shown
-
-
-@pytest.mark.parametrize('seconds, text', [(0.4, '0 s'), (89, '89 s'), (90, '2 min'), (3599, '1 h 00 min'), (3900, '1 h 05 min'), (1e5, '27 h 47 min')])
-def test_spans_of_time(seconds, text):
-    assert progress.span(seconds) == text
 
 
 @pytest.mark.parametrize('flags, stages', [

@@ -8,7 +8,6 @@ import pytest
 from bench.certify import method_trials, sensitivity
 from bench.run.building import initialize
 from bench.run.training import train
-from core.commands import run_command
 from tests.conftest import refused
 
 FEW = '--orders', '2', '--worst', '2', '--seeds', '2', '--num_threads', '1', '--device', 'cpu'
@@ -96,10 +95,3 @@ def sensitivity_by_hand(first, second):
 def test_what_the_user_can_mend(call, tmp_path, words, said):
     with refused(said):
         call(tmp_path, *words)
-
-
-def test_help_needs_no_data(monkeypatch, capsys):
-    monkeypatch.setattr(sys, 'argv', ['orders.py', '--help'])
-    with pytest.raises(SystemExit):
-        run_command(sensitivity.main)
-    assert 'easiest' in capsys.readouterr().out
