@@ -31,6 +31,9 @@ def add_selection_args(parser) -> None:
               'timm or transformers (timm:vit_small_patch16_224, transformers:facebook/dinov2-small; with '
               ',random=SEED or ,file=PATH behind it)'
               ' (default: compact; none where a backbone is asked for)')
+    flag('--mammoth', affects='place', metavar='PATH', default=argparse.SUPPRESS,
+         help='a checkout of Mammoth: helper modules that files written for it import, and that this project '
+              'does not have, are taken from there (default: the variable MAMMOTH_PATH)')
     flag('--model_config', affects='run', metavar='{default,best,base,<section>}',
          help='which values of models/config/<model>.yaml to take: default, and with best or '
               'the name of another section its own; base: none')

@@ -16,6 +16,7 @@ from bench.results.tracking import check_tracking
 from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
+from core.mammoth import use_checkout
 from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
@@ -64,6 +65,7 @@ def _chosen(cmd):
     for action in parser._actions:
         action.required = False
     chosen = parser.parse_known_args(_without_help(cmd))[0]
+    use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
     for number, flag in enumerate(('model', 'dataset')):
         if not asks_help and not getattr(chosen, flag):

@@ -9,6 +9,7 @@ from core.plugins import backbone_name, normalise
 from scroll.errors import InputError
 
 _STREAM = ('n_splits', 'schedule')
+_BEFORE = dict(adapt_select='none')                    # what was the default before rows had the flag
 _APART = ('seed', 'model_config', *_STREAM)            # looked at by themselves
 
 
@@ -56,9 +57,9 @@ def _parsed(words: tuple):
 
 
 def _has_arguments(row: dict, today) -> bool:
-    values, given = _said(row)
-    # a row of before there were keys says nothing of flags that came later; what is asked for it must say
-    absent = today.declared if given is not None else dict.fromkeys(today.given)
+    values, given = _of_row(row)
+    # a row without a key says nothing of flags that came later; what is asked for it must say
+    absent = today.declared | _BEFORE if given is not None else dict.fromkeys(today.given)
     wanted = {name: value for name, value in vars(today).items() if affects(today, name) in KEY
               and name not in _APART}
     return (given or set()) <= {*vars(today)} and all(
@@ -74,26 +75,25 @@ def _of_the_same_command(cell: Cell, today, rows: list) -> list:
              and name not in _APART}
     config = cell.flags.get('model_config') if today is None else today.model_config
     for row in rows:
-        values, given = _said(row)
-        nothing_else = today is None if given is None else given <= {*asked, *_APART}
-        if nothing_else and all(same_value(value, values.get(name, ''))
-                                for name, value in {**asked, 'model_config': config}.items()):
+        values, given = _of_row(row)
+        if (given or set()) <= {*asked, *_APART} and all(
+                same_value(value, values.get(name, ''))
+                for name, value in {**asked, 'model_config': config}.items()):
             found.append((row, given and values))
     like = max(found, key=lambda pair: _finished(pair[0]))[1] if found else None
     return [row for row, values in found if values == like]
 
 
-def _said(row: dict) -> tuple:
-    """(flag -> text, flags that were asked for) of a row's key; (columns, None) of rows older than keys.
+def _of_row(row: dict) -> tuple:
+    """(flag -> text, flags that were asked for) of a row's key; (columns, None) of a row without one.
 
     The backbone has its name of today.
     """
     key = read_key(row['run_key']) if row.get('run_key') else None
-    values = ({name: text for name, text in row.items() if text != ''} if key is None
-              else key['given'] | key['default'])
+    values = key['given'] | key['default'] if key else {name: text for name, text in row.items() if text}
     if 'backbone' in values:
-        values['backbone'] = backbone_name(values['backbone'],
-                                           [name for name, text in values.items() if text != ''])
+        said = [name for name, text in values.items() if text]
+        values['backbone'] = backbone_name(values['backbone'], said)
     return values, key and set(key['given'])
 
 
@@ -102,10 +102,7 @@ def _finished(row: dict) -> str:
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class split.
-
-    A run that does not say its number of splits has the data set's own, which its schedule says.
-    """
+    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class split."""
     schedule, named = row.get('schedule', ''), [name for name in _STREAM if name in cell.flags]
     specs = {f'split:{cell.flags[name]}' if name == 'n_splits' else cell.flags[name] for name in named}
     if not named:
