@@ -1,5 +1,7 @@
 """What a certificate has run so far, on disk."""
+import csv
 import hashlib
+import io
 import json
 import os
 from pathlib import Path
@@ -61,6 +63,20 @@ class Store:
 
     def _file(self, digest: str) -> Path:
         return self.folder / 'outcomes' / f'{digest[:32]}.npz'
+
+
+def write_csv(path: Path, columns, rows: list) -> None:
+    """A CSV file of these columns; lists as JSON. InputError if it cannot be written."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval='', lineterminator='\n', extrasaction='ignore')
+    writer.writeheader()
+    writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            file.write(text.getvalue().encode())
+    except OSError as error:
+        raise InputError(f'{path} cannot be written ({error.strerror}): choose another folder') from error
 
 
 def _digest(weights, predictions) -> str:
