@@ -173,15 +173,6 @@ def test_on_a_full_disk_the_row_comes_first_and_the_same_command_writes_the_file
     assert not files_below(tmp_path / 'run' / 'unfinished')
 
 
-def test_a_file_within_the_run_that_cannot_be_written_is_told_at_once_and_at_the_end(typed, tmp_path, monkeypatch):
-    write = saved_models.write
-    monkeypatch.setattr(saved_models, 'write', lambda path, content: full() if path.stem.endswith('_1') else write(path, content))
-    code, out, err = typed(*ER, '--savecheck', 'task', '--checkpoint_path', tmp_path / 'kept')
-    assert code == 2 and rows_of(tmp_path) == [1, 1] and out.count('Accuracy for') == 3
-    assert [path.stem[-2:] for path in kept(tmp_path)] == ['_0', '_2'] and [line.count('_1.pt cannot be written') for line in err.splitlines()] == [1, 1]
-    assert 'to continue' not in err and not files_below(tmp_path / 'run' / 'unfinished')     # nothing is left to do
-
-
 @pytest.mark.parametrize('flag', ['--save_state', '--save_statistics'])
 def test_what_scroll_has_learned_comes_after_the_row_as_well(typed, command_line, tmp_path, monkeypatch, flag):
     path = tmp_path / 'learned' / 'x.npz'

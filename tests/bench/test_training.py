@@ -1,5 +1,4 @@
 """The training loop: what is called when, with what, and what is measured."""
-import json
 
 import pytest
 import torch
@@ -112,12 +111,6 @@ def test_the_scheduler_starts_anew_with_each_task(parse):
     assert model.rates == pytest.approx([0.5, 0.375, 0.125] * 2)                            # 0.25 (1 + cos(pi t / 3))
 
 
-def test_a_scheduler_may_step_with_every_batch(parse):
-    _, model, _ = run(parse, Recorder, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '800', '--lr_scheduler', 'multisteplr',
-                      '--scheduler_mode', 'iter', '--lr_milestones', '3', '--sched_multistep_lr_gamma', '0.1')
-    assert model.rates == pytest.approx([0.5, 0.5, 0.5, 0.05])
-
-
 def test_metrics_of_an_oracle(parse, capsys):
     """Before the first task right on the classes of that task only, then right on all: each metric is known."""
     row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--enable_other_metrics', '1', '--raw_accuracies', '1')
@@ -126,15 +119,6 @@ def test_metrics_of_an_oracle(parse, capsys):
     out = capsys.readouterr().out
     assert 'Accuracy for 2 task(s): \t [Class-IL]: 100.00 % \t [Task-IL]: 100.00 %' in out
     assert '\tRaw accuracy values: Class-IL [100.0, 100.0] | Task-IL [100.0, 100.0]' in out
-
-
-def test_mean_over_tasks_and_over_samples_are_told_apart(parse):
-    """Untrained, so wrong on some tasks more than on others; three tasks of 4, 3 and 3 classes."""
-    row, _, dataset = run(parse, Recorder, '--n_splits', '3', '--n_epochs', '0')
-    per_task, sizes = json.loads(row['accuracy_per_task']), [len(loader.dataset) for loader in dataset.test_loaders]
-    assert row['task3'] == pytest.approx(sum(per_task) / 3, abs=1e-3)
-    assert row['final_accuracy'] == pytest.approx(sum(a * n for a, n in zip(per_task, sizes)) / sum(sizes), abs=1e-3)
-    assert row['average_incremental_accuracy'] == pytest.approx((row['task1'] + row['task2'] + row['task3']) / 3, abs=1e-3)
 
 
 def test_files_of_a_run(parse, tmp_path):

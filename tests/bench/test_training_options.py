@@ -121,14 +121,6 @@ def test_tasks_to_come(run, capsys):
     assert 'Future Accuracy for 2 task(s): \t [Class-IL]: 50.00 %' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('stream', [['--n_splits', '5'], ['--n_splits', '3', '--permute_classes', '1']], ids=' '.join)
-def test_a_network_that_learns_nothing_has_no_forward_transfer(run, capsys, stream):
-    """Both accuracies of a task are among the classes up to it: a network that stays as it is has the same twice."""
-    row, *_ = run(Diary, *stream, '--enable_other_metrics', '1')
-    assert row['forward_transfer'] == 0
-    assert '\nForward Transfer: [Class-IL]: 0.00 \t [Task-IL]: 0.00' in capsys.readouterr().out
-
-
 def test_missing_labels_never_reach_the_method(run, monkeypatch):
     seen = []
 
@@ -195,12 +187,3 @@ def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monke
     monkeypatch.setattr(Diary, 'observe', observe)
     run(Diary, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '80', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
     assert rates == [1, pytest.approx(0.1)]
-
-
-def test_minibatches_are_as_large_as_asked_for(parse, small_digits, monkeypatch):
-    """Mammoth overwrites `--minibatch_size` with `--batch_size`."""
-    from models.er import Er
-    sizes, replay = set(), Er.replay
-    monkeypatch.setattr(Er, 'replay', lambda self, *given, **more: [sizes.add(len(x)) or x for x in replay(self, *given, **more)])
-    train(*initialize(parse('er', '--lr', '0.1', '--buffer_size', '30', '--batch_size', '16', '--minibatch_size', '4', '--n_epochs', '1')))
-    assert sizes == {4}
