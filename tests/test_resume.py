@@ -12,7 +12,6 @@ import time
 import filelock
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -257,19 +256,6 @@ def test_changed_code_is_told_and_decided_by_the_user(start, reaper, tmp_path, c
     capsys.readouterr()
     train(*start(*words, '--resume', 'always'))
     assert 'continuing' in capsys.readouterr().out
-
-
-def test_changed_weights_are_told(start, reaper, tmp_path, tiny_weights):
-    weights = tmp_path / 'w.safetensors'
-    shutil.copy(tiny_weights, weights)
-    words = interrupted(start, tmp_path, 'er', '--weights', str(weights), reaper=reaper, moment=20)
-    tensors = safetensors.torch.load_file(weights)
-    with safetensors.safe_open(weights, 'pt') as file:
-        metadata = file.metadata()
-    tensors['conv1.weight'][0, 0, 0, 0] += 1
-    safetensors.torch.save_file(tensors, weights, metadata)
-    with refused('weights', '--resume always'):
-        train(*start(*words))
 
 
 @pytest.mark.parametrize('when', ['before', 'between', 'after'])
