@@ -185,7 +185,7 @@ class Unpacker:
         elif kind == 'tensor':
             value = self._tensor(content, more, present)
         elif kind == 'array':
-            value = np.array(content, more) if isinstance(content, list) else content.numpy()
+            value = np.array(content if isinstance(content, list) else content.numpy(), more)
         elif kind == 'generator':
             present.set_state(content)
             value = present
@@ -219,7 +219,7 @@ class Unpacker:
         return value
 
     def _tensor(self, content, more: dict, present):
-        value = content.to(self.device) if more['home'] else content
+        value = content.to(self.device if more['home'] else 'cpu', copy=True)   # what is saved stays
         if not more['trained']:
             return value
         fits = isinstance(present, torch.Tensor) and present.requires_grad and present.is_leaf

@@ -12,6 +12,7 @@ from bench.resume.state import load_model_state, model_state
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 
+
 class Everything(nn.Module):
     """Attributes of every kind that a method may have."""
     TRANSIENT = ('cache',)
