@@ -85,7 +85,7 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
 
     def build(folder, method, *flags):
         words = [*QUICK.get(method, []), *flags]
-        given = {'--n_splits': '3', '--batch_size': '12', '--checkpoint_every': '1e-9', '--buffer_size': '25', '--n_epochs': '1'}
+        given = {'--n_splits': '2', '--batch_size': '12', '--checkpoint_every': '1e-9', '--buffer_size': '25', '--n_epochs': '1'}
         if '--buffer_size' not in known_flags(method):
             del given['--buffer_size']
         if method not in OFFLINE or 'gaussian' in ' '.join(words):
@@ -337,7 +337,7 @@ def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(start, reaper
 
 def test_a_signal_ends_a_run_at_the_next_step(start, command_line, tiny_weights, tmp_path, monkeypatch):
     words = ['--model', 'er', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path / 'run', '--lr', '0.05',
-             '--n_splits', '3', '--n_epochs', '1', '--batch_size', '12', '--buffer_size', '25', '--non_verbose', '1', '--resume', 'never']
+             '--n_splits', '2', '--n_epochs', '1', '--batch_size', '12', '--buffer_size', '25', '--non_verbose', '1', '--resume', 'never']
     observe, steps = models.get_model_class('er').observe, []
 
     def stop_after_five(self, *given, **more):
