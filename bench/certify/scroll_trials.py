@@ -192,15 +192,14 @@ class ScrollTrials:
             lines.append(f'features in {self.embedder.dtype}: all digests but those of data, backbone and '
                          f'schedules hold on {self.embedder.holds_on} alone')
         if 0 < self.options.solves < len(rows):
-            lines.append(f'f_T: solved anew under {self.options.solves} schedules, looked up by the digest '
-                         'of the sums under the others')
+            lines.append(f'f_T: solved under {self.options.solves} schedules, looked up by the digest of the '
+                         'sums under the others')
         kept = [row for row in rows if row['buffer_digest'] is not None]
         if kept:
-            known = dict(hash='under every schedule', random='nowhere')
-            exact = known.get(self.learner.strategy, 'where classes arrive whole')
-            whole = sum(row['whole_classes'] for row in kept)
-            lines.append(f'buffers: {len(kept)} filled, {whole} of them by classes that arrive whole; '
-                         f'claimed to be the same {exact}')
+            exact = dict(hash='under every schedule', random='nowhere').get(
+                self.learner.strategy, 'where classes arrive whole')
+            lines.append(f'buffers: {len(kept)} filled, {sum(row["whole_classes"] for row in kept)} of them '
+                         f'by classes that arrive whole; claimed to be the same {exact}')
         return lines
 
     def close(self) -> None:

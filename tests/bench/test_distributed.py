@@ -48,14 +48,6 @@ def test_one_process_alone_is_the_same_with_one():
     assert distributed.join(args).size == 1 and vars(args) == dict(device=None)
 
 
-@pytest.mark.parametrize('missing', distributed._LAUNCHED)
-def test_variables_that_other_programs_set_start_nothing(launched, monkeypatch, missing):
-    launched(4)
-    assert processes() == 4
-    monkeypatch.delenv(missing)
-    assert processes() == 1
-
-
 def test_a_method_whose_work_cannot_be_shared_is_refused(launched, parse):
     with refused('--distributed ddp', 'sgd', '--distributed dp'):
         parse('sgd', '--lr', '1', '--distributed', 'ddp')
