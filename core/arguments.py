@@ -1,8 +1,8 @@
 """argparse as this project uses it: parser, types of flags' values, flags of replay methods. No torch.
 
-What a flag bears on is said once, where it is declared: `add_argument('--num_workers', ..., bears='speed')`.
-All else follows from it: which rows are of one experiment, which interrupted run a command continues, what
-processes must agree on, what a model that is loaded hands on, which columns are worth keeping.
+What a flag affects is said once, where it is declared: `add_argument('--num_workers', ..., bears='speed')`.
+From it follow which rows are of one experiment, which interrupted run a command continues, what processes
+must agree on, which arguments a loaded model brings, and which columns are worth keeping.
 """
 import argparse
 import math
@@ -12,7 +12,7 @@ from scroll.commands.parser import LineParser
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Says the default of each flag that has one, as models, data sets and configs leave it."""
+    """Shows the default of each flag, as models, data sets and configs leave it."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=36, width=120)
@@ -28,38 +28,37 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 BEARS = {
     'result': 'what is learned, from what and how, and what it is tested on',
-    'content': 'the result, through the file or folder that it names, whose path is of this machine',
+    'content': 'the result, through the content of a file or folder; its path is of this machine',
     'stream': 'the result, through which samples come or are tested on, and when',
-    'part': 'the result, and one run alone: which part of the stream it does',
-    'run': 'the result, and one run alone: where its values come from',
+    'part': 'the result, of one run alone: which part of the stream it does',
+    'run': 'the result, of one run alone: where its values come from',
     'bits': 'the arithmetic: the last digits of a result',
     'record': 'what is measured and kept on the way',
-    'speed': 'the hardware that is used, and how: nothing but speed, or on other hardware last digits',
+    'speed': 'the hardware that is used, and how: speed, and on other hardware last digits',
     'place': 'which files are written and read, and where',
     'display': 'what is shown, and other words on the run',
 }
-KEY = frozenset(('result', 'content', 'stream', 'part', 'run'))     # what tells runs apart, wherever they go
-FREE = frozenset(('speed', 'place', 'display'))     # what may change when a run goes on, or between processes
+KEY = frozenset(('result', 'content', 'stream', 'part', 'run'))     # what tells runs apart
+FREE = frozenset(('speed', 'place', 'display'))     # may change when a run is resumed, or between processes
 
 
 class Arguments(argparse.Namespace):
-    """What a parser has made of a command line.
+    """A parsed command line.
 
     Attributes (none of them among `vars`):
-        bears: flag -> what it bears on, by the words of `BEARS`.
-        declared: flag -> the default it was declared with.
+        bears: flag -> what it affects, a key of `BEARS`. declared: flag -> the default it was declared with.
         Of a run: given: flags of the command line. key: what tells it from others, `bench.results.keys`.
     """
     __slots__ = ('bears', 'declared', 'given', 'key')
 
 
 def bears(args, flag: str) -> str:
-    """What a flag of a run bears on; 'result' where nobody has declared anything else."""
+    """What a flag of a run affects; by default 'result'."""
     return getattr(args, 'bears', {}).get(flag, 'result')
 
 
 class _Declaring:
-    """`add_argument` with `bears`: what the flag bears on, one of `BEARS`."""
+    """`add_argument` with `bears`: what the flag affects, a key of `BEARS`."""
 
     def add_argument(self, *names, bears: str = 'result', **options):
         if bears not in BEARS:
@@ -74,7 +73,7 @@ class _Group(_Declaring, argparse._ArgumentGroup):
 
 
 def argument_group(parser, *title, **options):
-    """A group of flags declared with `bears`; also in a parser of argparse's own, as of third-party files."""
+    """A group of flags declared with `bears`, also in a parser of argparse's own (third-party files)."""
     group = _Group(parser, *title, **options)
     parser._action_groups.append(group)
     return group
@@ -98,16 +97,14 @@ class ArgumentParser(_Declaring, LineParser):
         return parsed, unknown
 
     def bears(self) -> dict:
-        """flag -> what it bears on; of several names of a flag, the first is its own."""
+        """flag -> what it affects; of several names of a flag, the first is its own."""
         return {action.dest: getattr(action, 'bears', 'result') for action in reversed(self._actions)}
 
 
 def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed
-    """What `add_argument` is to know of a parameter of a signature: default, type, choices (from `Literal`).
+    """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`.
 
-    Args:
-        parameter: an `inspect.Parameter`.
-        types: annotation -> command-line type, where it is not the annotation itself.
+    types: annotation -> command-line type, where it is not the annotation itself.
     """
     known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default

@@ -273,12 +273,6 @@ def test_ours_that_is_imported_later_does_not_take_the_name_back(third_party, mo
     assert backbone.get_backbone_class('resnet34') is theirs
 
 
-def test_two_files_of_the_users_that_declare_one_name_are_refused(third_party):
-    third_party(models=dict(their_file=ER, another=ER))
-    with refused('--model er', 'models/another.py and models/their_file.py'):
-        models.get_model_class('er')
-
-
 def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party, monkeypatch, capsys):
     third_party(models={})
     other = type('Er', (), dict(__module__='__main__'))
