@@ -76,7 +76,7 @@ class PluginFolder:
     def __init__(self, package: str, kind: str):
         self.package, self.kind = package, kind
         self.registered = {}        # name -> object, filled by register() when a file is imported
-        self._files, self._twice, self._replaced = None, {}, {}
+        self._files = None
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`; a user's takes precedence over ours.
@@ -94,37 +94,34 @@ class PluginFolder:
                     raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
                 if ours:
                     return obj
-            offer = self.files().get(key)
-            if offer and self._is_shipped(offer[0]) and not ours:
-                self._tell(key, obj.__module__, _file(offer))
+            offers = self.files().get(key)
+            if offers and self._is_shipped(offers[0][0]) and not ours:
+                self._tell(key, obj.__module__, offers)
             self.registered[key] = obj
             if isinstance(obj, type) and 'NAME' not in obj.__dict__:
                 obj.NAME = key
             return obj
         return add
 
-    def _tell(self, name: str, first: str, others: str) -> None:
-        warn_once(f'--{self.kind} {name} is that of {first}, which takes precedence over {others}')
+    def _tell(self, name: str, first: str, others: list) -> None:
+        warn_once(f'--{self.kind} {name} is that of {first}, which takes precedence over '
+                  f'{" and ".join(map(_file, others))}')
 
     def _is_shipped(self, module: str) -> bool:
         package, _, stem = module.rpartition('.')
         return package == self.package and stem in SHIPPED.get(package, ())
 
     def files(self) -> dict:
-        """name -> (module name, attribute) as read from the source files; the user's, where both have it."""
+        """name -> [(module name, attribute), ...] as read from the source files, the user's first."""
         if self._files is None:
-            offers, self._files = {}, {}
+            self._files = {}
             for path in sorted((ROOT / self.package).glob('[!_]*.py')):
                 for name, attribute in _offers(path, f'register_{self.kind}'):
-                    offer = f'{self.package}.{path.stem}', attribute
-                    offers.setdefault(normalise(name), {})[offer] = None        # a set in order
-            for name, found in offers.items():
-                first, *others = [offer for offer in found if not self._is_shipped(offer[0])] or list(found)
-                self._files[name] = first
-                if others:
-                    self._twice[name] = f'{_file(first)} and {_file(others[-1])}'
-                elif len(found) > 1:
-                    self._replaced[name] = ' and '.join(_file(offer) for offer in found if offer != first)
+                    offers = self._files.setdefault(normalise(name), [])
+                    if (offer := (f'{self.package}.{path.stem}', attribute)) not in offers:
+                        offers.append(offer)
+            for offers in self._files.values():
+                offers.sort(key=lambda offer: self._is_shipped(offer[0]))
         return self._files
 
     def names(self) -> list:
@@ -149,23 +146,25 @@ class PluginFolder:
         """
         name = getattr(name, self.kind, name)
         key = normalise(name)
-        found, offer = self.registered.get(key), self.files().get(key)
-        waits = offer and not self._is_shipped(offer[0])            # a file of the user's, to be imported
-        if found is not None and not (waits and self._is_shipped(found.__module__)):
+        found, offers = self.registered.get(key), self.files().get(key, [])
+        of_user = [offer for offer in offers if not self._is_shipped(offer[0])]
+        if found is not None and not (of_user and self._is_shipped(found.__module__)):
             return found
         self.check(key)
-        if key in self._twice:
-            raise InputError(f'--{self.kind} {name}: declared in both {self._twice[key]}: rename one of them')
-        module, attribute = offer
-        if key in self._replaced:
-            self._tell(key, _file(offer), self._replaced[key])
+        first, *others = of_user or offers
+        if others:
+            raise InputError(f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}: '
+                             'rename one of them')
+        if len(offers) > 1:
+            self._tell(key, _file(first), offers[1:])
+        module, attribute = first
         try:
             return getattr(importlib.import_module(module), attribute)
         except InputError:
             raise
-        except Exception as error:      # whatever the file does when it is imported
-            raise InputError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
-                             f"{type(error).__name__}: {error}{import_hint(error)}") from error
+        except Exception as error:      # a file may do anything when it is imported
+            raise InputError(f'--{self.kind} {name}: {_file(first)} cannot be imported: '
+                             f'{type(error).__name__}: {error}{import_hint(error)}') from error
 
 
 class _Named(Mapping):
@@ -187,9 +186,6 @@ class _Named(Mapping):
 
     def __len__(self):
         return len(self.folder.names())
-
-    def __repr__(self):
-        return f'<{self.folder.kind}s: {", ".join(self)}>'
 
 
 def _file(offer: tuple) -> str:

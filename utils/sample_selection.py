@@ -41,7 +41,7 @@ class Selection:
         """The buffer has been emptied."""
 
     def state_dict(self) -> dict:
-        """What is remembered beside the buffer's content."""
+        """The state, apart from the buffer's content."""
         return {name: copy.copy(getattr(self, name)) for name in self.REMEMBERED}
 
     def load_state_dict(self, state: dict) -> None:
