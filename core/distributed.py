@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 
-from core.arguments import FREE, bears
+from core.arguments import FREE, affects
 from scroll.errors import InputError
 
 _LAUNCHED = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')        # what torchrun tells each process
@@ -147,7 +147,7 @@ def agree_on_arguments(args, schedule) -> None:
     """InputError unless all processes run the same: on several machines, each has a
     command line and data of its own."""
     plain = {name: repr(value) for name, value in sorted(vars(args).items())
-             if bears(args, name) not in FREE and name != 'class_order'}    # an array, of what is compared
+             if affects(args, name) not in FREE and name != 'class_order'}    # an array, of what is compared
     world().agree(repr((schedule and schedule.digest(), plain)),
                   'the processes were given different arguments, or different data: start all of them with '
                   'the same command')

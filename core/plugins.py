@@ -153,8 +153,8 @@ class PluginFolder:
         self.check(key)
         first, *others = of_user or offers
         if others:
-            raise InputError(f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}: '
-                             'rename one of them')
+            raise InputError(f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}:'
+                             ' rename one of them')
         if len(offers) > 1:
             self._tell(key, _file(first), offers[1:])
         module, attribute = first
