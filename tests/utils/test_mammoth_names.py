@@ -210,7 +210,7 @@ def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, 
     args = derpp('--buffer_size', '200', '--model_config', 'best', '--weights', tiny_weights,
                  dataset='seq-cifar10')
     assert (args.backbone, args.weights) == ('resnet18-md', tiny_weights)
-    assert 'goes before backbone reduced-resnet18' in capsys.readouterr().err
+    assert 'takes precedence over backbone reduced-resnet18' in capsys.readouterr().err
     args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet32',
                  dataset='seq-cifar10')
     assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 16)
