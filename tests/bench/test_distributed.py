@@ -1,4 +1,4 @@
-"""Processes that share a run: shares that cover all, arrays that arrive whole, an error that is told once."""
+"""Processes that share a run: shares that cover all, arrays that arrive whole, an error that is printed once."""
 import os
 import subprocess
 import sys
