@@ -48,9 +48,9 @@ class SequentialFeatures(ScheduledDataset):
     def get_parser(parser):
         parser = ScheduledDataset.get_parser(parser)
         flag = parser.add_argument_group('seq-features').add_argument
-        flag('--features', bears='content', nargs='+', metavar='FILE',
+        flag('--features', affects='content', nargs='+', metavar='FILE',
              help='npz, npy (X, then y) or Parquet files: X, y, and optionally id and split')
-        flag('--test_features', bears='content', nargs='+', metavar='FILE',
+        flag('--test_features', affects='content', nargs='+', metavar='FILE',
              help='such files, all of whose samples test; those of --features then train, unless their split '
                   'says test')
         flag('--feature_columns', metavar='X=NAME,y=NAME', help='other names of columns')

@@ -116,10 +116,10 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize('damage', [*DAMAGED, 'a payload'])
-def test_a_damaged_checkpoint_is_told_and_the_run_begins_anew(unfinished, command_line, payload, damage):     # noqa: F811
+def test_a_damaged_checkpoint_is_told_and_the_run_starts_over(unfinished, command_line, payload, damage):     # noqa: F811
     unfinished.with_content(torch_bytes(dict(about=payload)) if damage == 'a payload' else DAMAGED[damage](unfinished.content))
     code, out, err = command_line(*unfinished.words)
-    assert (code, err) == (0, '') and 'begins anew' in out.splitlines()[0]
+    assert (code, err) == (0, '') and 'starts over' in out.splitlines()[0]
 
 
 def test_a_checkpoint_that_is_small_on_the_disk_and_large_in_memory(unfinished, command_line, marker):     # noqa: F811
@@ -129,7 +129,7 @@ def test_a_checkpoint_that_is_small_on_the_disk_and_large_in_memory(unfinished, 
             target.writestr(entry.filename, b'\0' * (1 << 18) if '/data/' in entry.filename else source.read(entry))
     unfinished.with_content(made.getvalue())
     code, out, _ = command_line(*unfinished.words)
-    assert code == 0 and 'begins anew' in out.splitlines()[0]
+    assert code == 0 and 'starts over' in out.splitlines()[0]
 
 
 # -- files of models (--loadcheck) -------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from datasets.utils.config import build
 from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from scroll.errors import InputError
 from utils.evaluate import evaluate
-from utils.prompt_templates import templates
 
 __all__ = ['ContinualDataset', 'MammothDatasetWrapper', 'fix_class_names_order', 'store_masked_loaders']
 
@@ -199,7 +198,8 @@ class ContinualDataset:
 
     @staticmethod
     def get_prompt_templates() -> list:
-        """Sentences, with {} for a class name, for text encoders."""
+        """Sentences, with {} for a class name, for text encoders: Mammoth's, from `--mammoth PATH`."""
+        from utils.prompt_templates import templates
         return templates['imagenet']
 
     @staticmethod

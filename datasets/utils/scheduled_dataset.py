@@ -48,9 +48,9 @@ class ScheduledDataset(ContinualDataset):
     @staticmethod
     def get_parser(parser):
         group = parser.add_argument_group('stream')
-        group.add_argument('--n_splits', bears='stream', type=whole(1),
+        group.add_argument('--n_splits', affects='stream', type=whole(1),
                            help='tasks of whole classes, short for --schedule split:<n>')
-        group.add_argument('--schedule', bears='stream', help=GRAMMAR.replace('%', '%%'))
+        group.add_argument('--schedule', affects='stream', help=GRAMMAR.replace('%', '%%'))
         group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
                            help='pixels the network gets (default: what the backbone was trained at)')
         return parser

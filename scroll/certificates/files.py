@@ -65,6 +65,8 @@ def read(path) -> dict:
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f'{path}: the certificate is damaged: it does not say what it is of')
     settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
+    if 'adaptation' in settings:                # f* is what the updates end in, where it does not say more
+        settings.setdefault('adapt_select', 'none')
     return found | dict(settings=settings)
 
 
