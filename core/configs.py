@@ -98,8 +98,8 @@ def _of_section(section, known: dict, source: str, quiet: bool) -> dict:
     by_data = {name: part for name, part in section.items() if isinstance(part, dict) and not _is_size(name)}
     own = next((part for name, part in by_data.items() if normalise(name) == known['dataset']), None)
     if by_data and own is None and not quiet:
-        warn_once(f"{source}: no section for {known['dataset']} (it has {', '.join(map(str, by_data))}); what "
-                  'is there for every data set is taken')
+        warn_once(f"{source}: no section for {known['dataset']} (it has {', '.join(map(str, by_data))}); "
+                  'what is there for every data set is taken')
     shared = {name: part for name, part in section.items()
               if name not in by_data and (part is not None or not by_data)}
     return _of_size(shared, known, source) | _of_size(own or {}, known, source)
