@@ -232,7 +232,7 @@ def folder(data_dir, size: int) -> Images:
 
     One line says how many files were left out: no images, hidden, or outside the class folders.
     """
-    home, left_out, paths, labels = Path(data_dir), 0, {}, {}
+    home, left_out, paths, labels = Path(data_dir), 0, [], []
     classes = class_folders(home / 'train')
     if not classes:
         raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with '
@@ -242,16 +242,16 @@ def folder(data_dir, size: int) -> Images:
             raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are '
                              f'{", ".join(classes[:5])} ...')
         left_out += sum(path.is_file() for path in (home / part).glob('*'))
-        found = [image_files(home / part / name) for name in classes]
-        for name, (files, _) in zip(classes, found):
+        train = len(paths)              # in the end: where the test images begin
+        for y, name in enumerate(classes):
+            files, others = image_files(home / part / name)
             if not files:
                 raise InputError(f'{home / part / name}: no images; every class needs at least one in train/ '
                                  'and in test/')
-        left_out += sum(others for _, others in found)
-        paths[part] = [path for files, _ in found for path in files]
-        labels[part] = np.repeat(np.arange(len(classes)), [len(files) for files, _ in found])
+            paths += files
+            labels += [y] * len(files)
+            left_out += others
     if left_out:
         warn_once(f'{home}: {left_out} files were left out: no images, hidden, or outside the class folders')
-    images = read_images(paths['train'] + paths['test'], size, home)
-    train, test = np.split(images, [len(paths['train'])])
-    return Images(train, labels['train'], test, labels['test'], classes, decoders())
+    images, labels = read_images(paths, size, home), np.array(labels, np.int64)
+    return Images(images[:train], labels[:train], images[train:], labels[train:], classes, decoders())
