@@ -23,7 +23,7 @@ import pytest
 
 from bench.cli.parsing import parse_args
 from bench.paper import documents
-from tests.conftest import ROOT, refused
+from tests.conftest import ROOT
 
 PAGES = documents.documents(ROOT)
 _FENCE = re.compile(r'^(?:<!-- (?P<mark>[^\n]*?) -->\n\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$', re.M | re.S)
@@ -61,13 +61,20 @@ def test_words_are_plain():
         assert not _WORDS.findall(text_of(path)), path
 
 
-def test_each_block_has_a_language_and_each_link_leads_somewhere():
+def test_blocks_links_and_inline_commands_lead_somewhere():
     assert len(BLOCKS) > 20 and {block.language for block in BLOCKS} <= {'python', 'bash', 'text'}
+    targets = re.findall(r'^([\w-]+):', text_of(ROOT / 'Makefile'), re.M)
+    folders = 'scripts|experiments|models|datasets|bench|scroll|backbone|tests'
     for page in PAGES:
         text = text_of(page)
         assert text.count('```') == 2 * len(_FENCE.findall(text)), page
         for link in re.findall(r'\]\(([^)#]*)(?:#[^)]*)?\)', text):
             assert link.startswith('https://') or not link or (page.parent / link).exists(), (page, link)
+        for path in re.findall(rf'`(?:python )?((?:{folders})/[\w/.*-]+)(?=[`\s])', _FENCE.sub('', text)):
+            assert glob.glob(str(ROOT / path)), (page, path)
+        for target in re.findall(r'`(?:[A-Z_]+=\S+ )?make (\S+?)`', _FENCE.sub('', text)):
+            assert target in targets, (page, target)
+        assert not re.search(r'install\s+["\']?scroll-cl', text), f'{page}: this distribution is on no index'
 
 
 @pytest.mark.parametrize('page', sorted({block.page for block in BLOCKS if block.language == 'python'}))
@@ -117,38 +124,33 @@ def flags_of(script: str, *words: str) -> set:
     if script == 'main.py':
         parser = parse_args(['--model', 'scroll', '--dataset', 'seq-digits'], return_parser_only=True)
         return {flag for action in parser._actions for flag in action.option_strings}
-    name = 'scroll.__main__'
-    if script != 'scroll':
-        name = re.search(r'^from (bench[\w.]*) import main', text_of(ROOT / script), re.M)[1]
-    said, given = io.StringIO(), sys.argv
-    sys.argv = [script, *words, '--help']
+    name = re.search(r'^from (bench[\w.]*) import main', text_of(ROOT / script), re.M) if script != 'scroll' else None
+    said, given, sys.argv = io.StringIO(), sys.argv, [script, *words, '--help']
     try:
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-            importlib.import_module(name).main()
+            importlib.import_module(name[1] if name else 'scroll.__main__').main()
     finally:
         sys.argv = given
     return set(re.findall(r'(?<![\w-])--?\w+', said.getvalue()))
 
 
-def check_python(words: list) -> None:
-    if words[:2] == ['-m', 'scroll']:
-        script, words, known = 'scroll', words[3:], flags_of('scroll', words[2])
-    elif words[0] == '-m':
+def check_python(words: list):
+    if words[0] == '-m' and words[1] != 'scroll':
         assert (ROOT / words[1].replace('.', '/')).with_suffix('.py').is_file(), words
-        return
+        return None
+    if words[0] == '-m':
+        words, known = words[3:], flags_of('scroll', words[2])
     else:
-        first = next(i for i, word in enumerate(words) if word.endswith('.py'))
-        script, words = words[first], words[first + 1:]
+        script, *words = itertools.dropwhile(lambda word: not word.endswith('.py'), words)
         if script == 'main.py':
-            if '--help' not in words:
-                parse_args(words)
-            return
+            return None if '--help' in words else parse_args(words)
         known = flags_of(script, *(words[:2] if words[:1] == ['quantise'] else []))
         if Path(script).stem in ('certify', 'orders', 'schedule', 'tune'):
             known |= flags_of('main.py')
     for word in itertools.takewhile(lambda word: word != '--', words):
         assert not word.startswith('-') or word.split('=')[0] in known, f'{word}: {sorted(known)}'
         assert not word.startswith('experiments/') or (ROOT / word).is_file(), word
+    return None
 
 
 @pytest.mark.parametrize('block', params(block for block in SHELL if not block.mark.startswith('not run')))
@@ -163,19 +165,6 @@ def test_commands_are_understood(block):
             assert os.access(ROOT / program, os.X_OK), program
         else:
             assert [program, *words[:1]] == ['pip', 'install'] or program in ('for', 'set', 'test', 'done', 'timeout'), program
-
-
-def test_inline_commands_are_there():
-    """`scripts/...`, `make ...` and paths within a sentence; nobody is sent to a distribution that is not on the index."""
-    targets = re.findall(r'^([\w-]+):', text_of(ROOT / 'Makefile'), re.M)
-    folders = 'scripts|experiments|models|datasets|bench|scroll|backbone|tests'
-    for page in PAGES:
-        text = _FENCE.sub('', text_of(page))
-        for path in re.findall(rf'`(?:python )?((?:{folders})/[\w/.*-]+)(?=[`\s])', text):
-            assert glob.glob(str(ROOT / path)), (page, path)
-        for target in re.findall(r'`(?:[A-Z_]+=\S+ )?make (\S+?)`', text):
-            assert target in targets, (page, target)
-        assert not re.search(r'install\s+["\']?scroll-cl|scroll-cl\[', text_of(page)), page
 
 
 def test_numbers_are_those_of_the_rows(tmp_path):
@@ -195,23 +184,19 @@ def test_numbers_are_those_of_the_rows(tmp_path):
     assert len(text_of(ROOT / 'README.md').splitlines()) <= 90
 
 
-def certificate(tmp_path, model: str, accuracies: list, dataset: str = 'seq-digits') -> Path:
-    rows = [dict(spec=f'split:{i + 2}', schedule_digest=str(i), final_accuracy=a, outcome=str(a))
-            for i, a in enumerate(accuracies)]
-    path = tmp_path / f'{model}-{dataset}.json'
-    path.write_text(json.dumps(dict(inputs=dict(model=model, dataset=dataset), schedules=rows)), encoding='utf-8')
-    return path
-
-
 def test_certificates_become_a_table(tmp_path):
     """New rows replace those of the same method; the steadiest is first."""
-    folder = tmp_path / 'results' / 'clouds'
-    documents.take_in([certificate(tmp_path, 'er', [1, 2])], folder)
-    documents.take_in([certificate(tmp_path, 'er', [20, 60]), certificate(tmp_path, 'scroll', [98, 98])], folder)
-    readme = tmp_path / 'README.md'
+    folder, readme = tmp_path / 'results' / 'clouds', tmp_path / 'README.md'
+
+    def taken_in(dataset: str, **accuracies):
+        for model, values in accuracies.items():
+            rows = [dict(spec=f'split:{i + 2}', schedule_digest=str(i), final_accuracy=a, outcome=str(a))
+                    for i, a in enumerate(values)]
+            (tmp_path / f'{model}.json').write_text(json.dumps(dict(inputs=dict(model=model, dataset=dataset), schedules=rows)))
+        documents.take_in([tmp_path / f'{model}.json' for model in accuracies], folder)
+    taken_in('seq-digits', er=[1, 2])
+    taken_in('seq-digits', er=[20, 60], scroll=[98, 98])
     readme.write_text('<!-- table: schedules -->\n\n<!-- end of table -->\n', encoding='utf-8')
     assert documents.update(tmp_path, [readme]) == [readme] and documents.update(tmp_path, [readme]) == []
     assert text_of(readme).splitlines()[4:6] == ['| SCROLL | 2 | 98.00 ± 0.00 | 98.00 | 0.00 | 1 |',
                                                  '| ER | 2 | 40.00 ± 28.28 | 20.00 | 40.00 | 2 |']
-    with refused('seq-mnist'):
-        documents.take_in([certificate(tmp_path, 'er', [1]), certificate(tmp_path, 'er', [1], 'seq-mnist')], folder)
