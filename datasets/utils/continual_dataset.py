@@ -1,7 +1,6 @@
-"""The contract of data sets: Mammoth's `ContinualDataset`.
+"""The contract of data sets: Mammoth's `ContinualDataset`; our own build on `scheduled_dataset`.
 
-Our own build on `datasets.utils.scheduled_dataset`. A file written for Mammoth defines a subclass with a few
-constants and a `get_data_loaders` that hands two `torch` data sets to `store_masked_loaders`.
+A file written for Mammoth hands two `torch` data sets to `store_masked_loaders` in `get_data_loaders`.
 """
 import copy
 import functools
@@ -39,6 +38,7 @@ class ContinualDataset:
     N_CLASSES_PER_TASK: int
     N_TASKS: int
     SIZE: tuple
+    EPOCHS, BATCH_SIZE, BACKBONE = 50, 32, 'resnet18'           # what the getters of that name return
     AVAIL_SCHEDS = ['multisteplr', 'cosine']
     DEFAULT_WEIGHTS = 'none'            # of --weights; None: the weights that come with this project
     REFUSED_FLAGS = {}
@@ -146,8 +146,9 @@ class ContinualDataset:
         sizes = per_task if isinstance(per_task, list) else [per_task] * self.N_TASKS
         return sum(sizes[:task]), sum(sizes[:task + 1])
 
-    def get_backbone(self) -> str:
-        return 'resnet18'
+    @classmethod
+    def get_backbone(cls) -> str:
+        return cls.BACKBONE
 
     def get_loss(self):
         return F.cross_entropy          # a function that accepts reduction=
@@ -162,17 +163,17 @@ class ContinualDataset:
         """The inverse of the normalisation by MEAN and STD; None without them."""
         return DeNormalize(self.MEAN, self.STD) if hasattr(self, 'MEAN') else None
 
-    @staticmethod
-    def get_epochs() -> int:
-        return 50
+    @classmethod
+    def get_epochs(cls) -> int:
+        return cls.EPOCHS
 
     @staticmethod
     def get_iters():
         """Default of `--n_iters`."""
 
-    @staticmethod
-    def get_batch_size() -> int:
-        return 32
+    @classmethod
+    def get_batch_size(cls) -> int:
+        return cls.BATCH_SIZE
 
     def get_minibatch_size(self) -> int:
         return self.get_batch_size()

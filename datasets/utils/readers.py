@@ -164,13 +164,13 @@ def _mini_table(path: Path, home: Path) -> tuple:
 def mini_imagenet(base_path) -> Images:
     """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500 train."""
     images, labels, wnids = mini_split(base_path, 'test')
-    test = _rank(labels) < _MINI_TEST_PER_CLASS
+    test = rank(labels) < _MINI_TEST_PER_CLASS
     from_pickle = (Path(base_path) / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl').is_file()
     return Images(images[~test], labels[~test], images[test], labels[test], wnids,
                   '' if from_pickle else decoders())
 
 
-def _rank(labels: np.ndarray) -> np.ndarray:
+def rank(labels: np.ndarray) -> np.ndarray:
     """int64 (N,): how many samples of its class come before each sample."""
     rank = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
@@ -185,7 +185,7 @@ def digits() -> Images:
     content = load_digits()
     images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
     labels = content.target.astype(np.int64)
-    test = _rank(labels) % 5 == 4
+    test = rank(labels) % 5 == 4
     return Images(images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)])
 
 

@@ -39,6 +39,7 @@ class ScheduledDataset(ContinualDataset):
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
+    BACKBONE = 'resnet18-md'            # the architecture of the pre-trained weights
     DEFAULT_WEIGHTS = None
     PADDING, FLIP = 4, True
     ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
@@ -54,9 +55,6 @@ class ScheduledDataset(ContinualDataset):
         group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
                            help='pixels the network gets (default: what the backbone was trained at)')
         return parser
-
-    def get_backbone(self) -> str:
-        return 'resnet18-md'
 
     @classmethod
     def read(cls, args):

@@ -166,17 +166,6 @@ def test_batches_of_noisy_labels_end_with_the_true_ones(stream, name):
 
 
 @pytest.mark.parametrize('name', BOTH)
-def test_which_labels_are_wrong_does_not_depend_on_the_order_of_classes(stream, name):
-    def wrong(*words):
-        dataset = stream(name, *words, noise_rate=0.3)
-        back, found = np.argsort(dataset.class_order), {}
-        for train, _ in walk(dataset):
-            found |= dict(zip(np.asarray(train.dataset.indexes).tolist(), back[targets(train)].tolist()))
-        return found
-    assert wrong() == wrong('--permute_classes', '1')
-
-
-@pytest.mark.parametrize('name', BOTH)
 @pytest.mark.parametrize('more', [dict(label_perc=0.5), dict(label_perc_by_class=0.5)], ids=str)
 def test_labels_that_are_missing_are_minus_one(stream, name, more):
     for train, test in walk(stream(name, **more)):

@@ -98,9 +98,8 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
     assert not named or set(drawn[:-1]) == {0, 3}
 
 
-@pytest.mark.parametrize('split', [False, True])
-def test_samples_to_test_from_files_of_their_own(run, tmp_path, split):
-    np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST], **dict(split=['train'] * 300) if split else {})
+def test_samples_to_test_from_files_of_their_own(run, tmp_path):
+    np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST])
     np.savez(tmp_path / 'test.npz', X=X[TEST], y=Y[TEST], id=np.arange(100))
     row, model = run('scroll', '--features', tmp_path / 'train.npz', '--test_features', tmp_path / 'test.npz', '--buffer_size', '0')
     assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest() and len(model.dataset.images.test) == 100
