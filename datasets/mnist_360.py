@@ -1,10 +1,11 @@
-"""MNIST-360: a stream without tasks, of two neighbouring digits at a time, which turn slowly as it goes."""
+"""MNIST-360: a stream without tasks, of two neighbouring digits at a time, which turn slowly."""
 import numpy as np
 
 from datasets.seq_mnist import SequentialMNIST
 from datasets.transforms.rotation import turned
 from datasets.utils.gcl_dataset import GCLDataset
 from datasets.utils.own_stream import OwnStreamDataset
+from datasets.utils.readers import rank
 from scroll.randomness import numpy_stream
 from scroll.schedules import Schedule
 
@@ -21,6 +22,7 @@ class MNIST360(OwnStreamDataset, SequentialMNIST, GCLDataset):
     NAME = 'mnist-360'
     SETTING = 'general-continual'
     N_CLASSES = N_CLASSES_PER_TASK = 9
+    BATCH_SIZE = 16
 
     def _make_stream(self):
         super()._make_stream()
@@ -36,18 +38,10 @@ class MNIST360(OwnStreamDataset, SequentialMNIST, GCLDataset):
         cuts = np.append(np.arange(0, len(order), self.args.batch_size), len(order))
         return Schedule(order, cuts, ends, self.NAME, task_free=True)
 
-    @staticmethod
-    def get_batch_size() -> int:
-        return 16
-
 
 def progress(labels: np.ndarray) -> np.ndarray:
     """float (N,) in [0, 1): of each sample, the share of its class that has come before it."""
-    share = np.zeros(len(labels))
-    for label in np.unique(labels):
-        ids = np.flatnonzero(labels == label)
-        share[ids] = np.arange(len(ids)) / len(ids)
-    return share
+    return rank(labels) / np.bincount(labels)[labels]
 
 
 def in_pairs(labels: np.ndarray, n_classes: int, random: np.random.Generator) -> np.ndarray:

@@ -5,10 +5,7 @@ from datasets.utils.own_stream import DomainDataset
 
 
 class PermutedMNIST(DomainDataset, SequentialMNIST):
-    """Goodfellow et al. 2013; Kirkpatrick et al. 2017.
-
-    The first task is permuted as well; `--seed` draws the orders.
-    """
+    """Goodfellow et al. 2013; Kirkpatrick et al. 2017. `--seed` draws the orders, the first task's too."""
     NAME = 'perm-mnist'
     N_TASKS, N_CLASSES_PER_TASK = 20, 10
     CHANGE = FixedPermutation

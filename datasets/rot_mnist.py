@@ -5,10 +5,7 @@ from datasets.utils.own_stream import DomainDataset
 
 
 class RotatedMNIST(DomainDataset, SequentialMNIST):
-    """Lopez-Paz and Ranzato 2017.
-
-    Angles in [0, 180) degrees, one for each task, the first too; `--seed` draws them.
-    """
+    """Lopez-Paz and Ranzato 2017. `--seed` draws an angle in [0, 180) degrees for each task."""
     NAME = 'rot-mnist'
     N_TASKS, N_CLASSES_PER_TASK = 20, 10
     CHANGE = FixedRotation

@@ -4,10 +4,7 @@ from datasets.utils.scheduled_dataset import ScheduledDataset
 
 
 class SequentialCIFAR10(ScheduledDataset):
-    """CIFAR-10 (Krizhevsky 2009).
-
-    MEAN and STD, for runs without pre-trained weights, are those of the training images.
-    """
+    """CIFAR-10 (Krizhevsky 2009); MEAN and STD, for runs from scratch, are those of the training images."""
     NAME = 'seq-cifar10'
     N_CLASSES = 10
     SIZE = (32, 32)

@@ -10,16 +10,13 @@ SUPERCLASS = [     # the coarse label of each class
 
 
 def next_in_group(groups: list) -> dict:
-    """class -> the next class of its group, the last one's being the first."""
+    """class -> the next class of its group, in a circle."""
     members = {g: [c for c, of in enumerate(groups) if of == g] for g in groups}
     return {c: members[g][(members[g].index(c) + 1) % len(members[g])] for c, g in enumerate(groups)}
 
 
 class SequentialCIFAR100(ScheduledDataset):
-    """CIFAR-100 (Krizhevsky 2009).
-
-    MEAN and STD, for runs without pre-trained weights, are those of the training images.
-    """
+    """CIFAR-100 (Krizhevsky 2009); MEAN and STD, for runs from scratch, are those of the training images."""
     NAME = 'seq-cifar100'
     N_CLASSES = 100
     SIZE = (32, 32)

@@ -38,6 +38,7 @@ class SequentialFeatures(ScheduledDataset):
     SIZE = ()
     DEFAULT_SPLITS = 5
     DEFAULT_WEIGHTS = 'none'
+    BACKBONE = 'linear'
     READ_FLAGS = ('features', 'test_features', 'feature_columns', 'test_share')
     REFUSED_FLAGS = dict.fromkeys(
         ('input_size', 'embed_dtype', 'embed_chunk', 'channels_last', 'feature_cache',
@@ -70,9 +71,6 @@ class SequentialFeatures(ScheduledDataset):
         if 'num_inputs' not in inspect.signature(get_backbone_class(args.backbone)).parameters:
             raise InputError(f'--backbone {args.backbone}: it takes images, and seq-features has vectors: '
                              'use linear or mlp')
-
-    def get_backbone(self) -> str:
-        return 'linear'
 
     @classmethod
     def read(cls, args):

@@ -1,7 +1,4 @@
-"""Sequential miniImageNet: the 20 test classes, 84x84, ten tasks of two by default.
-
-Each class has 500 training and 100 test images.
-"""
+"""Sequential miniImageNet: 20 classes of 500 training and 100 test images, 84x84, ten tasks by default."""
 from backbone import weights
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
@@ -9,10 +6,7 @@ from scroll.errors import InputError
 
 
 class SequentialMiniImageNet(ScheduledDataset):
-    """miniImageNet (Vinyals et al. 2016), the meta-test classes, as in the paper's section 4.2.
-
-    Normalisation without pre-trained weights: that of Tian et al. 2020.
-    """
+    """miniImageNet (Vinyals et al. 2016), the meta-test classes; MEAN and STD of Tian et al. 2020."""
     NAME = 'seq-miniimg'
     N_CLASSES = 20
     SIZE = (84, 84)

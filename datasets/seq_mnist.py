@@ -10,21 +10,10 @@ class SequentialMNIST(ScheduledDataset):
     SIZE = (28, 28)
     DEFAULT_SPLITS = 5
     DEFAULT_WEIGHTS = 'none'
+    EPOCHS, BATCH_SIZE, BACKBONE = 1, 64, 'mnistmlp'
     PADDING, FLIP = 0, False
     ADAPT_PADDING = 0.0
     MEAN, STD = (0.0,), (1.0,)              # one channel
-
-    @staticmethod
-    def get_backbone() -> str:
-        return 'mnistmlp'
-
-    @staticmethod
-    def get_epochs() -> int:
-        return 1
-
-    @staticmethod
-    def get_batch_size() -> int:
-        return 64
 
     @classmethod
     def read(cls, args):

@@ -1,16 +1,10 @@
-"""Sequential TinyImageNet: 200 classes, 64x64, 10 tasks by default.
-
-There are 100,000 training and 10,000 test images.
-"""
+"""Sequential TinyImageNet: 100,000 training and 10,000 test images of 200 classes, 64x64, 10 tasks."""
 from datasets.utils.scheduled_dataset import ScheduledDataset
 from datasets.utils.tiny_imagenet import tiny_imagenet
 
 
 class SequentialTinyImageNet(ScheduledDataset):
-    """TinyImageNet (Le and Yang 2015).
-
-    The validation images test, as usual: labels of the test images are not public.
-    """
+    """TinyImageNet (Le and Yang 2015); the validation images test, since test labels are not public."""
     NAME = 'seq-tinyimg'
     N_CLASSES = 200
     SIZE = (64, 64)

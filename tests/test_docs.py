@@ -1,9 +1,8 @@
-"""README.md and docs/: their code runs and prints what they say, their commands exist, their numbers are those of the rows.
+"""README.md and docs/: code runs and prints what they say, commands exist, numbers are those of the rows, words are plain.
 
-A fenced block has a language. `python` blocks of a page run one after the other. Of `bash` blocks each command is looked at:
-flags that its `--help` or the parser of main.py knows, files that are there. A comment on the line before a block says more:
-`<!-- run -->`, `<!-- run: slow -->`: the commands are run, where the `python` blocks above have left their files; `<!-- output -->`: what the block above prints;
-`<!-- not run: why -->`: not even looked at.
+A fenced block has a language. `python` blocks of a page run one after the other; of `bash` blocks each command is checked
+against its parser. A comment on the line before a block: `<!-- run -->`, `<!-- run: slow -->`: the commands are run, with
+the files of the `python` blocks above; `<!-- output -->`: what the block above prints; `<!-- not run: why -->`: left out.
 """
 import contextlib
 import functools
@@ -17,42 +16,34 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from bench.cli.parsing import parse_args
 from bench.paper import documents
-from tests.conftest import ROOT, refused
+from tests.conftest import ROOT
 
 PAGES = documents.documents(ROOT)
 _FENCE = re.compile(r'^(?:<!-- (?P<mark>[^\n]*?) -->\n\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$', re.M | re.S)
-_MARKS = re.compile(r'(run|run: slow|output|not run: .+|table: \w+|end of table)?')
-_SHELL_WORDS = {'for', 'set', 'test', 'do', 'done', 'export'}
+_PLAIN = ('README.md', 'CONTRIBUTING.md', 'docs/**/*.md', 'datasets/**/*.py')       # files in plain words so far
+_WORDS = re.compile(r'\b(anew|beside|bears|is told|so many)\b', re.I)
+Block = namedtuple('Block', 'page line language code mark output')      # output: None where the page has none
 
 
-class Block(NamedTuple):
-    page: str
-    line: int
-    language: str
-    code: str
-    mark: str
-    output: str         # what it prints, where the page says so
-
-    def __str__(self):
-        return f'{self.page}:{self.line}'
+def text_of(path: Path) -> str:
+    return path.read_text(encoding='utf-8')
 
 
 def blocks_of(path: Path) -> list:
-    text, found = path.read_text(encoding='utf-8'), []
+    text, found = text_of(path), []
     for match in _FENCE.finditer(text):
-        mark = match['mark'] or ''
-        if mark == 'output':
+        if match['mark'] == 'output':
             found[-1] = found[-1]._replace(output=match['code'])
         else:
-            found.append(Block(str(path.relative_to(ROOT)), text[:match.start('language')].count('\n') + 1,
-                               match['language'], match['code'], mark if _MARKS.fullmatch(mark) else '', None))
+            line = text[:match.start('language')].count('\n') + 1
+            found.append(Block(str(path.relative_to(ROOT)), line, match['language'], match['code'], match['mark'] or '', None))
     return found
 
 
@@ -60,55 +51,60 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language == 'bash']
 
 
-def left_out(block: Block) -> None:
-    if block.mark.startswith('not run'):
-        pytest.skip(f'{block}: {block.mark}')
+def params(blocks):
+    return [pytest.param(block, id=f'{block.page}:{block.line}', marks=[pytest.mark.slow] * ('slow' in block.mark))
+            for block in blocks]
 
 
-def test_each_block_says_what_it_is():
+def test_words_are_plain():
+    for path in itertools.chain.from_iterable(ROOT.glob(pattern) for pattern in _PLAIN):
+        assert not _WORDS.findall(text_of(path)), path
+
+
+def test_blocks_links_and_inline_commands_lead_somewhere():
     assert len(BLOCKS) > 20 and {block.language for block in BLOCKS} <= {'python', 'bash', 'text'}
+    targets = re.findall(r'^([\w-]+):', text_of(ROOT / 'Makefile'), re.M)
+    folders = 'scripts|experiments|models|datasets|bench|scroll|backbone|tests'
     for page in PAGES:
-        text = page.read_text(encoding='utf-8')
+        text = text_of(page)
         assert text.count('```') == 2 * len(_FENCE.findall(text)), page
+        for link in re.findall(r'\]\(([^)#]*)(?:#[^)]*)?\)', text):
+            assert link.startswith('https://') or not link or (page.parent / link).exists(), (page, link)
+        for path in re.findall(rf'`(?:python )?((?:{folders})/[\w/.*-]+)(?=[`\s])', _FENCE.sub('', text)):
+            assert glob.glob(str(ROOT / path)), (page, path)
+        for target in re.findall(r'`(?:[A-Z_]+=\S+ )?make (\S+?)`', _FENCE.sub('', text)):
+            assert target in targets, (page, target)
+        assert not re.search(r'install\s+["\']?scroll-cl', text), f'{page}: this distribution is on no index'
 
 
-@pytest.mark.parametrize('page', [page for page in PAGES if any(b.language == 'python' for b in blocks_of(page))],
-                         ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize('page', sorted({block.page for block in BLOCKS if block.language == 'python'}))
 def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ('models', 'datasets', 'backbone'):               # what a page registers goes again
         plugins = __import__(folder).PLUGINS
         monkeypatch.setattr(plugins, 'registered', dict(plugins.registered))
     names = {'__name__': 'page'}
-    for block in blocks_of(page):
+    for block in blocks_of(ROOT / page):
         if block.language == 'python' and not block.mark.startswith('not run'):
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile('\n' * block.line + block.code, str(page), 'exec'), names)     # noqa: S102
-            assert block.output is None or printed.getvalue() == block.output, str(block)
+                exec(compile('\n' * block.line + block.code, page, 'exec'), names)     # noqa: S102
+            assert block.output is None or printed.getvalue() == block.output, f'{page}:{block.line}'
 
 
-@pytest.fixture
-def checkout(tmp_path):
-    """A folder that looks like the repository, for commands that write."""
-    for path in ROOT.iterdir():
+@pytest.mark.parametrize('block', params(block for block in SHELL if block.mark.startswith('run')))
+def test_commands_print_what_the_page_says(block, tmp_path):
+    for path in ROOT.iterdir():                                     # looks like the repository, for commands that write
         if path.name not in ('data', '.git', '.venv'):
             (tmp_path / path.name).symlink_to(path)
     (tmp_path / 'bin').mkdir()
-    python = tmp_path / 'bin' / 'python'
-    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-    python.chmod(0o755)
-    return tmp_path
-
-
-@pytest.mark.parametrize('block', [pytest.param(block, id=str(block), marks=[pytest.mark.slow] if 'slow' in block.mark else [])
-                                   for block in SHELL if block.mark.startswith('run')])
-def test_commands_print_what_the_page_says(block, checkout):
-    above = [other.code for other in BLOCKS if other.page == block.page and other.line < block.line and other.language == 'python']
-    if above:
-        subprocess.run([sys.executable, '-c', '\n'.join(above)], cwd=checkout, check=True, stdout=subprocess.PIPE, timeout=600)
-    environment = dict(os.environ, PATH=f"{checkout / 'bin'}:{os.environ['PATH']}", OMP_NUM_THREADS='1')
-    done = subprocess.run(['bash', '-euc', block.code], cwd=checkout, env=environment, capture_output=True, text=True, timeout=600)
+    (tmp_path / 'bin' / 'python').write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    (tmp_path / 'bin' / 'python').chmod(0o755)
+    above = [b.code for b in BLOCKS if b.page == block.page and b.line < block.line and b.language == 'python']
+    environment = dict(os.environ, PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}", OMP_NUM_THREADS='1')
+    run = functools.partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert run(['python', '-c', '\n'.join(above)]).returncode == 0
+    done = run(['bash', '-euc', block.code])
     assert done.returncode == 0, done.stderr
     assert block.output is None or done.stdout == block.output
 
@@ -117,104 +113,58 @@ def commands_of(code: str):
     """Words of each command of a shell block, without comments, variables set before it, and redirections."""
     for line in code.replace('\\\n', ' ').splitlines():
         words = shlex.split(re.split(r' [|>&]| && ', line)[0], comments=True)
-        while words and re.match(r'[A-Z_]+=', words[0]):
-            words.pop(0)
-        if words:
+        words = list(itertools.dropwhile(lambda word: re.match(r'[A-Z_]+=', word), words))
+        if words and '...' not in words:
             yield words
 
 
 @functools.cache
 def flags_of(script: str, *words: str) -> set:
     """The flags that a command's `--help` names, asked for in this process, since torch takes seconds to import."""
-    if script == 'scroll':
-        from scroll.__main__ import main
-    else:
-        module = re.search(r'^from (bench[\w.]*) import main', (ROOT / script).read_text(encoding='utf-8'), re.M)[1]
-        main = importlib.import_module(module).main
-    said, given = io.StringIO(), sys.argv
-    sys.argv = [script, *words, '--help']
+    if script == 'main.py':
+        parser = parse_args(['--model', 'scroll', '--dataset', 'seq-digits'], return_parser_only=True)
+        return {flag for action in parser._actions for flag in action.option_strings}
+    name = re.search(r'^from (bench[\w.]*) import main', text_of(ROOT / script), re.M) if script != 'scroll' else None
+    said, given, sys.argv = io.StringIO(), sys.argv, [script, *words, '--help']
     try:
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-            main()
+            importlib.import_module(name[1] if name else 'scroll.__main__').main()
     finally:
         sys.argv = given
     return set(re.findall(r'(?<![\w-])--?\w+', said.getvalue()))
 
 
-@functools.cache
-def flags_of_runs() -> set:
-    parser = parse_args(['--model', 'scroll', '--dataset', 'seq-digits'], return_parser_only=True)
-    return {flag for action in parser._actions for flag in action.option_strings}
-
-
-def check_flags(words: list, known: set) -> None:
+def check_python(words: list):
+    if words[0] == '-m' and words[1] != 'scroll':
+        assert (ROOT / words[1].replace('.', '/')).with_suffix('.py').is_file(), words
+        return None
+    if words[0] == '-m':
+        words, known = words[3:], flags_of('scroll', words[2])
+    else:
+        script, *words = itertools.dropwhile(lambda word: not word.endswith('.py'), words)
+        if script == 'main.py':
+            return None if '--help' in words else parse_args(words)
+        known = flags_of(script, *(words[:2] if words[:1] == ['quantise'] else []))
+        if Path(script).stem in ('certify', 'orders', 'schedule', 'tune'):
+            known |= flags_of('main.py')
     for word in itertools.takewhile(lambda word: word != '--', words):
         assert not word.startswith('-') or word.split('=')[0] in known, f'{word}: {sorted(known)}'
+        assert not word.startswith('experiments/') or (ROOT / word).is_file(), word
+    return None
 
 
-def check_command(words: list) -> None:
-    """The program is there, and understands these words as far as that can be said without running it."""
-    program, *rest = words
-    if program in ('python', '.venv/bin/python', 'torchrun') and rest[:1] != ['-m']:
-        rest = rest[next(i for i, word in enumerate(rest) if word.endswith('.py')):]
-        script, *rest = rest
-        assert (ROOT / script).is_file(), script
-        if script == 'main.py':
-            if '--help' not in rest:
-                parse_args(rest)
-        else:
-            subcommand = rest[:2] if rest[:1] == ['quantise'] else []
-            passed_on = flags_of_runs() if Path(script).stem in ('beside', 'certify', 'orders', 'schedule', 'tune') else set()
-            check_flags(rest, flags_of(script, *subcommand) | passed_on)
-            for word in rest:
-                if word.startswith('experiments/'):
-                    assert (ROOT / word).is_file(), word
-    elif program in ('python', '.venv/bin/python') and rest[1].startswith('examples.'):
-        assert (ROOT / rest[1].replace('.', '/')).with_suffix('.py').is_file(), rest
-    elif program in ('python', '.venv/bin/python'):
-        assert rest[1] == 'scroll', rest
-        check_flags(rest[3:], flags_of('scroll', rest[2]))
-    elif program == 'make':
-        assert re.search(rf'^{rest[0]}:', (ROOT / 'Makefile').read_text(encoding='utf-8'), re.M), rest
-    elif program == 'bash' or program.startswith('scripts/'):
-        script = ROOT / (rest[0] if program == 'bash' else program)
-        assert script.is_file() and (program == 'bash' or os.access(script, os.X_OK)), script
-    else:
-        assert program == 'pip' and rest[0] == 'install' or program in _SHELL_WORDS, words
-
-
-@pytest.mark.parametrize('block', [pytest.param(block, id=str(block)) for block in SHELL])
+@pytest.mark.parametrize('block', params(block for block in SHELL if not block.mark.startswith('not run')))
 def test_commands_are_understood(block):
-    left_out(block)
-    for words in commands_of(block.code):
-        if '...' not in words:
-            check_command(words)
-
-
-def test_inline_commands_are_there():
-    """`scripts/...`, `make ...` and paths within a sentence."""
-    targets = re.findall(r'^([\w-]+):', (ROOT / 'Makefile').read_text(encoding='utf-8'), re.M)
-    for page in PAGES:
-        text = _FENCE.sub('', page.read_text(encoding='utf-8'))
-        for path in re.findall(r'`(?:python )?((?:scripts|experiments|models|datasets|bench|scroll|backbone|tests)/[\w/.*-]+)(?=[`\s])', text):
-            assert glob.glob(str(ROOT / path)), (page, path)
-        for target in re.findall(r'`(?:[A-Z_]+=\S+ )?make (\S+?)`', text):
-            assert target in targets, (page, target)
-
-
-def test_nobody_is_sent_to_a_package_that_is_not_on_the_index():
-    """Anybody could take the name of the distribution there: what is installed is a checkout."""
-    paths = [path for pattern in ('*.md', '*.toml', '*.txt', 'Makefile', '*.py', '*.yml') for path in ROOT.rglob(pattern)
-             if path.relative_to(ROOT).parts[0] in ('docs', 'scroll', 'backbone', 'bench', 'core', 'datasets', 'models', 'utils', 'scripts',
-                                                    'examples', 'experiments', path.name)]
-    assert len(paths) > 200
-    assert not [path for path in paths if re.search(r'install\s+["\']?scroll-cl|scroll-cl\[', path.read_text(encoding='utf-8'))]
-
-
-def test_links_lead_somewhere():
-    for page in PAGES:
-        for link in re.findall(r'\]\(([^)#]*)(?:#[^)]*)?\)', page.read_text(encoding='utf-8')):
-            assert link.startswith('https://') or not link or (page.parent / link).exists(), (page, link)
+    """The program is there, and understands these words as far as that can be said without running it."""
+    for program, *words in commands_of(block.code):
+        if program in ('python', '.venv/bin/python', 'torchrun'):
+            check_python(words)
+        elif program == 'make':
+            assert re.search(rf'^{words[0]}:', text_of(ROOT / 'Makefile'), re.M), words
+        elif program.startswith('scripts/'):
+            assert os.access(ROOT / program, os.X_OK), program
+        else:
+            assert [program, *words[:1]] == ['pip', 'install'] or program in ('for', 'set', 'test', 'done', 'timeout'), program
 
 
 def test_numbers_are_those_of_the_rows(tmp_path):
@@ -227,42 +177,26 @@ def test_numbers_are_those_of_the_rows(tmp_path):
     assert documents.update(tmp_path, documents.documents(tmp_path)) == []
     points = functools.partial(re.findall, '<use [^>]*stroke: #ffffff[^>]*>')
     for path in documents.draw(tmp_path):
-        made, kept = ((root / 'docs' / 'figures' / f'{path.stem}.svg').read_text(encoding='utf-8') for root in (tmp_path, ROOT))
+        made, kept = (text_of(root / 'docs' / 'figures' / f'{path.stem}.svg') for root in (tmp_path, ROOT))
         assert len(points(made)) == len(points(kept)) > 20              # other versions of matplotlib draw other bits
-    assert {name for page in PAGES for name in re.findall('<!-- table: (.*) -->', page.read_text(encoding='utf-8'))} == \
-        set(documents.TABLES)
-
-
-def certificate(tmp_path, model: str, accuracies: list, dataset: str = 'seq-digits') -> Path:
-    rows = [dict(spec=f'split:{i + 2}', schedule_digest=str(i), final_accuracy=a, outcome=str(a)) for i, a in enumerate(accuracies)]
-    path = tmp_path / f'{model}-{dataset}.json'
-    path.write_text(json.dumps(dict(inputs=dict(model=model, dataset=dataset), schedules=rows)), encoding='utf-8')
-    return path
+    named = {name for page in PAGES for name in re.findall('<!-- table: (.*) -->', text_of(page))}
+    assert named == set(documents.TABLES)
+    assert len(text_of(ROOT / 'README.md').splitlines()) <= 90
 
 
 def test_certificates_become_a_table(tmp_path):
-    """What is newer replaces what there was of its method; the steadiest is first."""
-    folder = tmp_path / 'results' / 'clouds'
-    documents.take_in([certificate(tmp_path, 'er', [1, 2])], folder)
-    documents.take_in([certificate(tmp_path, 'er', [20, 60]), certificate(tmp_path, 'scroll', [98, 98])], folder)
-    readme = tmp_path / 'README.md'
+    """New rows replace those of the same method; the steadiest is first."""
+    folder, readme = tmp_path / 'results' / 'clouds', tmp_path / 'README.md'
+
+    def taken_in(dataset: str, **accuracies):
+        for model, values in accuracies.items():
+            rows = [dict(spec=f'split:{i + 2}', schedule_digest=str(i), final_accuracy=a, outcome=str(a))
+                    for i, a in enumerate(values)]
+            (tmp_path / f'{model}.json').write_text(json.dumps(dict(inputs=dict(model=model, dataset=dataset), schedules=rows)))
+        documents.take_in([tmp_path / f'{model}.json' for model in accuracies], folder)
+    taken_in('seq-digits', er=[1, 2])
+    taken_in('seq-digits', er=[20, 60], scroll=[98, 98])
     readme.write_text('<!-- table: schedules -->\n\n<!-- end of table -->\n', encoding='utf-8')
     assert documents.update(tmp_path, [readme]) == [readme] and documents.update(tmp_path, [readme]) == []
-    assert readme.read_text(encoding='utf-8').splitlines()[4:6] == ['| SCROLL | 2 | 98.00 ± 0.00 | 98.00 | 0.00 | 1 |',
-                                                                    '| ER | 2 | 40.00 ± 28.28 | 20.00 | 40.00 | 2 |']
-    readme.write_text('<!-- table: none -->\n\n<!-- end of table -->\n', encoding='utf-8')
-    with refused('README.md', 'none', 'schedules'):
-        documents.update(tmp_path, [readme])
-
-
-def test_what_is_no_certificate_is_refused(tmp_path):
-    (tmp_path / 'list.json').write_text('[]', encoding='utf-8')
-    for paths, word in (([tmp_path / 'none.json'], 'none.json'), ([tmp_path / 'list.json'], 'list.json'),
-                        ([certificate(tmp_path, 'er', [1]), certificate(tmp_path, 'er', [1], 'seq-mnist')], 'seq-mnist')):
-        with refused(word):
-            documents.take_in(paths, tmp_path / 'clouds')
-    assert not (tmp_path / 'clouds').exists()
-
-
-def test_the_readme_is_a_screen():
-    assert len((ROOT / 'README.md').read_text(encoding='utf-8').splitlines()) <= 90
+    assert text_of(readme).splitlines()[4:6] == ['| SCROLL | 2 | 98.00 ± 0.00 | 98.00 | 0.00 | 1 |',
+                                                 '| ER | 2 | 40.00 ± 28.28 | 20.00 | 40.00 | 2 |']

@@ -42,12 +42,12 @@ def main_table(root: Path) -> list:
     names, rows = ('CIFAR-10 5-split', 'CIFAR-100 10-split'), []
     made = {'SCROLL (NCC)': ('NCC', 500), 'SCROLL (Ridge)': ('Ridge', 500),
             'SCROLL (RP, 5,000), no sample in memory': ('RP, 5,000 (ridge, relu)', 0)}
-    for title in dict.fromkeys([*paper.rows, *made]):
+    for title in made:
         texts = []
         for name in names:
-            row, size = made.get(title, (None, 0))
+            row, size = made[title]
             column = f'{name}, |M| = {size}'
-            mine = row and summary(runs[row, column], ours.cell(row, column).metric)
+            mine = summary(runs[row, column], ours.cell(row, column).metric)
             of_paper = paper.cell(title, f'{name}, |M| = 500').paper if title in paper.rows else None
             texts += [number(mine.mean, mine.deviation) if mine else NOT_RUN,
                       number(*of_paper) if of_paper else '']

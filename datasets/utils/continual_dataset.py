@@ -1,7 +1,6 @@
-"""The contract of data sets: Mammoth's `ContinualDataset`.
+"""The contract of data sets: Mammoth's `ContinualDataset`; our own build on `scheduled_dataset`.
 
-Our own build on `datasets.utils.scheduled_dataset`. A file written for Mammoth defines a subclass with a few
-constants and a `get_data_loaders` that hands two `torch` data sets to `store_masked_loaders`.
+A file written for Mammoth hands two `torch` data sets to `store_masked_loaders` in `get_data_loaders`.
 """
 import copy
 import functools
@@ -24,16 +23,14 @@ class ContinualDataset:
 
     Class attributes:
         NAME, SETTING ('class-il', 'task-il', 'domain-il', 'general-continual', ...), N_TASKS, SIZE,
-        N_CLASSES_PER_TASK: int, or list where tasks differ. N_CLASSES: of all tasks together; by default it
-        follows from these. MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional. CONFUSED_WITH: optional, class of
-        the files -> the class that asymmetric label noise takes it for. DEFAULT_WEIGHTS: of `--weights`;
-        None: the weights that come with this project. REFUSED_FLAGS: flag -> why it is refused.
+        N_CLASSES_PER_TASK (int, or list where tasks differ), N_CLASSES (by default it follows from these).
+        Optional: MEAN, STD, TRANSFORM, TEST_TRANSFORM; CONFUSED_WITH: class of the files -> the class that
+        asymmetric label noise takes it for; REFUSED_FLAGS: flag -> why it is refused.
 
     Attributes:
-        args; c_task (current_task): -1 before the first; train_loader; test_loaders: of each task so far.
+        c_task (current_task): -1 before the first; train_loader; test_loaders: of each task so far.
         class_order: int64 (N_CLASSES,), label in the stream of each class of the files.
         task_order: int64 (N_TASKS,), the tasks of the class in the order of their arrival.
-        eval_fn: `evaluate`.
     """
     NAME: str
     SETTING: str
@@ -41,8 +38,9 @@ class ContinualDataset:
     N_CLASSES_PER_TASK: int
     N_TASKS: int
     SIZE: tuple
+    EPOCHS, BATCH_SIZE, BACKBONE = 50, 32, 'resnet18'           # what the getters of that name return
     AVAIL_SCHEDS = ['multisteplr', 'cosine']
-    DEFAULT_WEIGHTS = 'none'            # other files prepare images in their own way: train from scratch
+    DEFAULT_WEIGHTS = 'none'            # of --weights; None: the weights that come with this project
     REFUSED_FLAGS = {}
     class_names = _coming = _preview = None
 
@@ -83,7 +81,6 @@ class ContinualDataset:
         self.N_CLASSES_PER_TASK = list(per_task) if isinstance(per_task, tuple) else per_task
 
     def has_own_classes(self) -> bool:
-        """Whether each task brings classes of its own."""
         return self.SETTING in ('class-il', 'task-il')
 
     @property
@@ -92,12 +89,10 @@ class ContinualDataset:
 
     @staticmethod
     def get_parser(parser):
-        """Add the data set's flags to `parser` and return it."""
         return parser
 
     @classmethod
     def is_task_free(cls, args) -> bool:
-        """Whether such a stream has no task boundaries (Mammoth's general-continual setting)."""
         return getattr(cls, 'SETTING', None) == 'general-continual'
 
     @classmethod
@@ -113,8 +108,7 @@ class ContinualDataset:
         return self.c_task
 
     def get_data_loaders(self):
-        """Go to the next task: (train loader, test loader), which are also kept in `train_loader` and
-        `test_loaders`; this class counts and keeps them where a subclass does not."""
+        """Go to the next task: (train loader, test loader); `_counted` counts the task and keeps both."""
         raise NotImplementedError(f'{type(self).__name__} has no get_data_loaders')
 
     def test_loader(self, task: int):
@@ -136,7 +130,6 @@ class ContinualDataset:
         return real
 
     def task_classes(self, task: int) -> np.ndarray:
-        """Labels of a task's classes."""
         return np.arange(*self.get_offsets(task))
 
     def seen_classes(self) -> np.ndarray:
@@ -153,13 +146,12 @@ class ContinualDataset:
         sizes = per_task if isinstance(per_task, list) else [per_task] * self.N_TASKS
         return sum(sizes[:task]), sum(sizes[:task + 1])
 
-    def get_backbone(self) -> str:
-        """Default of `--backbone`, where the weights name none."""
-        return 'resnet18'
+    @classmethod
+    def get_backbone(cls) -> str:
+        return cls.BACKBONE
 
     def get_loss(self):
-        """The loss, a function that accepts `reduction=`."""
-        return F.cross_entropy
+        return F.cross_entropy          # a function that accepts reduction=
 
     def get_transform(self):
         """Training transform of a batch of float images in [0, 1], or None."""
@@ -171,22 +163,19 @@ class ContinualDataset:
         """The inverse of the normalisation by MEAN and STD; None without them."""
         return DeNormalize(self.MEAN, self.STD) if hasattr(self, 'MEAN') else None
 
-    @staticmethod
-    def get_epochs() -> int:
-        """Default of `--n_epochs`."""
-        return 50
+    @classmethod
+    def get_epochs(cls) -> int:
+        return cls.EPOCHS
 
     @staticmethod
     def get_iters():
         """Default of `--n_iters`."""
 
-    @staticmethod
-    def get_batch_size() -> int:
-        """Default of `--batch_size`."""
-        return 32
+    @classmethod
+    def get_batch_size(cls) -> int:
+        return cls.BATCH_SIZE
 
     def get_minibatch_size(self) -> int:
-        """Default of `--minibatch_size`."""
         return self.get_batch_size()
 
     def get_class_names(self) -> list:

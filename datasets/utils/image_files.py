@@ -33,10 +33,7 @@ def _suffixes() -> set:
 def image_files(folder) -> tuple:
     """(paths of the images below a folder, sorted; number of other files), at any depth, links followed.
 
-    Files are images by their suffix, or where they have none.
-
-    Raises:
-        InputError: a folder cannot be read.
+    Files are images by their suffix, or where they have none. InputError: a folder cannot be read.
     """
     def stop(error):
         if not isinstance(error, FileNotFoundError):            # an absent folder has no files

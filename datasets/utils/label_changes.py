@@ -125,9 +125,9 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
     class that has fewer); `--label_perc_by_class` keeps that share of each class.
     """
     by_task, by_class = option(args, 'label_perc', 1), option(args, 'label_perc_by_class', 1)
-    for flag, share in (('label_perc', by_task), ('label_perc_by_class', by_class)):
-        if not 0 < share <= 1:
-            raise InputError(f'--{flag} {share:g}: expected a share of the samples, above 0 and up to 1')
+    if not (0 < by_task <= 1 and 0 < by_class <= 1):
+        raise InputError('--label_perc, --label_perc_by_class: expected a share of the samples, above 0 and '
+                         'up to 1')
     if by_task < 1 and by_class < 1:
         raise InputError('--label_perc and --label_perc_by_class both set the number of labels: give one')
     random = numpy_stream(option(args, 'seed', 0), f'unlabelled {task}')
@@ -135,10 +135,9 @@ def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:
 
 
 def check_labelled(args, tasks) -> None:
-    """InputError if the shares of labelled samples, rounded to whole samples, leave no label at all.
+    """InputError if the shares of labels, rounded to whole samples, leave none in any task.
 
-    Args:
-        tasks: iterable of the labels (N_t,) of each task; read up to the first that keeps a label.
+    tasks: iterable of the labels (N_t,) of each task; read up to the first that keeps a label.
     """
     if all(unlabelled(args, labels, task).all() for task, labels in enumerate(tasks)):
         flag = 'label_perc' if option(args, 'label_perc', 1) < 1 else 'label_perc_by_class'

@@ -14,12 +14,10 @@ class InMemoryDataset:
     Attributes:
         data: uint8 (N, H, W, C) or, grey, (N, H, W), array or tensor; may be reassigned together with
             `targets`, also to float tensors (N, C, H, W) in [0, 1]. targets: (N,), tensor, array or list.
-        transform: a transform of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in
-            [0, 1]; for test data of uint8 (B, H, W, C).
-        not_aug_transform: gives the un-augmented image; its presence says that `data` holds uint8 images.
+        transform: of `utils.augmentations`, or, as in Mammoth, of one float image (C, H, W) in [0, 1]; for
+            test data of uint8 (B, H, W, C).
         extra_return_fields: names of further attributes, (N, ...) each, that batches end with.
-        indexes: int64 (N,), positions of the samples in the data set's files.
-        device: where images lie while batches are made of them.
+        indexes: int64 (N,), positions of the samples in the files. device: where images lie.
     """
 
     TRANSIENT = ('_resident',)
@@ -31,8 +29,7 @@ class InMemoryDataset:
 
     @staticmethod
     def not_aug_transform(images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, H, W, C) or (H, W, C), or a PIL image or array -> float (B, C, H, W) or (C, H, W) in
-        [0, 1]."""
+        """uint8 ([B,] H, W, C), also a PIL image or an array -> float ([B,] C, H, W) in [0, 1]."""
         if not isinstance(images, torch.Tensor):
             images = torch.from_numpy(np.array(images))
         images = images.unsqueeze(-1) if images.dim() == 2 else images
@@ -46,7 +43,6 @@ class InMemoryDataset:
         return tuple(field[0] for field in self.batch(np.array([index])))
 
     def add_extra_return_field(self, name: str, values) -> None:
-        """Let batches end with the samples' rows of `values` (N, ...)."""
         setattr(self, name, values)
         self.extra_return_fields += (name,)
 
@@ -74,7 +70,6 @@ class InMemoryDataset:
         return inputs, labels, images if raw_not_aug else plain, *extras
 
     def labels(self) -> torch.Tensor:
-        """`targets` as an int64 tensor."""
         if not isinstance(self.targets, torch.Tensor):
             self.targets = torch.as_tensor(self.targets, dtype=torch.int64)
         return self.targets
@@ -112,7 +107,6 @@ class ImageLoader:
         return list(zip([0, *ends[:-1]], ends))
 
     def _batches(self) -> list:
-        """(start, end) of each batch in the sequence of the pass."""
         size = self.batch_size
         return [(a, min(a + size, end)) for start, end in self._segments()
                 for a in range(start, end, size) if a + size <= end or not self.drop_last]

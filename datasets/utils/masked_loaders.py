@@ -23,11 +23,10 @@ def take(values, rows: np.ndarray):
 class MammothDatasetWrapper(torch.utils.data.Dataset):
     """A third-party data set with the additional fields that methods hang on samples.
 
-    Items are (input, label, un-augmented image, *extra fields) of training data, (input, label) of test data.
-    Attributes of the wrapped data set (`data`, `targets`, `transform`, ...) are read from and written to it.
+    Items are (input, label, un-augmented image, *extra fields) in training, else (input, label). Attributes
+    of the wrapped data set (`data`, `targets`, `transform`, ...) are read from and written to it.
 
     Attributes:
-        dataset: what is wrapped. train: whether items are those of training data.
         indexes: int64 (N,), positions of the samples in the wrapped data set as it was given.
         extra_return_fields: names of attributes, (N, ...) each, that items end with.
         num_times_iterated: int64 (N,), how often each item was asked for in this process.
@@ -64,7 +63,6 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
         return *item[:3], *(getattr(self, name)[index] for name in self.extra_return_fields)
 
     def add_extra_return_field(self, name: str, values) -> None:
-        """Let items end with their rows of `values` (N, ...)."""
         if len(values) != len(self):
             raise ValueError(f'{name}: {len(values)} values for {len(self)} samples')
         vars(self)[name] = values
@@ -146,7 +144,7 @@ def _belongs(dataset, setting, task: int, and_before: bool = False) -> np.ndarra
 
 
 def fix_class_names_order(class_names: list, args) -> list:
-    """Names by label in the stream, from names by label in the files."""
+    """Names by label in the stream; given: by label in the files."""
     order = getattr(args, 'class_order', None)
     if order is None:
         order = label_changes.class_order(args, len(class_names))

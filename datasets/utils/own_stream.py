@@ -36,12 +36,9 @@ class DomainDataset(OwnStreamDataset):
     pixels of an image (1, H, W) and makes no new values but zero.
     """
     SETTING = 'domain-il'
+    BATCH_SIZE = 128
     N_TASKS: int
     CHANGE: type
-
-    @staticmethod
-    def get_batch_size() -> int:
-        return 128
 
     def domain(self, task: int):
         """The transform of a task's images."""

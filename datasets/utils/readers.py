@@ -164,13 +164,13 @@ def _mini_table(path: Path, home: Path) -> tuple:
 def mini_imagenet(base_path) -> Images:
     """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500 train."""
     images, labels, wnids = mini_split(base_path, 'test')
-    test = _rank(labels) < _MINI_TEST_PER_CLASS
+    test = rank(labels) < _MINI_TEST_PER_CLASS
     from_pickle = (Path(base_path) / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl').is_file()
     return Images(images[~test], labels[~test], images[test], labels[test], wnids,
                   '' if from_pickle else decoders())
 
 
-def _rank(labels: np.ndarray) -> np.ndarray:
+def rank(labels: np.ndarray) -> np.ndarray:
     """int64 (N,): how many samples of its class come before each sample."""
     rank = np.empty(len(labels), np.int64)
     for label in np.unique(labels):
@@ -185,7 +185,7 @@ def digits() -> Images:
     content = load_digits()
     images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
     labels = content.target.astype(np.int64)
-    test = _rank(labels) % 5 == 4
+    test = rank(labels) % 5 == 4
     return Images(images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)])
 
 
@@ -232,7 +232,7 @@ def folder(data_dir, size: int) -> Images:
 
     One line says how many files were left out: no images, hidden, or outside the class folders.
     """
-    home, left_out, paths, labels = Path(data_dir), 0, {}, {}
+    home, left_out, paths, labels = Path(data_dir), 0, [], []
     classes = class_folders(home / 'train')
     if not classes:
         raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with '
@@ -242,16 +242,16 @@ def folder(data_dir, size: int) -> Images:
             raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are '
                              f'{", ".join(classes[:5])} ...')
         left_out += sum(path.is_file() for path in (home / part).glob('*'))
-        found = [image_files(home / part / name) for name in classes]
-        for name, (files, _) in zip(classes, found):
+        train = len(paths)              # in the end: where the test images begin
+        for y, name in enumerate(classes):
+            files, others = image_files(home / part / name)
             if not files:
                 raise InputError(f'{home / part / name}: no images; every class needs at least one in train/ '
                                  'and in test/')
-        left_out += sum(others for _, others in found)
-        paths[part] = [path for files, _ in found for path in files]
-        labels[part] = np.repeat(np.arange(len(classes)), [len(files) for files, _ in found])
+            paths += files
+            labels += [y] * len(files)
+            left_out += others
     if left_out:
         warn_once(f'{home}: {left_out} files were left out: no images, hidden, or outside the class folders')
-    images = read_images(paths['train'] + paths['test'], size, home)
-    train, test = np.split(images, [len(paths['train'])])
-    return Images(train, labels['train'], test, labels['test'], classes, decoders())
+    images, labels = read_images(paths, size, home), np.array(labels, np.int64)
+    return Images(images[:train], labels[:train], images[train:], labels[train:], classes, decoders())

@@ -24,7 +24,7 @@ _SMALLEST = 8                       # pixels that a network can take
 
 
 class ScheduledDataset(ContinualDataset):
-    """An in-memory image-classification data set as a class-incremental stream under any schedule.
+    """An in-memory data set as a class-incremental stream under any schedule.
 
     A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and
     `read`, which gets the flags of READ_FLAGS.
@@ -39,6 +39,7 @@ class ScheduledDataset(ContinualDataset):
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     DEFAULT_SPLITS = 10
+    BACKBONE = 'resnet18-md'            # the architecture of the pre-trained weights
     DEFAULT_WEIGHTS = None
     PADDING, FLIP = 4, True
     ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
@@ -55,10 +56,6 @@ class ScheduledDataset(ContinualDataset):
                            help='pixels the network gets (default: what the backbone was trained at)')
         return parser
 
-    def get_backbone(self) -> str:
-        """The architecture of the pretrained backbone."""
-        return 'resnet18-md'
-
     @classmethod
     def read(cls, args):
         """The data as `datasets.utils.readers.Images`."""
@@ -66,7 +63,6 @@ class ScheduledDataset(ContinualDataset):
 
     @classmethod
     def check(cls, images) -> None:
-        """InputError unless these, from `read`, can be learned from."""
         readers.check(cls.NAME, images)
 
     def _make_stream(self) -> None:
@@ -176,9 +172,8 @@ class ScheduledDataset(ContinualDataset):
     def get_data_loaders(self) -> tuple:
         task = self.begin_task()
         ids, ends = self.schedule.task(task)
-        labels = np.where(label_changes.unlabelled(self.args, self.train_labels[ids], task), -1,
-                          self.train_labels[ids])
-        files = self.train_ids[ids]
+        labels, files = self.train_labels[ids], self.train_ids[ids]
+        labels = np.where(label_changes.unlabelled(self.args, labels, task), -1, labels)
         train = InMemoryDataset(self.images.train[files], torch.from_numpy(labels), self.get_transform(),
                                 indexes=files)
         if self._noise:
@@ -191,10 +186,9 @@ class ScheduledDataset(ContinualDataset):
 
     def test_loader(self, task: int) -> ImageLoader:
         """Test samples of the classes of one task; of all up to it with `--validation_mode complete`."""
-        classes = self._task_classes[task]
-        if (label_changes.validation_share(self.args)
-                and label_changes.option(self.args, 'validation_mode') == 'complete'):
-            classes = np.concatenate(self._task_classes[:task + 1])
+        complete = label_changes.option(self.args, 'validation_mode') == 'complete'
+        first = 0 if complete and label_changes.validation_share(self.args) else task
+        classes = np.concatenate(self._task_classes[first:task + 1])
         ids = np.flatnonzero(np.isin(self.test_labels, classes))
         labels = torch.from_numpy(self.test_labels[ids])
         test = InMemoryDataset(self.test_images[ids], labels, self._test_transform(), train=False)

@@ -63,14 +63,6 @@ def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(dig
     assert inputs.shape[1:] == (3, 16, 16) and len(inputs) == len(labels)
 
 
-def test_size_and_normalisation_come_from_the_weights_or_without_them_from_the_data(digits):
-    assert digits().preprocessing.input_size == 16
-    assert digits('--weights', 'none').preprocessing.input_size == 8
-    assert digits('--input_size', '20').preprocessing.input_size == 20
-    x = torch.full((1, 3, 4, 4), 0.75)
-    assert torch.equal(digits().get_normalization_transform()(x), torch.full((1, 3, 16, 16), 0.5))
-
-
 @pytest.mark.parametrize('splits', [1, 3])
 def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
     plain, renamed = digits('--n_splits', splits), digits('--n_splits', splits, '--permute_classes', '1')
@@ -105,13 +97,6 @@ def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flag
     assert content(get_dataset(parse('sgd', '--lr', '1', '--batch_size', '64', *flags, '--seed', '9'))) != whole
 
 
-def test_the_shared_pixels_cannot_be_written_to(digits):
-    images = digits().images
-    for array in images[:4]:
-        with pytest.raises(ValueError, match='read-only'):
-            array[0] = 0
-
-
 def test_segments_of_the_schedule_bound_the_batches(digits):
     dataset = digits('--schedule', 'split:2,batch=100', '--batch_size', '30')
     train, _ = dataset.get_data_loaders()
@@ -122,13 +107,6 @@ def test_segments_of_the_schedule_bound_the_batches(digits):
     train.shuffle = False
     train.raw = True
     assert names(torch.cat([x for x, _, _ in train]).numpy()) == names(dataset.images.train[order])
-
-
-def test_an_iid_stream_is_one_task_of_all_classes(digits):
-    dataset = digits('--schedule', 'iid,batch=50')
-    train, _ = dataset.get_data_loaders()
-    assert dataset.N_TASKS == 1 and dataset.N_CLASSES_PER_TASK == 10
-    assert len(set(train.dataset.targets[:50].tolist())) > 5    # mixed from the first segment on
 
 
 def test_a_listed_order_of_classes(digits):

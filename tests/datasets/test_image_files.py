@@ -14,9 +14,9 @@ from pyarrow import parquet
 
 from core.environment import warn_once
 from datasets.utils import readers
-from datasets.utils.image_files import image_files, read_images
+from datasets.utils.image_files import read_images
 from scroll import InputError
-from scroll.engines import images as images_in_parquet
+from scroll.files.images import ImageFile
 from tests.conftest import refused
 
 
@@ -89,48 +89,33 @@ FULL = 2 ** 31 - 1
 KINDS = {       # name -> ((suffix, write), expected colours of a row of pixels)
     'L': (saved('L', [0, 1, 128, 255], '.png'), grey(0, 1, 128, 255)),
     'RGB': (saved('RGB', [(1, 2, 3), (250, 0, 9)], '.png'), [[1, 2, 3], [250, 0, 9]]),
-    '1': (saved('1', [0, 255], '.png'), grey(0, 255)), '1, BMP': (saved('1', [0, 255], '.bmp'), grey(0, 255)),
-    '1, TIFF': (saved('1', [0, 255], '.tif'), grey(0, 255)),
+    '1': (saved('1', [0, 255], '.bmp'), grey(0, 255)),
     # 65535 -> 255: the nearest of v / 257, so that 128 -> 0.498, 129 -> 0.502, 32768 -> 127.502, 65406 -> 254.498
     'I;16, PNG': (of_array([0, 128, 129, 32768, 65406, 65535], np.uint16, '.png'), grey(0, 0, 1, 128, 254, 255)),
     'I;16, TIFF': (of_array([0, 128, 129, 32768, 65406, 65535], np.uint16, '.tif'), grey(0, 0, 1, 128, 254, 255)),
-    'I;16, JPEG 2000': (of_array([0, 257, 65535], np.uint16, '.jp2'), grey(0, 1, 255)),
-    'I;16B, TIFF': (tiff(3, struct.pack('>3H', 0, 514, 65535), '>', bits=16), grey(0, 2, 255)),
     'I;16, PPM': (of_array([0, 514, 65535], np.uint16, '.pgm'), grey(0, 2, 255)),
-    'PPM up to 1023': (('.pgm', lambda path: path.write_bytes(b'P5 3 1 1023\n' + struct.pack('>3H', 0, 512, 1023))), grey(0, 128, 255)),
     '12 bits, TIFF': (tiff(2, bytes([0xff, 0xf8, 0x00]), bits=12), grey(255, 128)),          # 4095, 2048
     'white is zero, TIFF': (tiff(3, struct.pack('<3H', 0, 514, 65535), bits=16, photometric=0), grey(255, 253, 0)),
     'signed 16, TIFF': (tiff(3, struct.pack('<3h', 0, 16384, 32767), bits=16, kind=2), grey(0, 128, 255)),      # 127.504
     'I, TIFF': (of_array([0, 2 ** 30, FULL // 255, FULL], np.int32, '.tif'), grey(0, 128, 1, 255)),       # 127.50000006
     'unsigned 32, TIFF': (tiff(3, struct.pack('<3I', 0, 2 ** 31, 2 ** 32 - 1), bits=32), grey(0, 128, 255)),
-    'I, black': (of_array([0, 0], np.int32, '.tif'), grey(0, 0)),
     'F': (of_array([0, 0.5, 0.25, 1], np.float32, '.tif'), grey(0, 128, 64, 255)),           # 127.5 to even, 63.75
-    'F, PFM': (of_array([0, 0.25, 1], np.float32, '.pfm'), grey(0, 64, 255)),
     # over white: (a c + (255 - a) 255) / 255
     'LA': (saved('LA', [(100, 255), (100, 0), (0, 51), (55, 204)], '.png'), grey(100, 255, 204, 95)),
-    'LA, TIFF': (tiff(2, bytes([55, 204, 9, 0]), bits=8, samples=2, extra=2), grey(95, 255)),
     'La, TIFF': (tiff(2, bytes([44, 204, 0, 0]), bits=8, samples=2, extra=1), grey(95, 255)),     # times its alpha: 55 * .8
     'RGBA': (saved('RGBA', [(9, 8, 7, 0), (9, 8, 7, 255), (0, 255, 55, 51)], '.png'), [[255] * 3, [9, 8, 7], [204, 255, 215]]),
-    'RGBA, TIFF': (saved('RGBA', [(9, 8, 7, 0), (0, 255, 55, 51)], '.tif'), [[255] * 3, [204, 255, 215]]),
     'RGBA, WebP': (saved('RGBA', [(9, 8, 7, 0), (0, 255, 55, 51)], '.webp', lossless=True, exact=True), [[255] * 3, [204, 255, 215]]),
     'PA': (palette('.tif', mode='PA'), [[255, 0, 0], [255] * 3, [153, 153, 255], [0, 255, 0]]),
     'P': (palette('.png'), [[255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 255, 0]]),
-    'P, BMP': (palette('.bmp'), [[255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 255, 0]]),
     'P, one clear': (palette('.png', 1), [[255, 0, 0], [255] * 3, [0, 0, 255], [255] * 3]),
     'P, half clear': (palette('.png', bytes([51, 0, 255])), [[255, 204, 204], [255] * 3, [0, 0, 255], [255] * 3]),
-    'P, GIF': (palette('.gif', 1), [[255, 0, 0], [255] * 3, [0, 0, 255], [255] * 3]),
     'L, one clear': (saved('L', [7, 8, 9], '.png', transparency=8), grey(7, 255, 9)),
-    'RGB, one clear': (saved('RGB', [(7, 0, 0), (8, 0, 0)], '.png', transparency=(8, 0, 0)), [[7, 0, 0], [255] * 3]),
-    '1, one clear': (png(1, 0, bytes([0b01000000]), 2, struct.pack('>H', 0)), grey(255, 255)),
-    '2 bits, one clear': (png(2, 0, bytes([0b00011011]), 4, struct.pack('>H', 1)), grey(0, 255, 170, 255)),
     '4 bits, one clear': (png(4, 0, bytes([0x0f, 0x19]), 4, struct.pack('>H', 1)), grey(0, 255, 255, 153)),
     '16 bits, one clear': (png(16, 0, struct.pack('>3H', 0, 514, 515), 3, struct.pack('>H', 514)), grey(0, 255, 2)),
     # of 16 bits Pillow reads the upper 8
     'RGB of 16 bits': (png(16, 2, struct.pack('>6H', 0, 0x01ff, 0xffff, 0x8000, 0x7fff, 0), 2), [[0, 1, 255], [128, 127, 0]]),
     'RGB of 16 bits, one clear': (png(16, 2, struct.pack('>6H', 0x1234, 0, 0, 0x4321, 0, 0), 2, struct.pack('>3H', 0x1234, 0, 0)),
                                   [[255] * 3, [0x43, 0, 0]]),
-    'RGBA of 16 bits': (png(16, 6, struct.pack('>8H', 1, 2, 3, 0, 0, 0, 0, 0x3333), 2), grey(255, 204)),
-    'LA of 16 bits': (png(16, 4, struct.pack('>4H', 7, 0, 0x6464, 0xffff), 2), grey(255, 100)),
     # 255 - c - k
     'CMYK': (saved('CMYK', [(0, 0, 0, 0), (255, 0, 0, 0), (0, 0, 0, 255), (10, 20, 30, 0)], '.tif'),
              [[255] * 3, [0, 255, 255], [0] * 3, [245, 235, 225]]),
@@ -229,7 +214,7 @@ def test_files_and_parquet_have_one_reader(tmp_path, name):
     parquet.write_table(table, tmp_path / 'x.parquet')
     entrances = ((tmp_path / 'x', lambda: read_image(tmp_path / 'x', 64)),
                  (f"{tmp_path / 'x.parquet'}: image of sample 0",
-                  lambda: next(images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(9)).X[0]))
+                  lambda: next(ImageFile(str(tmp_path / 'x.parquet')).blocks(9)).X[0]))
     found = []
     for place, read in entrances:
         try:
@@ -244,7 +229,7 @@ def test_files_and_parquet_have_one_reader(tmp_path, name):
 @pytest.mark.parametrize('make', [os.mkfifo, os.mkdir, lambda path: path.symlink_to('/dev/zero')], ids=['pipe', 'folder', 'device'])
 def test_only_regular_files_are_opened(tmp_path, make):
     make(tmp_path / 'x.png')
-    for read in (lambda: read_image(tmp_path / 'x.png', 8), lambda: images_in_parquet.ImageFile(str(tmp_path / 'x.png'))):
+    for read in (lambda: read_image(tmp_path / 'x.png', 8), lambda: ImageFile(str(tmp_path / 'x.png'))):
         with refused(str(tmp_path / 'x.png'), 'expected a regular file'):
             read()
 
@@ -255,21 +240,7 @@ def test_only_regular_files_are_opened(tmp_path, make):
 def test_an_image_without_bytes_is_named(tmp_path, column, words):
     parquet.write_table(pyarrow.table(dict(image=column, y=list(range(len(column))))), tmp_path / 'x.parquet')
     with refused(str(tmp_path / 'x.parquet'), *words):
-        list(images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(9))
-
-
-def test_blocks_of_images_are_bounded_in_bytes(tmp_path):
-    """40 images of 7 MB each, in a file of 20 kB, with small ones between; each image is in one block."""
-    large, y = encoded('PNG', Image.new('1', (1600, 1500))), [i % 7 for i in range(80)]
-    images = [large if i % 2 else encoded('PNG', Image.new('L', (2, 1), i)) for i in range(80)]
-    parquet.write_table(pyarrow.table(dict(image=images, y=y, id=list(range(80)))), tmp_path / 'x.parquet')
-    seen, most = {}, 0
-    for block in images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(8192):
-        for image, label, i in zip(block.X, block.y.tolist(), block.id.tolist()):
-            seen[i] = label, image[0, 0, 0], len(image)
-        most = max(most, block.X.nbytes)
-    assert 2 ** 27 < most < 2 ** 28 + 8e6
-    assert seen == {i: (i % 7, 0, 1500) if i % 2 else (i % 7, i, 1) for i in range(80)}
+        list(ImageFile(str(tmp_path / 'x.parquet')).blocks(9))
 
 
 # -- which files are images --------------------------------------------------------------------------------------------
@@ -303,13 +274,11 @@ def test_other_files_are_left_out_with_one_line(home, capsys):
     assert f'{home}: 5 files were left out' in line
 
 
-@pytest.mark.parametrize('name', ['a/deep/bad.png', 'a/bad.jpeg', 'a/bad', 'a/deep/bad.heic'])
-def test_an_image_that_cannot_be_read_ends_a_run_in_one_line(home, command_line, name):
+@pytest.mark.parametrize('name', ['a/deep/bad.png', 'a/bad', 'a/deep/bad.heic'])
+def test_an_image_that_cannot_be_read_is_named(home, name):
     (home / 'train' / name).write_bytes(b'no image')
-    code, _, err = command_line('--model', 'sgd', '--lr', '0.1', '--dataset', 'seq-folder', '--data_dir', home,
-                                '--n_splits', '2', '--weights', 'none', '--base_path', home / 'data')
-    assert code == 2 and len(err.splitlines()) == 1
-    assert str(home / 'train' / name) in err and 'not a readable image' in err
+    with refused(str(home / 'train' / name), 'not a readable image'):
+        readers.folder(home, 4)
 
 
 def test_links_to_images_and_to_folders_are_followed(home):
@@ -319,15 +288,3 @@ def test_links_to_images_and_to_folders_are_followed(home):
     (home / 'train' / 'a' / 'gone.png').symlink_to(home / 'nowhere.png')
     with refused('gone.png'):
         readers.folder(home, 4)
-
-
-def test_a_folder_that_cannot_be_read_is_named(home, monkeypatch):
-    listing = os.scandir
-
-    def denied(place):
-        if str(place).endswith('deeper'):
-            raise PermissionError(13, 'Permission denied', str(place))
-        return listing(place)
-    monkeypatch.setattr(os, 'scandir', denied)
-    with refused('deeper', 'Permission denied'):
-        image_files(home / 'train' / 'a')

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from datasets import get_dataset, seq_cifar10, seq_cifar100
 from datasets.utils import label_changes
-from datasets.utils.scheduled_dataset import reordered
-from scroll.schedules import make_schedule
 from tests.conftest import quick, refused
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), [10, 20, 40, 7, 1]))
@@ -51,14 +49,6 @@ def test_noise_between_classes_that_are_confused():
     assert seq_cifar10.SequentialCIFAR10.CONFUSED_WITH[3] == 5
 
 
-@pytest.mark.parametrize('name, value, expected', [('label_perc_by_class', 0.25, [2, 5, 10, 2, 0]), ('label_perc', 0.25, [4, 4, 4, 4, 1]),
-                                                   ('label_perc', 0.5, [8, 8, 8, 7, 1]), ('label_perc', 1, [10, 20, 40, 7, 1])])
-def test_how_many_labels_of_each_class_there_are(name, value, expected):
-    """A class has 15.6 samples on average; of these a share, as in Mammoth, or a share of its own."""
-    kept = ~label_changes.unlabelled(flags(**{name: value}), LABELS, 0)
-    assert [kept[c == LABELS].sum() for c in range(5)] == expected
-
-
 @pytest.mark.parametrize('percent', [0.05, 10, 33.3, 99])
 def test_by_key_the_share_held_out_depends_on_each_sample_alone(percent):
     images = np.random.default_rng(0).integers(0, 256, (4000, 6), np.uint8)
@@ -86,18 +76,6 @@ def test_by_key_the_share_held_out_depends_on_each_sample_alone(percent):
 def test_what_is_refused(call, words):
     with refused(*words):
         call()
-
-
-def test_percent_or_a_share():
-    assert [label_changes.validation_share(flags(validation=v)) for v in (None, 0, 0.1, 10, 1)] == [0, 0, 0.1, 0.1, 0.01]
-
-
-def test_tasks_change_places_and_keep_their_segments():
-    schedule = make_schedule('split:3,batch=4', LABELS, 0)
-    other = reordered(schedule, np.array([2, 0, 1]))
-    for place, task in enumerate((2, 0, 1)):
-        for mine, its in zip(other.task(place), schedule.task(task)):
-            np.testing.assert_array_equal(mine, its)
 
 
 BOTH = ['seq-digits', 'picture-digits']
@@ -185,17 +163,6 @@ def test_batches_of_noisy_labels_end_with_the_true_ones(stream, name):
         assert len(labels) == len(true) and not hasattr(test.dataset, 'true_labels')
         assert set(targets(train)) <= set(dataset.task_classes(dataset.c_task).tolist())
     assert wrong == sum(round(0.3 * count) for count in np.bincount(file_labels(dataset)))
-
-
-@pytest.mark.parametrize('name', BOTH)
-def test_which_labels_are_wrong_does_not_depend_on_the_order_of_classes(stream, name):
-    def wrong(*words):
-        dataset = stream(name, *words, noise_rate=0.3)
-        back, found = np.argsort(dataset.class_order), {}
-        for train, _ in walk(dataset):
-            found |= dict(zip(np.asarray(train.dataset.indexes).tolist(), back[targets(train)].tolist()))
-        return found
-    assert wrong() == wrong('--permute_classes', '1')
 
 
 @pytest.mark.parametrize('name', BOTH)

@@ -124,15 +124,6 @@ def test_every_domain_has_all_images_each_changed_alike(arguments, base, dataset
     assert len(set(seen)) == 3 and first_domain() == seen[0] != first_domain('--seed', '5')
 
 
-def test_flags_that_act_on_labels_act_on_domains(arguments):
-    stream = get_dataset(arguments('rot-mnist', '--validation', '20', '--permute_classes', '1', '--noise_rate', '0.1',
-                                   '--label_perc', '0.5'))
-    train_loader, test_loader = stream.get_data_loaders()
-    assert len(train_loader.dataset) == 240 and len(test_loader.dataset) == 60
-    assert (train_loader.dataset.targets == -1).sum() == 120
-    assert (stream.train_labels != stream.true_labels).sum() == 20               # 2.4 of 24 in each class
-
-
 @pytest.mark.parametrize('dataset', ['perm-mnist', 'mnist-360'])
 @pytest.mark.parametrize('flag', [['--n_splits', '5'], ['--schedule', 'iid'], ['--custom_task_order', '0,1'], ['--joint', '1']],
                          ids=lambda words: words[0])

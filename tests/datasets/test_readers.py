@@ -202,14 +202,6 @@ def test_a_folder_of_grey_and_coloured_images(home):
         readers.folder(home / 'none', 84)
 
 
-def test_images_of_a_folder_are_resized(home):
-    picture = np.zeros((30, 50, 3), np.uint8)
-    picture[:, 25:] = 200
-    Image.fromarray(picture).save(home / 'train' / 'b' / '0.png')
-    image = readers.folder(home, 16).train[3]
-    assert image.shape == (16, 16, 3) and image[:, :6].max() < 20 and image[:, 10:].min() > 180
-
-
 @pytest.mark.parametrize('damage, words', [
     (lambda home: ((home / 'test').rename(home / 'x'), (home / 'test').write_text('')), ['test']),
     (lambda home: (home / 'test' / 'b' / '1.png').write_bytes(b'cut'), ['test/b/1.png', 'not a readable image']),
@@ -285,10 +277,8 @@ def test_tiny_imagenet_in_mammoths_parts(tiny_parts):
 @pytest.mark.parametrize('damage, words', [
     (lambda home: (home / 'x_train_20.npy').unlink(), ['x_train_20.npy', 'all 20 parts']),
     (lambda home: (home / 'y_val_07.npy').write_bytes(b'nothing'), ['y_val_07.npy', 'cannot be read']),
-    (lambda home: np.save(home / 'y_val_07.npy', np.zeros(2)), ['part 7 of val', '2 labels']),
-    (lambda home: np.save(home / 'x_train_02.npy', np.zeros((10, 64, 64, 3), np.uint8)), ['part 2 of train', 'uint8']),
-], ids=range(4))
-def test_what_is_wrong_with_the_parts_is_named(tiny_parts, damage, words):
+    (lambda home: np.save(home / 'x_train_02.npy', np.zeros((10, 64, 64, 3), np.uint8)), ['part 2 of train', 'uint8'])])
+def test_damage_to_the_parts_is_named(tiny_parts, damage, words):
     damage(tiny_parts)
     with refused(*words):
         tiny_imagenet(tiny_parts.parent.parent)

@@ -63,7 +63,7 @@ def test_every_method_learns_from_features(run, file, method, backbone):
 def test_scroll_gives_one_digest_the_one_of_the_command_line(run, file, schedule, tmp_path, capsys):
     state = tmp_path / 'run.npz'
     row, model = run('scroll', '--features', file, '--schedule', schedule, '--buffer_size', '30', '--buffer_strategy', 'hash',
-                     '--iterations', '3', '--eval_every', '100', '--save_state', state, '--keep_keys', '1')
+                     '--iterations', '3', '--adapt_select', 'none', '--eval_every', '100', '--save_state', state, '--keep_keys', '1')
     expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
     assert row['statistics_digest'] == expected.digest() and row['online_digest'] == expected.predictor().digest()
     assert row['buffer_digest'] == expected.buffer_.content().digest()
@@ -74,14 +74,6 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line(run, file, schedule
     assert main(['predict', str(state), file, '-o', str(tmp_path / 'labels.csv')]) == 0
     again, _ = run('scroll', '--features', file, '--inference_only', '1', '--load_state', state, '--adaptation', 'none')
     assert again['final_accuracy'] == pytest.approx(row['online_accuracy'])
-
-
-def test_shares_of_the_stream_are_merged(run, file, tmp_path, capsys):
-    for part in '12':
-        run('scroll', '--features', file, '--shard', f'{part}/2', '--save_statistics', tmp_path / part, '--buffer_size', '0', '--schedule', 'iid')
-    capsys.readouterr()
-    assert main(['merge', str(tmp_path / '1'), str(tmp_path / '2'), '-o', str(tmp_path / 'all')]) == 0
-    assert capsys.readouterr().out.strip() == Scroll().fit(X[~TEST], Y[~TEST]).digest()
 
 
 def read(arguments, *words):
@@ -106,9 +98,8 @@ def test_what_is_to_test_depends_on_the_sample_alone(arguments, tmp_path, named)
     assert not named or set(drawn[:-1]) == {0, 3}
 
 
-@pytest.mark.parametrize('split', [False, True])
-def test_samples_to_test_from_files_of_their_own(run, tmp_path, split):
-    np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST], **dict(split=['train'] * 300) if split else {})
+def test_samples_to_test_from_files_of_their_own(run, tmp_path):
+    np.savez(tmp_path / 'train.npz', X=X[~TEST], y=Y[~TEST])
     np.savez(tmp_path / 'test.npz', X=X[TEST], y=Y[TEST], id=np.arange(100))
     row, model = run('scroll', '--features', tmp_path / 'train.npz', '--test_features', tmp_path / 'test.npz', '--buffer_size', '0')
     assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest() and len(model.dataset.images.test) == 100
