@@ -165,8 +165,8 @@ def load(learner: Scroll, path, n_classes: int) -> None:
     if state.psi != _backbone(learner):
         theirs, ours = (digest[:16] or 'features of its own' for digest in (state.psi, _backbone(learner)))
         raise InputError(f'{path}: made with another backbone ({theirs}) than this run has ({ours}): '
-                         'weights, input and --embedding_dtype must be equal, and in floating point kind of machine '
-                         'and version of torch, too')
+                         'weights, input and --embedding_dtype must be equal, and in floating point kind of '
+                         'machine and version of torch, too')
     classes = state.statistics.classes
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
         shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)

@@ -54,8 +54,7 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
 @quick
 @given(seed=st.integers(0, 2 ** 20), count=st.integers(1, 30), scale=st.floats(-2, 2))
 def test_stage_two_ends_at_an_optimum_that_is_finite(seed, count, scale):
-    """Samples that can be told apart without a mistake, too: no small step
-    lowers cross-entropy and penalty."""
+    """Samples that can be told apart without a mistake, too: no small step lowers cross-entropy and penalty."""
     random = seeded(seed)
     logits = torch.randn(count, 5, generator=random) * 10 ** scale
     labels = torch.randint(4, (count,), generator=random)
@@ -115,8 +114,7 @@ def test_what_is_held_out(start, size, share, per_class):
     ('--distill_weight mammoth', 2, 1 / 3),
     ('--distill_after_bic 0', 1, 4 / 7), ('--distill_scale 9', 1, 4 / 7)])
 def test_the_loss_by_hand(start, flags, tasks, weight):
-    """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of
-    what was newest to it, or without."""
+    """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of what was newest to it, or without."""
     model, dataset, _ = start('bic', '--lr', '0', '--temp', '3', '--wd_reg', '0.01', *flags.split())
     inputs, labels, images = next_task(model, dataset, tasks, learn=False)[0]
     model.net.eval()

@@ -20,8 +20,7 @@ class Noting(ContinualModel):
     NAME = 'noting'
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
-        self.given = dict(inputs=inputs, labels=labels, not_aug_inputs=not_aug_inputs, epoch=epoch,
-                          logits=logits)
+        self.given = dict(inputs=inputs, labels=labels, not_aug_inputs=not_aug_inputs, epoch=epoch, logits=logits)
         return 0.25
 
 
@@ -32,8 +31,7 @@ def build(parse):
         args = parse('sgd', '--lr', '0.5', *flags)
         dataset = get_dataset(args)
         args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
-        return kind(backbone or get_backbone(args), dataset.get_loss(), args, dataset.get_transform(),
-                    dataset)
+        return kind(backbone or get_backbone(args), dataset.get_loss(), args, dataset.get_transform(), dataset)
     return model
 
 
@@ -105,8 +103,7 @@ def test_the_task_is_counted_after_end_task_and_begun_after_the_counters(build):
     (lambda self, inputs, labels, not_aug_inputs, **rest: rest, dict(epoch=0, logits=4),
      dict(epoch=0, logits=4))])
 def test_observe_gets_the_extras_it_names_and_no_others(build, observe, given, expected):
-    assert build(kind=type('Own', (Noting,),
-                           dict(observe=observe))).meta_observe(1, 2, 3, **given) == expected
+    assert build(kind=type('Own', (Noting,), dict(observe=observe))).meta_observe(1, 2, 3, **given) == expected
 
 
 @pytest.mark.parametrize('flags, kind, expected', [
@@ -187,8 +184,7 @@ def test_a_field_that_observe_needs_and_does_not_get(build, method):
 
 @pytest.mark.parametrize('given', [0, 0.5, torch.tensor(0.5), {'loss': 0.5}, None])
 def test_what_observe_returns_is_passed_on(build, given):
-    model = build(kind=type('Returning', (Noting,),
-                            dict(observe=lambda self, inputs, labels, not_aug_inputs: given)))
+    model = build(kind=type('Returning', (Noting,), dict(observe=lambda self, inputs, labels, not_aug_inputs: given)))
     assert model.meta_observe(1, 2, 3, epoch=0) is given
 
 

@@ -85,8 +85,7 @@ def test_each_method_runs_on_class_splits(start, method, stream):
     # the norm of two samples that are nearly equal has any gradient, on some machines
     tiny = 'batch=' in stream
     bn = ['--bn', 'frozen'] if tiny and method not in FROZEN else []
-    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '12',
-                         *bn)
+    model, dataset = run(start, method, '--schedule', stream, '--permute_classes', '1', '--batch_size', '12', *bn)
     assert model.current_task == dataset.N_TASKS and kept(model) <= BUFFER
     logits = predictions(model, dataset)
     assert logits.shape == (40, 10) and not torch.isnan(logits).any()
@@ -140,10 +139,8 @@ def test_the_first_task_may_have_the_highest_labels(start, method):
 @pytest.mark.parametrize('method', [pytest.param(name, marks=pytest.mark.slow if name == 'ewc-on' else ())
                                     for name in METHODS])
 def test_a_thousand_classes(start, monkeypatch, method):
-    """In random order and three unequal tasks; a buffer with capacity for one
-    sample of each class, and some over."""
-    images, names = np.random.default_rng(0).integers(0, 256, (3000, 8, 8, 3),
-                                                      np.uint8), [str(c) for c in range(1000)]
+    """In random order and three unequal tasks; a buffer with capacity for one sample of each class, and some over."""
+    images, names = np.random.default_rng(0).integers(0, 256, (3000, 8, 8, 3), np.uint8), [str(c) for c in range(1000)]
     many = readers.Images(images[:2000], np.repeat(np.arange(1000), 2), images[2000:], np.arange(1000), names)
     monkeypatch.setattr(readers, 'digits', lambda: many)
     memory = ['--buffer_size', '1100'] if '--buffer_size' in known_flags(method) else []
@@ -211,8 +208,7 @@ def test_memory_is_bounded_inputs_stay_as_they_are_and_online_methods_see_each_s
         watch.images = dataset.images.train.copy(), dataset.images.test.copy()
     model, dataset = run(start, method, *SPLIT, *memory, before=watch)
     assert seen and kept(model) <= 7
-    assert all(np.array_equal(a, b) for a,
-               b in zip(watch.images, (dataset.images.train, dataset.images.test)))
+    assert all(np.array_equal(a, b) for a, b in zip(watch.images, (dataset.images.train, dataset.images.test)))
     if method not in OFFLINE:
         assert len(seen) == len(set(seen)) == 80
         with refused('--n_epochs 2', 'once'):
@@ -290,8 +286,7 @@ def test_each_method_s_row_says_which_backbone_it_began_with(start, method, tiny
     'joint --n_splits 1 --batch_size 79', 'joint --n_splits 1 --debug_mode 1',
     'joint --n_splits 1 --label_perc 0.5'])
 def test_without_its_own_term_a_method_is_sgd_to_the_last_bit(start, words):
-    """A weight of zero, no buffer, or no past: the same weights. Passes of their
-    own move no batch statistics here."""
+    """A weight of zero, no buffer, or no past: the same weights. Passes of their own move no batch statistics here."""
     method, *flags = words.split()
     common = ['--bn', 'frozen', '--lr', '0.05',
               *(['--batch_size', '12'] if '--batch_size' not in flags else []),
@@ -308,8 +303,7 @@ def test_without_its_own_term_a_method_is_sgd_to_the_last_bit(start, words):
                                    'joint'])
 def test_with_it_it_is_not(start, words):
     method, *flags = words.split()
-    nets = [run(start, name, '--lr', '0.05', *SPLIT, *more)[0].net for name,
-            more in ((method, flags), ('sgd', []))]
+    nets = [run(start, name, '--lr', '0.05', *SPLIT, *more)[0].net for name, more in ((method, flags), ('sgd', []))]
     assert not torch.equal(*(net.get_params() for net in nets))
 
 

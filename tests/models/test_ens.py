@@ -64,12 +64,10 @@ def test_with_equal_keys_and_all_classifiers_the_output_is_their_mean(ens):
 
 def test_keys_from_data_have_its_mean_and_deviation(ens):
     """Of the first batch, which has to be more than one sample."""
-    model, images = ens('--keys', 'data', '--n_classifiers',
-                        '3000'), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
+    model, images = ens('--keys', 'data', '--n_classifiers', '3000'), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
     images.random_(256, generator=seeded())
     z = F.normalize(torch.from_numpy(model.embedder(images.numpy())[0]).float() / GRID)
-    expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=seeded())
-                           * z.std(0, correction=0))
+    expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=seeded()) * z.std(0, correction=0))
     with refused('--keys data', '--batch_size'):
         model.observe(images[:1], torch.zeros(1).long(), images[:1])
     model.observe(images, torch.zeros(9).long(), images)
@@ -94,8 +92,7 @@ def test_features_come_from_the_cache_the_second_time(start, tmp_path):
 
 
 def test_shares_add_up_to_one_whatever_the_cosines():
-    cosine = torch.tensor([[0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0],
-                           [1e-30, 0.0, 0.0]])
+    cosine = torch.tensor([[0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0], [1e-30, 0.0, 0.0]])
     expected = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.4, 0.4], *[[1 / 3] * 3] * 3])
     torch.testing.assert_close(shares(cosine), expected)
 

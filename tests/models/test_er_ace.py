@@ -62,8 +62,7 @@ def test_masked_logits_are_finite_in_half_precision(dtype):
     ('--task_free 1', [False, True, True, True]), ('--task_free 0', [False, False, True, True]),
     ('--task_free 0 --schedule gaussian:batch=12', [False, True])])
 def test_masking_and_replay_begin_with_the_second_batch_or_task(start, flags, begun):
-    """Each loss by hand: the mask touches new samples only; the two parts, of
-    different sizes, have equal weight."""
+    """Each loss by hand: the mask touches new samples only; the two parts, of different sizes, have equal weight."""
     model, dataset, _ = start('er-ace', '--lr', '0', '--minibatch_size', '99', *flags.split())
     seen = []
     for step, masked in enumerate(begun):
@@ -104,8 +103,7 @@ def test_the_head_is_trained_and_saved_with_the_network(start):
     model, file = start('er-ace')[0], io.BytesIO()
     assert isinstance(model.net.classifier, CosineClassifier)
     assert model.net.classifier.weight.shape == (10, 32)
-    assert id(model.net.classifier.weight) in {id(p) for group in model.opt.param_groups
-                                               for p in group['params']}
+    assert id(model.net.classifier.weight) in {id(p) for group in model.opt.param_groups for p in group['params']}
     torch.save(model.state_dict(), file)
     file.seek(0)
     other, dataset, _ = start('er-ace', '--seed', '7')

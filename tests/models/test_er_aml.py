@@ -20,14 +20,12 @@ def everything(count):
 @pytest.mark.parametrize('n, tau', [(1, 0.2), (3, 0.2), (5, 0.07)])
 def test_with_all_contrast_vectors_equal_it_is_the_logarithm_of_their_number(n, tau):
     rows, anchors = normalise(torch.ones(n, 4)), normalise(torch.randn(n, 4, generator=seeded(n)))
-    loss = contrastive_loss(anchors, rows, rows, torch.zeros(n, dtype=torch.int64), ids(*[1] * n),
-                            everything(n), tau)
+    loss = contrastive_loss(anchors, rows, rows, torch.zeros(n, dtype=torch.int64), ids(*[1] * n), everything(n), tau)
     assert loss.item() == pytest.approx(np.log(2 * n) * tau / 0.07, rel=1e-5)
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), n=st.integers(1, 7), count=st.integers(2, 4),
-       tau=st.sampled_from([0.07, 0.2, 1]))
+@given(seed=st.integers(0, 2 ** 20), n=st.integers(1, 7), count=st.integers(2, 4), tau=st.sampled_from([0.07, 0.2, 1]))
 def test_the_contrast_computed_anchor_by_anchor(seed, n, count, tau):
     """Rows that do not count are as if they were not there."""
     random = np.random.default_rng(seed)
@@ -58,8 +56,7 @@ def test_nobody_counting_is_a_zero_that_can_be_differentiated(dtype):
 def test_partners_are_what_they_should_be_wherever_there_are_any(seed, batch, kept):
     random = np.random.default_rng(seed)
     pool, rivals = random.integers(0, 4, batch + kept), random.choice(4, random.integers(1, 4), replace=False)
-    found = partners(torch.from_numpy(pool[:batch]), torch.from_numpy(pool), torch.from_numpy(rivals),
-                     seeded(seed))
+    found = partners(torch.from_numpy(pool[:batch]), torch.from_numpy(pool), torch.from_numpy(rivals), seeded(seed))
     for i, (positive, negative, valid) in enumerate(zip(*(x.tolist() for x in found))):
         positives = [j for j in range(len(pool)) if pool[j] == pool[i] and j != i]
         negatives = [j for j in range(len(pool)) if pool[j] != pool[i] and pool[j] in rivals]

@@ -76,8 +76,7 @@ def test_cutmix_replaces_a_box_and_its_share_is_the_area_left():
                 assert own[0].float().mean() == pytest.approx(share, abs=1e-6)
                 rows, columns = other[0].any(1).nonzero(), other[0].any(0).nonzero()
                 if len(rows):                                   # a full rectangle
-                    assert other[0].sum() == (rows.max() - rows.min()
-                                              + 1) * (columns.max() - columns.min() + 1)
+                    assert other[0].sum() == (rows.max() - rows.min() + 1) * (columns.max() - columns.min() + 1)
 
 
 def test_cutmix_happens_as_often_as_its_coin_says():
@@ -89,8 +88,7 @@ def test_cutmix_happens_as_often_as_its_coin_says():
 @pytest.mark.parametrize('size, flags', [(1, []), (5, ['--fitting_batch_size', '4']),
                                          (5, ['--fitting_batch_size', '4', '--bn', 'frozen'])])
 def test_one_sample_left_over_is_learned_too(start, size, flags):
-    model, dataset, args = start('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1',
-                                 *flags)
+    model, dataset, args = start('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1', *flags)
     seen, loss = [], model.loss
     model.loss = lambda logits, labels: (seen.append(len(labels)), loss(logits, labels))[1]
     train(model, dataset, args)

@@ -26,8 +26,7 @@ SOLVERS_HERE = [solve for solve in (gem.solve_quadprog, gem.solve_active_set)
     ((-1, -1), [(1, 0), (0, 1)], 0, 1e-9, (0, 0)),
 ])
 def test_hand_values(solve, g, G, margin, eps, expected):
-    out = gem.project(torch.tensor(g, dtype=torch.float32), torch.tensor(G, dtype=torch.float32), margin, eps,
-                      solve)
+    out = gem.project(torch.tensor(g, dtype=torch.float32), torch.tensor(G, dtype=torch.float32), margin, eps, solve)
     assert out.tolist() == pytest.approx(expected, abs=1e-6)
 
 

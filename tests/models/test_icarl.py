@@ -1,5 +1,4 @@
-"""iCaRL: targets, herded exemplars, and the nearest mean of exemplars, on
-features that can be checked by hand."""
+"""iCaRL: targets, herded exemplars, and the nearest mean of exemplars, on features that can be checked by hand."""
 from types import SimpleNamespace
 
 import numpy as np
@@ -48,15 +47,13 @@ def rows_by_class(model) -> dict:
 
 @pytest.mark.parametrize('tasks', [0, 1, 2])
 def test_the_loss_is_a_mean_over_samples_and_the_classes_seen(after, tasks):
-    """The old network's answers for old classes, one-hot for this task's;
-    classes to come are not pushed down."""
+    """The old network's answers for old classes, one-hot for this task's; classes to come are not pushed down."""
     model, dataset = after(tasks, '--opt_wd', '0.01')
     inputs, labels, plain = next_task(model, dataset, 0)[0][:3]
     model.opt = SimpleNamespace(zero_grad=model.net.zero_grad, step=lambda: None)
     with torch.no_grad():
         model.net.classifier.weight.mul_(-1)                                        # not its teacher any more
-    old, seen = [c for t in range(tasks)
-                 for c in dataset.task_classes(t)], classes(dataset, *range(tasks + 1))
+    old, seen = [c for t in range(tasks) for c in dataset.task_classes(t)], classes(dataset, *range(tasks + 1))
     p = model.net(inputs).sigmoid().detach().double().numpy()
     target = np.eye(10)[labels.numpy()]
     if old:

@@ -9,8 +9,7 @@ from tests.conftest import refused
 
 @pytest.fixture
 def lessons(start):
-    """lessons(*flags): (labels of each step of a run, whether the network had
-    moved after each task, data set)."""
+    """lessons(*flags): (labels of each step of a run, whether the network had moved after each task, data set)."""
     def run(*flags):
         model, dataset, args = start('joint', '--lr', '0.05', *flags)
         begin, seen, moved = model.net.get_params().clone(), [], []

@@ -104,8 +104,7 @@ def expected_online(model, dataset) -> np.ndarray:
         return np.hstack([model.embedder(images)[0] / GRID, np.ones((len(images), 1))])
     labels = dataset.images.train_labels
     targets = np.where(labels[:, None] == np.arange(10), 1.0, -1.0)
-    ridge = Ridge(alpha=0.1, fit_intercept=False,
-                  solver='cholesky').fit(inputs(dataset.images.train), targets)
+    ridge = Ridge(alpha=0.1, fit_intercept=False, solver='cholesky').fit(inputs(dataset.images.train), targets)
     return ridge.predict(inputs(dataset.images.test)).argmax(1)
 
 
@@ -158,8 +157,7 @@ def test_what_a_person_looks_for_is_on_top_of_the_last_screen(ready, capsys, tmp
     top = '\n'.join(screen[:6])
     assert f"final accuracy {row['final_accuracy']:.2f} %" in top
     assert str(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'scroll') in top
-    assert [name for name in ('statistics', 'online', 'adapted')
-            if row[f'{name}_digest'][:16] not in top] == []
+    assert [name for name in ('statistics', 'online', 'adapted') if row[f'{name}_digest'][:16] not in top] == []
     assert '[' not in ''.join(line for line in screen if 'IL]' not in line)
 
 
@@ -223,8 +221,7 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
 
 
 def test_the_written_rows_are_those_of_the_run(parse, tmp_path):
-    written = train(*initialize(parse('scroll', '--n_splits', '2', '--disable_log', '0', base_path=tmp_path,
-                                      **SHORT)))
+    written = train(*initialize(parse('scroll', '--n_splits', '2', '--disable_log', '0', base_path=tmp_path, **SHORT)))
     rows = {s: read_rows(tmp_path / 'results' / s / 'seq-digits' / 'scroll' / 'mean_accs.csv')
             for s in ('class-il', 'task-il')}
     assert rows['class-il'] == [{k: '' if v is None else str(v) for k, v in written.items()}]

@@ -1,5 +1,4 @@
-"""SCROLL in several processes, on several machines, and from files: the
-digests of one process that saw it all."""
+"""SCROLL in several processes, on several machines, and from files: the digests of one process that saw it all."""
 import os
 import re
 import signal
@@ -127,8 +126,7 @@ def test_anytime_evaluations_are_shared_too(together, alone):
     flags = ('--eval_every', '30', '--schedule', 'iid', '--adaptation', 'none')
     expected = alone(*flags)[0]
     for row, _ in together(2, *flags):
-        assert {n: row[n] for n in row if 'anytime' in n} == {n: expected[n] for n in expected
-                                                              if 'anytime' in n}
+        assert {n: row[n] for n in row if 'anytime' in n} == {n: expected[n] for n in expected if 'anytime' in n}
 
 
 def test_scores_of_the_training_data_are_made_together(together, alone, tmp_path):
@@ -219,8 +217,7 @@ def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_
                            f'{count}.npz', cwd=tmp_path)
         out, error = running.communicate(timeout=600)
         assert running.returncode == 0, error
-        row = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll'
-                        / 'mean_accs.csv')[-1]
+        row = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll' / 'mean_accs.csv')[-1]
         assert {name: row[name] for name in SAME} == {name: str(expected[name]) for name in SAME}
         assert row['processes'] == str(count)
         assert len(re.findall('Accuracy for 5 task', out)) == len(re.findall('Summary', out)) == 1
@@ -415,8 +412,7 @@ def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
                          [['--save_statistics', 'deep/down/x.npz'],
                           ['--save_statistics', 'deep/down', '--by_class', '1'],
                           ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
-def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys,
-                                                                  flags):
+def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys, flags):
     monkeypatch.chdir(tmp_path)
     Path('deep').write_text('a file')
     with refused(*flags[:2], 'deep/down', 'Not a directory'):
