@@ -36,7 +36,7 @@ every = pytest.mark.parametrize('classifier, strategy', CASES, ids=['-'.join(cas
 @pytest.fixture
 def new(classifier, strategy):
     """A function that makes the estimator under test."""
-    return lambda: Scroll(head=classifier, strategy=strategy, buffer_size=8, lift_dim=6, adaptation=Adaptation(iterations=2))
+    return lambda: Scroll(head=classifier, strategy=strategy, buffer_size=8, lift_dim=6, adaptation=Adaptation(select='none', iterations=2))
 
 
 Y = np.repeat([0, 1, 2], 8)
@@ -139,7 +139,7 @@ def test_a_copy_predicts_and_goes_on_the_same_and_shares_nothing(new, again, ada
 @pytest.mark.parametrize('again', [lambda e: pickle.loads(pickle.dumps(e)), copy.deepcopy, lambda e: sklearn.base.clone(e)],
                          ids=['pickle', 'deepcopy', 'clone'])
 def test_a_learner_of_images_can_be_copied_too(embedder, toy, again):
-    estimator = Scroll(embedder, adaptation=Adaptation(iterations=1)).fit(*toy).adapt()
+    estimator = Scroll(embedder, adaptation=Adaptation(select='none', iterations=1)).fit(*toy).adapt()
     twin = again(estimator)
     if not hasattr(twin, 'statistics_'):
         twin.fit(*toy).adapt()
@@ -216,7 +216,7 @@ TEXTS = {'object': lambda y: np.array(y, object), 'list': list, 'tuple': tuple, 
 @pytest.mark.parametrize('form', TEXTS)
 def test_text_of_any_kind_is_text_and_nul_is_a_character(form, names, tmp_path):
     y, classes = TEXTS[form](names), sorted(set(names))
-    params = dict(buffer_size=8, adaptation=Adaptation(iterations=2), keep_keys=True)
+    params = dict(buffer_size=8, adaptation=Adaptation(select='none', iterations=2), keep_keys=True)
     estimator, expected = Scroll(**params).fit(X, y), Scroll(**params).fit(X, names)
     assert estimator.classes_.tolist() == classes and set(estimator.predict(X).tolist()) <= set(classes)
     assert fingerprint(estimator) == fingerprint(expected)
@@ -301,7 +301,7 @@ def test_settings_of_the_adaptation_are_checked(kind, name):
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
     estimator = Scroll(buffer_size=np.int64(8), seed=np.uint8(3), ridge_lambda=np.float32(0.5),
-                       adaptation=Adaptation(iterations=np.int32(1), lr=np.float64(0.1), calibrate=np.bool_(True))).fit(X, Y).adapt()
+                       adaptation=Adaptation(select='none', iterations=np.int32(1), lr=np.float64(0.1), calibrate=np.bool_(True))).fit(X, Y).adapt()
     estimator.save(tmp_path / 'x')
     assert fingerprint(Scroll.load(tmp_path / 'x').adapt()) == fingerprint(estimator)
 
@@ -322,7 +322,7 @@ def test_what_learn_is_given_must_be_quantised():
 def test_any_finite_data_is_learned(classifier, strategy, count, dim, data):
     x = data.draw(hnp.arrays(np.float64, (count, dim), elements=st.floats(-1e9, 1e9)))
     y = data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))
-    estimator = Scroll(classifier=classifier, strategy=strategy, buffer_size=5, adaptation=Adaptation(iterations=1)).fit(x, y)
+    estimator = Scroll(classifier=classifier, strategy=strategy, buffer_size=5, adaptation=Adaptation(select='none', iterations=1)).fit(x, y)
     assert len(estimator.buffer_) == min(5, count)
     for _ in range(2):                                                      # f_T, then f*
         assert set(estimator.predict(x).tolist()) <= set(y)

@@ -196,11 +196,11 @@ def test_the_head_in_use_is_known_once_something_was_learned(make):
 @pytest.mark.parametrize('name', CLASSIFIERS)
 def test_f_star_starts_from_any_head(name):
     u, y = np.random.default_rng(0).normal(size=(60, 4)) + 3 * np.eye(4)[np.arange(60) % 3], np.arange(60) % 3
-    learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=0, calibrate=False)).fit(u, y)
+    learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=0, calibrate=False)).fit(u, y)
     f_T = learner.decision_function(u)
     np.testing.assert_allclose(learner.adapt().decision_function(u), f_T, rtol=1e-3, atol=2e-3 * np.abs(f_T).max())
-    again = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=3)).fit(u, y).adapt()
-    once = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=3)).fit(u, y).adapt()
+    again = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=3)).fit(u, y).adapt()
+    once = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=3)).fit(u, y).adapt()
     assert again.adapted_.digest() == once.adapted_.digest() and len(again.adapted_.losses) == 3
 
 

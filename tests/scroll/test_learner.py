@@ -13,7 +13,7 @@ from scroll.heads.scaling import fit_scale
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, cuttings, quick, refused, streams, tiny_net, toy_images
 
-SHORT = Adaptation(iterations=2, minibatch=4, calibrate=False)      # with a calibrated scale the toy's loss starts at zero
+SHORT = Adaptation(select='none', iterations=2, minibatch=4, calibrate=False)      # with a calibrated scale the toy's loss starts at zero
 
 
 def blobs(per_class=10, seed=0) -> tuple:
@@ -135,7 +135,7 @@ def test_a_refused_change_keeps_f_star(adapted, toy):
 def test_an_adaptation_that_fails_keeps_the_last(adapted):
     before = adapted.adapted_
     with refused():
-        adapted.set_params(adaptation=Adaptation(iterations=1, lr=1e37)).adapt()
+        adapted.set_params(adaptation=Adaptation(select='none', iterations=1, lr=1e37)).adapt()
     assert adapted.adapted_ is before
 
 
@@ -156,7 +156,7 @@ def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
 
 
 def test_features_are_adapted_to_by_the_classifier_alone():
-    learner = Scroll(adaptation=Adaptation(iterations=30)).fit(X, Y).adapt()
+    learner = Scroll(adaptation=Adaptation(select='none', iterations=30)).fit(X, Y).adapt()
     assert learner.adapted_.mode == 'classifier' and learner.score(*blobs(seed=1)) > 0.9
     np.testing.assert_allclose(learner.predict_proba(X).sum(axis=1), 1)
 
@@ -282,7 +282,7 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     """Twenty samples in thirty dimensions: f_T separates what it saw, so its own logits would ask for the largest scale."""
     random = np.random.default_rng(0)
     X, y = random.normal(size=(20, 30)), np.arange(20) % 2
-    learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0)).fit(X, y)
+    learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(select='none', iterations=0)).fit(X, y)
     content = learner.buffer_.content()
     own = fit_scale(learner.predictor().decision_function(content.features), content.labels)
     assert own > 5 * learner.adapt().adapted_.initial_scale
