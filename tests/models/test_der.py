@@ -22,20 +22,6 @@ def test_stored_logits_are_those_of_the_augmented_batch_in_training_before_the_s
     assert not any(torch.allclose(kept, other, atol=1e-4) for other in others)
 
 
-@pytest.mark.parametrize('method', ['der', 'derpp'])
-def test_logits_labels_and_images_stay_together(start, method):
-    """After many replacements, with a network that does not change and sees no augmentation."""
-    model, dataset, _ = start(method, '--lr', '0', '--buffer_size', '9')
-    known = {}
-    for _, labels, images in batches(model, dataset):
-        still(model).meta_observe(model.plain(images), labels, images)
-        known |= {image.numpy().tobytes(): int(label) for image, label in zip(images, labels)}
-    with torch.no_grad():
-        assert torch.allclose(model.net(model.plain(model.buffer.examples)), model.buffer.logits, atol=1e-5)
-    if method == 'derpp':
-        assert [known[image.numpy().tobytes()] for image in model.buffer.examples] == model.buffer.labels.tolist()
-
-
 @pytest.mark.parametrize('method, weights',
                          [('der', (0.3,)), ('der', (2.0,)), ('derpp', (0.3, 0.7)), ('derpp', (0.0, 2.0))])
 def test_the_loss_by_hand(start, method, weights):

@@ -100,16 +100,6 @@ def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(
     assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_incoming_data_do_not_touch_the_head(start):
-    model, dataset, _ = start('er-aml')
-    [(inputs, labels, images), *_] = next_task(model, dataset)
-    model.opt.zero_grad()
-    loss = model.incoming_loss(inputs, labels, images)
-    loss.backward()
-    assert loss.item() > 0 and model.net.classifier.weight.grad is None
-    assert all(p.grad.any() for name, p in model.net.named_parameters() if name.endswith('conv1.weight'))
-
-
 def test_a_batch_of_one_class_teaches_nothing_but_replay_does(start):
     """One class a task: loss and gradient are those of replay alone."""
     model, dataset, _ = start('er-aml', '--lr', '0', '--minibatch_size', '99', '--schedule', 'split:10')
@@ -139,16 +129,3 @@ def test_contrast_and_replay_begin_with_the_second_batch_or_task(start, flags, b
         plain = cross_entropy(still(model).net(batch[0]), batch[1])
         loss = model.meta_observe(*batch).item()
         assert np.isfinite(loss) and (loss != pytest.approx(plain, rel=1e-4)) == different
-
-
-def test_where_negatives_come_from(start):
-    """A batch of one class: others of its task, kept earlier, are negatives only where
-    tasks count. Earlier tasks never are."""
-    for task_free, first, second in ((1, False, False), (0, False, True)):
-        model, dataset, _ = start('er-aml', '--lr', '0', '--minibatch_size', '99', '--task_free', task_free)
-        whole, batch = next_task(model, dataset)[:2]
-        for contrast in (first, second):
-            bare = replay_loss(still(model))
-            loss = model.meta_observe(*of_one_class(whole)).item()
-            assert (loss > bare + 1e-3) == contrast and (contrast or loss == pytest.approx(bare, rel=1e-5))
-            model.buffer.add_data(examples=batch[2], labels=batch[1])

@@ -67,20 +67,6 @@ def test_both_solvers_agree(seed, t, margin):
     assert np.abs(a - b).max() <= 1e-6 * max(1, np.abs(a).max())
 
 
-@pytest.mark.parametrize('solve', SOLVERS)
-@pytest.mark.parametrize('margin', [0, 0.5])
-def test_one_memory_in_closed_form_and_fifty_copies_of_it(solve, margin):
-    random = seeded()
-    for _ in range(20):
-        m, g = torch.randn(2, 40, generator=random)
-        g = -g if g @ m > 0 else g
-        v = max(margin, -float(g.double() @ m.double()) / (float(m.double() @ m.double()) + 1e-3))
-        assert torch.allclose(gem.project(g, m[None], margin, solve=solve), g + v * m, atol=1e-5)
-        if margin == 0:
-            many = gem.project(g, m.expand(50, -1), 0, solve=solve)
-            assert abs(float(many @ m)) <= 1e-3 * float(m.norm() * g.norm())     # eps is a fiftieth as strong
-
-
 def test_inner_products_are_summed_in_float64():
     """Of more columns than are turned into float64 at once."""
     rows = torch.randn(3, 2 ** 20 + 7, generator=seeded()) * torch.logspace(-4, 4, 2 ** 20 + 7)

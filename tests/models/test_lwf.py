@@ -8,9 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
-from bench.run.training import training_mode
 from models.utils.losses import softened_cross_entropy
 from tests.conftest import quick
 from tests.models.conftest import classes, cross_entropy, next_task, seeded, softmax
@@ -49,21 +47,6 @@ def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_al
         assert name.startswith('classifier') or torch.equal(value, before.state_dict()[name])
 
 
-def test_the_warm_up_lowers_the_loss_and_leaves_modes_alone(start):
-    model, dataset, _ = start('lwf', '--n_epochs', '30')
-    for _ in range(2):
-        loader, _ = dataset.get_data_loaders()
-        training_mode(model.net, 'frozen')
-        before, modes = copy.deepcopy(model.net).eval(), [module.training for module in model.net.modules()]
-        model.meta_begin_task(dataset)
-        if model.current_task == 0:
-            model.meta_end_task(dataset)
-    assert len(set(modes)) == 2 and [module.training for module in model.net.modules()] == modes
-    x, y = model.normalization_transform(loader.dataset.raw(slice(None))), loader.dataset.targets
-    losses = [cross_entropy(net(x), y, classes(dataset, 1)) for net in (before, copy.deepcopy(model.net).eval())]
-    assert losses[1] < 0.9 * losses[0]
-
-
 @pytest.mark.parametrize('alpha, temperature', [(0, 2), (0.5, 2), (3, 1)])
 def test_the_loss_by_hand_with_logits_recorded_for_each_image(start, alpha, temperature):
     """Cross-entropy over the classes seen + alpha * distillation over the old
@@ -86,12 +69,3 @@ def test_the_loss_by_hand_with_logits_recorded_for_each_image(start, alpha, temp
     assert model.meta_observe(inputs, labels, images, logits=recorded).item() == pytest.approx(expected, rel=1e-4)
     assert not model.net.classifier.weight.grad[unseen].any()
     assert model.net.classifier.weight.grad[seen].any(dim=1).all()
-
-
-def test_the_first_task_is_cross_entropy_over_its_classes(start):
-    model, dataset, _ = start('lwf')
-    [(inputs, labels, images), *_] = next_task(model, dataset, 0)
-    model.net.eval()
-    own = classes(dataset, 0)
-    expected = F.cross_entropy(model.net(inputs)[:, own], torch.searchsorted(torch.from_numpy(own), labels)).item()
-    assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-5)

@@ -78,18 +78,6 @@ def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(s
     assert found == pytest.approx(loss.item(), rel=1e-5) and close(step, expected)
 
 
-def test_with_as_many_candidates_as_replays_the_draw_is_that_of_er(start):
-    drawn = []
-    for method, flags in (('mir', ['--subsample', '9', '--task_free', '1']), ('er', [])):
-        model, dataset, _ = start(method, '--minibatch_size', '9', *flags)
-        rows, draw = [], model.buffer.draw
-        model.buffer.draw = lambda *given, rows=rows, draw=draw: rows.append(found := draw(*given)) or found
-        for batch in batches(model, dataset):
-            model.meta_observe(*batch)
-        drawn.append([sorted(part) for part in rows])
-    assert drawn[0] == drawn[1] and len(drawn[0]) == 2 and drawn[0][0] != drawn[0][1]
-
-
 def test_a_buffer_without_other_tasks_replays_nothing(start):
     """The one row was overwritten by the current task."""
     model, dataset, _ = start('mir', '--buffer_size', '1')

@@ -66,14 +66,6 @@ def test_distillation_task_by_task(partition):
     assert abs(float(task_wise_distillation(z[0], z[0], tasks))) < 1e-12
 
 
-def test_distillation_of_tasks_of_one_class_is_nothing():
-    z = torch.randn(2, 5, 3, generator=seeded(0))
-    student = z[1].requires_grad_()
-    loss = task_wise_distillation(z[0], student, [torch.tensor([k]) for k in range(3)])
-    loss.backward()
-    assert loss.item() == 0 and not student.grad.any()
-
-
 @pytest.mark.parametrize('coefficient', [0, 1, 2.5])
 def test_the_loss_by_hand_in_the_third_task(start, coefficient):
     """Unequal tasks of classes in any order; teacher and student see the same images, of earlier tasks only."""
@@ -106,18 +98,6 @@ def test_new_samples_move_new_rows_of_the_head_and_replayed_ones_old_rows(start)
     model.buffer.task_labels.fill_(1)                                               # nothing to replay
     model.meta_observe(*batch)
     assert model.net.classifier.weight.grad.any(dim=1).nonzero()[:, 0].tolist() == classes(dataset, 1).tolist()
-
-
-def test_the_teacher_is_the_network_as_the_last_task_left_it(start):
-    model, dataset, _ = start('ssil', '--lr', '0.1')
-    coming = next_task(model, dataset)
-    left = copy.deepcopy(model.net.state_dict())
-    for batch in coming[:2]:
-        model.meta_observe(*batch)
-    assert all(torch.equal(value, left[name]) for name, value in model.teacher.state_dict().items())
-    assert not torch.equal(model.net.classifier.weight, model.teacher.classifier.weight)
-    assert not any(module.training for module in model.teacher.modules()) and model.net.training
-    assert not any(p.requires_grad for p in model.teacher.parameters())
 
 
 def test_with_one_class_a_task_the_first_teaches_nothing(start):

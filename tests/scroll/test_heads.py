@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import RidgeClassifier
 
-from scroll import Adaptation, InputError, Scroll, ScrollClassifier, Statistics
+from scroll import Adaptation, InputError, Scroll, Statistics
 from scroll.adaptation.selection import folds
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import ridge
@@ -51,13 +51,6 @@ def test_sums_by_class_and_of_all_do_not_mix():
             one.merge(other)
     with refused('learn|one Gram matrix'):
         qda(pooled)
-
-
-def test_a_class_goes_without_its_samples_where_it_has_a_gram_matrix():
-    u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
-    learner = Scroll(head='qda', buffer_size=9).fit(u, y).remove_class(1)
-    assert learner.digest() == Scroll(head='qda', buffer_size=9).fit(u[y != 1], y[y != 1]).digest()
-    assert 1 not in learner.buffer_.content().labels and learner.predict(u).tolist().count(1) == 0
 
 
 def test_balanced_is_ridge_where_classes_are_of_equal_size():
@@ -175,24 +168,6 @@ def test_the_chosen_head_is_the_one_that_is_right():
         Scroll(head='auto', buffer_size=0, lift='none').fit(x, inside).predictor()
 
 
-def test_of_equal_heads_the_first_is_chosen():
-    """Of classes of one sample each, left out, nothing is known: nothing tells one head from another."""
-    x = np.random.default_rng(0).normal(size=(12, 3))
-    learner = Scroll(head='auto', lift_dim=9, buffer_size=12).fit(x, np.arange(12))
-    assert learner.head_ == 'ridge' and learner.predictor().lift is None
-
-
-@pytest.mark.parametrize('make', [lambda **how: Scroll(buffer_size=30, **how), lambda **how: ScrollClassifier(**how),
-                                  lambda **how: ScrollClassifier(scale='standard', **how)])
-def test_the_head_in_use_is_known_once_something_was_learned(make):
-    u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
-    for name, possible in (('lda', ['lda']), ('auto', ['ridge', 'ncc', 'lda'])):
-        if name != 'auto' or getattr(make(), 'scale', '') != 'standard':
-            assert make(head=name, lift='none').fit(u, y).head_ in possible
-    with pytest.raises((InputError, AttributeError), match='learned'):
-        make().head_.upper()
-
-
 @pytest.mark.parametrize('name', CLASSIFIERS)
 def test_f_star_starts_from_any_head(name):
     u, y = np.random.default_rng(0).normal(size=(60, 4)) + 3 * np.eye(4)[np.arange(60) % 3], np.arange(60) % 3
@@ -254,3 +229,12 @@ def test_f_star_is_kept_where_it_gains():
     x = np.stack([rng.normal(size=400) * 5, y + .1 * rng.normal(size=400), np.ones(400)], axis=1)
     before, learner = by_folds('ncc', x, y, 200, .5, 200)
     assert learner.adapted_ is not None and learner.score(x[200:], y[200:]) > before
+
+
+@pytest.mark.parametrize('labels', [[0], [0, 1], [0, 1, 2], [0, 0, 1], [0] * 8])
+def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
+    """By default f* is chosen by folds; what cannot be asked is not trusted."""
+    x = np.random.default_rng(0).normal(size=(len(labels), 3))
+    learner = Scroll(buffer_size=9).fit(x, labels)
+    before = learner.decision_function(x)
+    assert Adaptation().select == 'folds' and np.array_equal(learner.adapt().decision_function(x), before)

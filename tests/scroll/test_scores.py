@@ -1,7 +1,4 @@
 """Out-of-sample scores: those of learning again without each sample, in the form that cleanlab takes."""
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from scroll import Adaptation, Scroll
 from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.state import CLASSIFIERS
-from tests.scroll.conftest import make_stream, quick, refused, toy_images
+from tests.scroll.conftest import make_stream, quick, refused
 
 
 def photographs(count: int = 60, wrong: int = 0, seed: int = 0) -> tuple:
@@ -95,22 +92,6 @@ def test_cross_entropies_are_scipys(count, classes, seed, scale, smoothing):
     np.testing.assert_allclose(cross_entropies(logits, targets, scale, smoothing), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_scores_and_the_choice_among_heads_need_no_torch():
-    code = """if True:
-        import sys
-        sys.modules['torch'] = None                                 # as if it were not installed
-        import numpy as np
-        from scroll import Scroll
-        y = np.arange(60) % 3
-        X = np.eye(4)[y] + .3 * np.random.default_rng(0).normal(size=(60, 4))
-        for head in ('auto', 'ridge', 'lda', 'qda', 'balanced', 'rff'):
-            learner = Scroll(head=head, lift_dim=9, buffer_size=30).fit(X, y)
-            assert (learner.out_of_sample(X, y).argmax(axis=1) == y).mean() > .9 and learner.head_ in (head, 'ridge', 'lda', 'ncc')"""
-    there = subprocess.run([sys.executable, '-c', code], env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
-                           capture_output=True, text=True)
-    assert there.returncode == 0, there.stderr
-
-
 def test_cleanlab_finds_wrong_labels_by_them():
     X, y = photographs(300, wrong=30)
     learner = Scroll(buffer_size=0).partial_fit(X, y)
@@ -123,20 +104,6 @@ def test_cleanlab_finds_wrong_labels_by_them():
     kept = LogisticRegression().fit(X[clean], y[clean])             # without them others learn better, too
     truth = photographs(300)[1]
     assert (kept.predict(X) == truth).mean() >= (LogisticRegression().fit(X, y).predict(X) == truth).mean()
-
-
-def test_images_are_scored_through_the_backbone(embedder):
-    images, labels = toy_images()
-    learner = Scroll(embedder, buffer_size=0).partial_fit(images, labels)
-    features = embedder(images)[0]
-    alone = Scroll(buffer_size=0).learn(features, features, np.arange(24, dtype=np.uint64), labels)
-    np.testing.assert_allclose(learner.out_of_sample(images, labels), alone.out_of_sample(features, labels), atol=1e-6)
-
-
-def test_of_some_samples_they_are_in_the_order_given():
-    X, y = photographs()
-    learner, some = Scroll(buffer_size=0, classifier='ncc').partial_fit(X, y), [7, 3, 50]
-    assert (learner.out_of_sample(X[some], y[some]).argmax(axis=1) == learner.out_of_sample(X, y)[some].argmax(axis=1)).all()
 
 
 def test_what_was_not_learned_has_none():
