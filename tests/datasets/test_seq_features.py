@@ -63,7 +63,7 @@ def test_every_method_learns_from_features(run, file, method, backbone):
 def test_scroll_gives_one_digest_the_one_of_the_command_line(run, file, schedule, tmp_path, capsys):
     state = tmp_path / 'run.npz'
     row, model = run('scroll', '--features', file, '--schedule', schedule, '--buffer_size', '30', '--buffer_strategy', 'hash',
-                     '--iterations', '3', '--eval_every', '100', '--save_state', state, '--keep_keys', '1')
+                     '--iterations', '3', '--adapt_select', 'none', '--eval_every', '100', '--save_state', state, '--keep_keys', '1')
     expected = Scroll(buffer_size=30, strategy='hash').fit(X[~TEST], Y[~TEST])
     assert row['statistics_digest'] == expected.digest() and row['online_digest'] == expected.predictor().digest()
     assert row['buffer_digest'] == expected.buffer_.content().digest()
