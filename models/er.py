@@ -1,4 +1,4 @@
-"""Experience replay: each batch is joined by as many samples from a reservoir; one forward pass, one step.
+"""Experience replay: each batch is joined by samples from a reservoir; one forward pass, one step.
 
     scripts/blurry.sh --only 'ER/i-Blurry*'
 

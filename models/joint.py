@@ -39,7 +39,7 @@ class Joint(ContinualModel):
     @staticmethod
     def get_parser(parser):
         parser.add_argument('--fit_every_task', affects='record', type=whole(0), default=0,
-                            help='train from the start and evaluate after every so many tasks '
+                            help='train from the start and evaluate after every N tasks '
                                  '(0: after the last alone)')
         return parser
 

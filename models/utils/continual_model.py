@@ -100,8 +100,8 @@ class ContinualModel(nn.Module):
         return kind(params, lr=lr, weight_decay=wd)
 
     def ends_task_of(self, flag: str = None) -> bool:
-        """Whether the task that ends is the last one of the stream or, where `--<flag>` is not 0, one of
-        every so many; if it is neither and `--stop_after` ends the run with it, a warning says so."""
+        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one; if it is
+        neither and `--stop_after` ends the run with it, a warning says so."""
         done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
         due = done == self.n_tasks or bool(every) and done % every == 0
         if done == self.args.stop_after and not due and not self.args.inference_only:

@@ -65,7 +65,7 @@ class OnlyStem(nn.Module):
 
 
 class Unfit(nn.Module):
-    """Convolutions in a block that a 1x1 one cannot stand beside."""
+    """Convolutions in a block to which no 1x1 one can be added."""
     def __init__(self):
         super().__init__()
         self.block = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 5, padding=2),

@@ -233,7 +233,7 @@ def test_f_star_is_kept_where_it_gains():
 
 @pytest.mark.parametrize('labels', [[0], [0, 1], [0, 1, 2], [0, 0, 1], [0] * 8])
 def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
-    """By default f* is chosen by folds; what cannot be asked is not trusted."""
+    """By default f* is chosen by folds, and without held-out samples it is f_T."""
     x = np.random.default_rng(0).normal(size=(len(labels), 3))
     learner = Scroll(buffer_size=9).fit(x, labels)
     before = learner.decision_function(x)

@@ -84,7 +84,7 @@ def test_ncc_is_the_exact_quotient_rounded(stream, bias):
 
 
 def test_ncc_counts_the_longest_streams_and_halves_to_even():
-    """2^27 samples a class; centroids that lie in the middle between two numbers of the grid, or a little beside it."""
+    """2^27 samples a class; centroids that lie in the middle between two numbers of the grid, or close to it."""
     s = Statistics(4)
     counts, sums = np.array([2 ** 27, 3]), np.array([[2 ** 45, 2 ** 45 - 1, -2 ** 45 + 3, 1], [1, 2, -1, 3 << 18]])
     s.load_state_dict(dict(classes=np.arange(2), counts=counts, gram=np.zeros((5, 5), np.int64),

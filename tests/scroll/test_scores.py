@@ -15,7 +15,7 @@ from tests.scroll.conftest import make_stream, quick, refused
 
 
 def photographs(count: int = 60, wrong: int = 0, seed: int = 0) -> tuple:
-    """Features (N, 6) of three classes, text labels (N,), of which the first so many are wrong."""
+    """Features (N, 6) of three classes, text labels (N,), the first `wrong` of which are wrong."""
     random = np.random.default_rng(seed)
     classes = np.arange(count) % 3
     X = np.eye(6)[classes] + 0.35 * random.normal(size=(count, 6))
