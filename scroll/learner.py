@@ -305,11 +305,11 @@ class Scroll(Revisable, Savable):
         return selection.adapt_selected(*how, lambda held: _without_held_out(derived, exemplars, held),
                                         self.strategy == 'herding', progress, left_out)
 
-    def use_adapted(self, f_star) -> 'Scroll':
-        """Predict with an f* that was made elsewhere of what this learner knows."""
+    def use_adapted(self, f_star, selection: list = None) -> 'Scroll':
+        """Predict with an f* (None: with f_T) that was made elsewhere of what this learner knows."""
         with self._lock:
             known = self._learned()
-            self._known = _Known(known.state, f_star, known.selection, known.derived)
+            self._known = _Known(known.state, f_star, selection, known.derived)
         return self
 
     def left_out(self, exemplars: Exemplars) -> np.ndarray:

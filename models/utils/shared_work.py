@@ -62,10 +62,12 @@ def adapt(learner: Scroll, world: World, progress) -> None:
         return
     made = learner.adapted_ if world.rank == 0 else None
     content = world.from_first(b'' if made is None else _pack(made))
-    if content:                                             # else f* is f_T
-        f_star = _unpack(content, learner)
-        f_star.embedder = SharedEmbedder(f_star.embedder, world)
-        learner.use_adapted(f_star)
+    if not content:
+        learner.use_adapted(None, learner.selection_ or [])             # f* is f_T
+        return
+    f_star = _unpack(content, learner)
+    f_star.embedder = SharedEmbedder(f_star.embedder, world)
+    learner.use_adapted(f_star, learner.selection_)
 
 
 def _pack(f_star: AdaptedPredictor) -> bytes:
