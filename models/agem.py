@@ -1,6 +1,8 @@
 """Averaged GEM: a step may not raise the loss on a random minibatch of past tasks' memory, to first order.
 
     python main.py --model agem --dataset seq-cifar10 --buffer_size 500
+
+Accuracy: not run yet.
 """
 import torch
 

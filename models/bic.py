@@ -1,6 +1,8 @@
 """Bias correction: distillation; then two numbers, fitted on held-out samples, scale and shift new logits.
 
     python main.py --model bic --dataset seq-cifar10 --buffer_size 500
+
+Accuracy: not run yet.
 """
 import numpy as np
 import torch
@@ -28,8 +30,8 @@ def corrected(logits: torch.Tensor, newest: torch.Tensor, bias: torch.Tensor) ->
 def fit_bias(logits, labels, newest, seen, iterations: int) -> torch.Tensor:
     """argmin over (alpha, beta) of the cross-entropy over the seen classes, by Newton's method.
 
-    It is convex, since logits are affine in alpha and beta. Where some (alpha, beta) tells all samples apart
-    it has no optimum but at infinity: hence 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
+    It is convex, since logits are affine in alpha and beta. So that there is an optimum also where samples
+    are separable, 1e-6 / 2 * |(alpha - 1, beta)|^2 is added.
 
     Args:
         logits: (N, K), of held-out samples. labels: int64 (N,). newest, seen: bool (K,).
@@ -126,7 +128,7 @@ class Bic(ReplayModel):
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
 
     def join_and_hold_out(self, dataset) -> None:
-        """Add the exemplars to the training data, and take away from both what stage 2 is fitted on."""
+        """Add the exemplars to the training data, and hold out the samples that stage 2 is fitted on."""
         icarl_replay(self, dataset)
         train, per_class = dataset.train_loader.dataset, len(self.buffer) / self.n_past_classes
         held = some_of_each(train.targets, max(1, round(self.args.valset_split * per_class)), self.random)
@@ -156,7 +158,7 @@ class Bic(ReplayModel):
 
     @torch.no_grad()
     def teacher_logits(self, inputs) -> torch.Tensor:
-        """What the network said at the end of the last task, (B, K)."""
+        """Logits (B, K) of the network as it was at the end of the last task."""
         net, newest, bias = self.teacher
         return corrected(net(inputs), newest, bias) if self.args.distill_after_bic else net(inputs)
 

@@ -1,6 +1,8 @@
 """Dark experience replay++: logits and labels of the past are replayed, in two draws.
 
-    python main.py --model derpp --dataset seq-cifar100 --buffer_size 500
+    scripts/blurry.sh --only 'DER++/i-Blurry*'
+
+23.4 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
 import torch.nn.functional as F
 

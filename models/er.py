@@ -1,6 +1,8 @@
-"""Experience replay: each batch is joined by as many samples from a reservoir; one forward pass, one step.
+"""Experience replay: each batch is joined by samples from a reservoir; one forward pass, one step.
 
-    python main.py --model er --dataset seq-cifar100 --buffer_size 500
+    scripts/blurry.sh --only 'ER/i-Blurry*'
+
+23.6 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
 import torch
 

@@ -1,6 +1,8 @@
 """ER with asymmetric cross-entropy: new samples do not push down logits of old classes absent from the batch.
 
-    python main.py --model er-ace --dataset seq-cifar10 --buffer_size 500
+    scripts/blurry.sh --only 'ER-ACE/i-Blurry*'
+
+24.6 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
 import torch
 

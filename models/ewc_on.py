@@ -1,6 +1,8 @@
 """Online elastic weight consolidation: what mattered for past tasks is held by springs.
 
     python main.py --model ewc-on --dataset seq-cifar10
+
+Accuracy: not run yet.
 """
 import torch
 import torch.nn.functional as F

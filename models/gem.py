@@ -1,6 +1,8 @@
 """Gradient episodic memory: a step may not raise the loss on any past task's memory, to first order.
 
     python main.py --model gem --dataset seq-cifar10 --buffer_size 500
+
+Accuracy: not run yet.
 """
 import numpy as np
 import torch
@@ -13,26 +15,21 @@ from utils.buffer import fill_buffer
 
 try:
     import quadprog
-except ImportError:                     # no wheel for this Python: the active-set solver answers the same
+except ImportError:                     # no wheel for this Python: the active-set solver gives the same
     quadprog = None
 
 _CHUNK = 2 ** 20                        # columns turned into float64 at once
 
 
 def store_grad(params, grads: torch.Tensor, grad_dims) -> None:
-    """Write the gradients of `params()` into the flat `grads` (P,), zeros for those that have
-    none; for methods made for Mammoth.
-
-    Args:
-        grad_dims: numbers of elements of the parameters.
-    """
+    """Write the gradients of `params()`, of `grad_dims` elements each, into the flat `grads` (P,), zeros for
+    those that have none; for methods made for Mammoth."""
     for p, part in zip(params(), grads.split(list(grad_dims))):
         part.copy_(torch.zeros_like(part) if p.grad is None else p.grad.reshape(-1))
 
 
 def overwrite_grad(params, newgrad: torch.Tensor, grad_dims) -> None:
-    """Give `params()`, those that have a gradient, their parts of the flat `newgrad`
-    (P,): the inverse of `store_grad`."""
+    """The inverse of `store_grad`, for those that have a gradient."""
     for p, part in zip(params(), newgrad.split(list(grad_dims))):
         if p.grad is not None:
             p.grad.copy_(part.view_as(p))
@@ -50,8 +47,7 @@ def solve_quadprog(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
 
 
 def solve_active_set(P: np.ndarray, q: np.ndarray, margin: float) -> np.ndarray:
-    """As `solve_quadprog`, without quadprog: Lawson and Hanson's method for least
-    squares with u = v - margin >= 0."""
+    """As `solve_quadprog`, by Lawson and Hanson's method for least squares with u = v - margin >= 0."""
     root = np.linalg.cholesky(P).T                           # P = R'R: minimise |R u + R^-T (q + P margin)|^2
     target = -np.linalg.solve(root.T, q + margin * P.sum(axis=1))
     return margin + nnls(root, target, maxiter=30 * len(q))[0]
@@ -71,10 +67,8 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 
     Args:
         gradient: (P,). memories: (t, P), gradients on the past tasks' memories.
-        margin: lower bound of the dual variables; above 0 it pulls towards all memories as soon as one
-            objects.
-        eps: added to the diagonal, so that the programme has one solution, duplicates among the memories or
-            not.
+        margin: lower bound of the dual variables; above 0 it pulls towards all memories once one objects.
+        eps: added to the diagonal, so that the programme has one solution, also with equal memories.
         solve: `solve_quadprog` (default where quadprog is installed) or `solve_active_set`.
 
     Returns:
@@ -92,8 +86,8 @@ def project(gradient: torch.Tensor, memories: torch.Tensor, margin: float = 0.5,
 class Gem(ReplayModel):
     """GEM (Lopez-Paz and Ranzato 2017).
 
-    At a task's end the memory is shared out anew, equally among all classes seen. Each step passes the whole
-    memory through the network, augmented, task by task; batch norms see these passes, too.
+    At a task's end the memory is divided equally among all classes seen. Each step passes the whole memory
+    through the network, augmented, task by task; batch norms see these passes, too.
     """
     NAME = 'gem'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il']

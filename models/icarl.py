@@ -1,6 +1,8 @@
 """iCaRL: a representation learned with distillation, and the nearest mean of exemplars on top of it.
 
     python main.py --model icarl --dataset seq-cifar10 --buffer_size 500
+
+Accuracy: not run yet.
 """
 import torch
 import torch.nn.functional as F

@@ -1,6 +1,8 @@
 """All data at once, the upper bound: tasks are collected as they come, and learned together after the last.
 
     python main.py --model joint --dataset seq-cifar10
+
+Accuracy: not run yet.
 """
 import copy
 import itertools
@@ -37,16 +39,15 @@ class Joint(ContinualModel):
     @staticmethod
     def get_parser(parser):
         parser.add_argument('--fit_every_task', affects='record', type=whole(0), default=0,
-                            help='train from the start and evaluate after every so many tasks '
+                            help='train from the start and evaluate after every N tasks '
                                  '(0: after the last alone)')
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        # data set of each task; the last task's loader, before it was used
-        self.collected, self.loader = [], None
+        self.collected, self.loader = [], None  # data set of each task; the last task's unused loader
         self.pristine = copy.deepcopy(self.net.state_dict()) if args.fit_every_task else None
-        self.batches = []                      # (inputs, labels) of a stream that is not made from a data set
+        self.batches = []                       # (inputs, labels), of a stream without a data set
 
     def begin_task(self, dataset):
         self.revisit_task(dataset)

@@ -1,6 +1,8 @@
 """Learning without forgetting: on new images, what the old network says of the old classes is to stay.
 
     python main.py --model lwf --dataset seq-cifar10
+
+Accuracy: not run yet.
 """
 import torch
 

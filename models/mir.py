@@ -1,6 +1,8 @@
 """Maximally interfered retrieval: replay what the step to come would hurt most.
 
-    python main.py --model mir --dataset seq-cifar10 --buffer_size 500
+    scripts/blurry.sh --only 'MIR/i-Blurry*'
+
+21.9 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """
 import torch
 import torch.nn.functional as F

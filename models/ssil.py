@@ -1,6 +1,8 @@
 """Separated softmax for incremental learning: new and old classes never compete in one softmax.
 
-    python main.py --model ssil --dataset seq-cifar10 --buffer_size 500
+    METHODS=ssil scripts/orders_cifar100.sh
+
+23.0 % of CIFAR-100 in ten tasks, |M| = 500 (results/orders/seq-cifar100.csv, mean of 10 random orders).
 """
 import torch
 

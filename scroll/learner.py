@@ -369,10 +369,10 @@ class Scroll:
         return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
                                         self.strategy == 'herding', progress, left_out)
 
-    def use_adapted(self, f_star) -> 'Scroll':
-        """Predict with an f* that was made elsewhere of what this learner knows."""
+    def use_adapted(self, f_star, selection: list = None) -> 'Scroll':
+        """Predict with an f* (None: with f_T) that was made elsewhere of what this learner knows."""
         self._learned()
-        return self._edit(lambda state: state.with_adapted(f_star, state.selection))
+        return self._edit(lambda state: state.with_adapted(f_star, selection))
 
     # predicting
 

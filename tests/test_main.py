@@ -119,7 +119,7 @@ def test_a_whole_run_from_another_folder_twice(tiny_weights, tmp_path):
     """As a user does it: a fresh process, a working directory elsewhere, relative paths; and once more."""
     for _ in range(2):
         result = python(ROOT / 'main.py', '--model', 'scroll', '--dataset', 'seq_digits', '--n_splits', '3', '--weights', tiny_weights,
-                        '--base_path', 'here', '--notes', 'a, "b"\n\u00fc', '--num_threads', '1', '--non_verbose', '1', *FEW, cwd=tmp_path)
+                        '--adapt_select', 'none', '--base_path', 'here', '--notes', 'a, "b"\n\u00fc', '--num_threads', '1', '--non_verbose', '1', *FEW, cwd=tmp_path)
         assert (result.returncode, result.stderr) == (0, '')
     assert result.stdout.count('Accuracy for') == 3 and 'Summary' in result.stdout
     home = tmp_path / 'here' / 'results'

@@ -2,18 +2,7 @@
 
 A method file defines a subclass with a `NAME` and an `observe`; the training loop (`bench.run.training`)
 calls, for each task, `begin_task`, then for each epoch `begin_epoch`, `observe` per batch, `end_epoch`,
-then `end_task`. The smallest method:
-
-    class Sgd(ContinualModel):
-        NAME = 'sgd'
-        COMPATIBILITY = ['class-il', 'task-il']
-
-        def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-            self.opt.zero_grad()
-            loss = self.loss(self.net(inputs), labels)
-            loss.backward()
-            self.opt.step()
-            return loss
+then `end_task`. The smallest method is `models/sgd.py`.
 """
 import inspect
 from contextlib import contextmanager, nullcontext
@@ -86,9 +75,8 @@ class ContinualModel(nn.Module):
         return self
 
     def revisit_task(self, dataset) -> None:
-        """Called for each task that an interrupted run had begun, instead of `begin_task`, before the state
-        is loaded: for what is not kept in a checkpoint because the data set has it (`TRANSIENT`).
-        """
+        """Called instead of `begin_task` for each task that an interrupted run had begun, before the state is
+        loaded: for what a checkpoint leaves out because the data set has it (`TRANSIENT`)."""
 
     def get_parameters(self):
         """What the optimiser trains."""
@@ -106,14 +94,14 @@ class ContinualModel(nn.Module):
         if self.args.optim_nesterov and not self.args.optim_mom:
             raise InputError('--optim_nesterov 1 needs momentum: give --optim_mom a value above 0')
         if self.args.optimizer == 'sgd':
-            return torch.optim.SGD(params, lr=lr, weight_decay=wd, momentum=self.args.optim_mom,
+            return torch.optim.SGD(params, lr, self.args.optim_mom, weight_decay=wd,
                                    nesterov=self.args.optim_nesterov)
         kind = dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[self.args.optimizer]
         return kind(params, lr=lr, weight_decay=wd)
 
     def ends_task_of(self, flag: str = None) -> bool:
-        """Whether the task that ends is the last one of the stream or, where `--<flag>` is not 0, one of
-        every so many; if it is neither and `--stop_after` ends the run with it, a warning says so."""
+        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one; if it is
+        neither and `--stop_after` ends the run with it, a warning says so."""
         done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
         due = done == self.n_tasks or bool(every) and done % every == 0
         if done == self.args.stop_after and not due and not self.args.inference_only:
@@ -131,8 +119,7 @@ class ContinualModel(nn.Module):
         return self.net(x)
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        """Learn from one batch; returns the loss (a number or a tensor: no need to
-        wait for it), or a dict with 'loss'.
+        """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'.
 
         Args:
             inputs: augmented, normalised (B, 3, S, S). labels: int64 (B,). not_aug_inputs: (B, 3, H, W) in
@@ -157,8 +144,7 @@ class ContinualModel(nn.Module):
 
     @contextmanager
     def mid_stream(self):
-        """Around an evaluation within a task (`--eval_every`): make ready to
-        predict, and take it back afterwards."""
+        """Around an evaluation within a task (`--eval_every`): be ready to predict, then as before."""
         yield
 
     def results(self) -> dict:
@@ -174,11 +160,8 @@ class ContinualModel(nn.Module):
         return []
 
     def save_files(self) -> None:
-        """Write the files of its own that flags ask for. Called at the end of a run, when its row is written.
-
-        Raises:
-            InputError: one cannot be written; the run can be continued to write it.
-        """
+        """Write the files of its own that flags ask for, at the end of a run, when its row is written.
+        InputError: one cannot be written; the run can be continued to write it."""
 
     @staticmethod
     def get_debug_iters() -> int:
@@ -197,11 +180,11 @@ class ContinualModel(nn.Module):
 
     @property
     def drops_unlabelled(self) -> bool:
-        """Whether samples without a label (-1) come and are left out: the
-        method is not made for such (`cssl`)."""
+        """Whether samples without a label (-1) come and are left out: the method is not made for such
+        (`cssl`)."""
         shares = (getattr(self.args, name, None) for name in ('label_perc', 'label_perc_by_class'))
-        return 'cssl' not in getattr(self, 'COMPATIBILITY',
-                                     ()) and any(share is not None and share < 1 for share in shares)
+        missing = any(share is not None and share < 1 for share in shares)
+        return missing and 'cssl' not in getattr(self, 'COMPATIBILITY', ())
 
     def meta_begin_task(self, dataset):
         """Counters and a fresh optimiser, then `begin_task`, which may replace it."""
@@ -233,13 +216,11 @@ class ContinualModel(nn.Module):
         self.end_eval(dataset, accs)
 
     def meta_observe(self, inputs, labels, not_aug_inputs, **extra):
-        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its
-        signature names; all, if it has `**kwargs`.
+        """`observe`, with those of the extra fields (`epoch`, `logits`, ...) that its signature names.
 
-        With `--batch_iterations` it is called as often; the last time alone the buffer takes the samples.
-
-        Samples without a label (-1) are left out, unless the method is made for such
-        (`cssl`); a batch of these alone is skipped.
+        `--batch_iterations` calls it repeatedly; only the last time the buffer takes the samples. Samples
+        without a label (-1) are left out, unless the method is made for such (`cssl`); a batch of these alone
+        is skipped.
 
         Raises:
             InputError: it needs a field that the batches do not have.
@@ -248,16 +229,16 @@ class ContinualModel(nn.Module):
         for name, parameter in list(parameters.items())[3:]:
             catches_all = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             if parameter.default is parameter.empty and not catches_all and name not in extra:
+                hint = ': it comes with --noise_rate' if name == 'true_labels' else ''
                 raise InputError(f'--model {self.NAME} needs {name} with each batch, which this stream does '
-                                 'not give'
-                                + (': it comes with --noise_rate' if name == 'true_labels' else ''))
+                                 f'not give{hint}')
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
             extra = {name: value for name, value in extra.items() if name in parameters}
         if self.drops_unlabelled:
             known = labels != -1
             inputs, labels, not_aug_inputs = inputs[known], labels[known], not_aug_inputs[known]
-            extra = {name: value[known] if isinstance(value, torch.Tensor) else value for name,
-                     value in extra.items()}
+            extra = {name: value[known] if isinstance(value, torch.Tensor) else value
+                     for name, value in extra.items()}
             if not len(labels):
                 return 0.0
         for _ in range(getattr(self.args, 'batch_iterations', 1) - 1):

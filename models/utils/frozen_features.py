@@ -1,4 +1,4 @@
-"""What methods on top of a frozen backbone share: their flags, and features that are computed once."""
+"""Shared by methods on a frozen backbone: their flags, and features that are computed once."""
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +29,7 @@ def add_embedding_args(parser) -> None:
 
 
 def settle_dtype(args) -> None:
-    """What `--embedding_dtype auto` means in this run: integers, where nothing asked for rules them out.
-
-    `-O` asks for products that are faster than exact.
-    """
+    """Decide `--embedding_dtype auto`: integers, unless `-O` asks for products that are faster than exact."""
     if args.embed_dtype == AUTO:
         size = getattr(args, 'input_size', None)
         fits = not args.code_optimization and weights.has_integers(args.weights, size)
@@ -74,8 +71,7 @@ def _preprocessing(dataset, args) -> Preprocessing:
         return weights.load(args.weights, tensors=False).preprocessing()
     if getattr(dataset, 'SIZE', None) is None:
         raise InputError(f'--model {args.model} needs to know how large images are: give the class of '
-                         f'{args.dataset} a SIZE, or '
-                        'use --weights')
+                         f'{args.dataset} a SIZE, or use --weights')
     size = dataset.SIZE if isinstance(dataset.SIZE, int) else max(dataset.SIZE)
     known = [tuple(getattr(dataset, name, ())) for name in ('MEAN', 'STD')]
     return Preprocessing(size, *known) if all(len(values) == 3 for values in known) else Preprocessing(size)

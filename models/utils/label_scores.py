@@ -26,10 +26,9 @@ class LabelScores(NamedTuple):
     """Scores of N training samples, in the order of the files.
 
     Attributes:
-        ids: int64 (N,), positions among the training samples of the files.
-        labels: int64 (N,), columns of the labels that were learned. classes: (K,) names of the columns.
-        pred_probs: float64 (N, K), as if each sample had not been learned; rows sum to one.
-        wrong: bool (N,), labels that `--noise_rate` made wrong; None without.
+        ids: int64 (N,), positions in the files. labels: int64 (N,), columns of the labels that were learned.
+        classes: (K,) names of the columns. pred_probs: float64 (N, K), as if each sample had not been
+        learned; rows sum to one. wrong: bool (N,), labels that `--noise_rate` made wrong; None without.
     """
     ids: np.ndarray
     labels: np.ndarray
@@ -39,14 +38,14 @@ class LabelScores(NamedTuple):
 
     @property
     def auc(self) -> float | None:
-        """Area under the ROC curve of wrong labels by self-confidence, the probability of the label: how
-        often a wrong one has less than a right one, percent. None where it is not known which are wrong."""
+        """Area under the ROC curve of wrong labels by self-confidence, the probability of the label, percent;
+        None where it is not known which are wrong."""
         if self.wrong is None or self.wrong.all() or not self.wrong.any():
             return None
         own = self.pred_probs[np.arange(len(self.labels)), self.labels]
         return round(100 * float(roc_auc_score(self.wrong, -own)), 4)
 
-    def in_words(self) -> list:
+    def summary(self) -> list:
         """Lines for the summary of a run."""
         return [] if self.auc is None else [
             f'wrong labels by out-of-sample self-confidence: ROC AUC {self.auc:.2f} % '

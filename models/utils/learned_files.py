@@ -1,4 +1,4 @@
-"""What SCROLL has learned, on disk: flags, what is written after the last task, what a run begins with.
+"""SCROLL's files: flags, what is written after the last task, what a run begins with.
 
     python main.py --model scroll --dataset seq-cifar100 --shard 1/2 --save_statistics 1.npz  # one machine
     python main.py --model scroll --dataset seq-cifar100 --shard 2/2 --save_statistics 2.npz  # another
@@ -50,13 +50,13 @@ def add_file_args(parser) -> None:
 
 
 def check_file_args(args) -> None:
-    """InputError, before any work, for what cannot be or would have no effect."""
-    if args.by_class and not args.save_statistics:
-        raise InputError('--by_class has no effect in this run: it needs --save_statistics')
+    """InputError, before any work, for what is invalid or would have no effect."""
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
-    if args.keep_keys and not args.save_state:
-        raise InputError('--keep_keys has no effect in this run: it needs --save_state')
+    for flag, needed in (('by_class', 'save_statistics'), ('keep_keys', 'save_state'),
+                         ('export_formats', 'export')):
+        if getattr(args, flag) and not getattr(args, needed):
+            raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
     if args.load_state and not args.inference_only:
         raise InputError(f'--load_state {args.load_state}: evaluates what was learned and learns nothing: '
                          'give --inference_only 1')
@@ -68,8 +68,6 @@ def check_file_args(args) -> None:
     if args.export:
         check_formats(args.export_formats or USUAL)
         check_folder(args.export)
-    elif args.export_formats:
-        raise InputError('--export_formats has no effect in this run: it needs --export')
     for flag, path, folder in _written(args):
         if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
             kind = 'folder' if folder == path else 'file in a folder'
@@ -121,7 +119,7 @@ class ClassStatistics:
 
 
 def check_learned(learner: Scroll, args) -> None:
-    """InputError at the end of a run that has seen no sample: it has nothing to evaluate or to write."""
+    """InputError at the end of a run that has seen no sample."""
     if not hasattr(learner, 'statistics_'):
         raise InputError('this run has seen no sample, so there is nothing to write' +
                          (f': --shard {args.shard} has none of the stream' if args.shard else ''))
@@ -156,11 +154,8 @@ def _command(args) -> str:
 
 
 def load(learner: Scroll, path, n_classes: int) -> None:
-    """Give the learner what a file of statistics, or of statistics and buffer, holds.
-
-    Raises:
-        InputError: it is neither, or damaged, or of another backbone, or has classes that the data set lacks.
-    """
+    """Give the learner what a file of statistics, or of statistics and buffer, holds. InputError: it is
+    neither, or damaged, or of another backbone, or has classes that the data set lacks."""
     if archive.kind_of(path) == KIND:
         state = State.read(path)
     else:
@@ -168,11 +163,10 @@ def load(learner: Scroll, path, n_classes: int) -> None:
         state = State({}, digest, statistics,
                       ExemplarBuffer(learner.buffer_size, learner.strategy) if learner.buffer_size else None)
     if state.psi != _backbone(learner):
-        raise InputError(f'{path}: made with another backbone ({state.psi[:16] or "features of its own"}) '
-                         'than this run has '
-                         f'({_backbone(learner)[:16] or "features of its own"}): weights, input and '
-                         '--embedding_dtype must be equal, and in floating point kind of machine and '
-                         'version of torch, too')
+        theirs, ours = (digest[:16] or 'features of its own' for digest in (state.psi, _backbone(learner)))
+        raise InputError(f'{path}: made with another backbone ({theirs}) than this run has ({ours}): '
+                         'weights, input and --embedding_dtype must be equal, and in floating point kind of '
+                         'machine and version of torch, too')
     classes = state.statistics.classes
     if not len(classes) or classes.dtype.kind != 'i' or classes[0] < 0 or classes[-1] >= n_classes:
         shown = ', '.join(map(str, classes[:3].tolist())) + ', ...' * (len(classes) > 3)

@@ -7,8 +7,7 @@ from torch import nn
 
 
 def masked_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of a softmax over some of the classes only; the logits of the
-    others get a gradient of exactly zero.
+    """Cross-entropy of a softmax over some of the classes; the other logits have a gradient of exactly zero.
 
     Args:
         logits: (B, K). labels: int64 (B,), all of them allowed. allowed: bool (K,).
@@ -17,15 +16,13 @@ def masked_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, allowed: to
 
 
 def softened_kl(teacher: torch.Tensor, student: torch.Tensor, temperature: float) -> torch.Tensor:
-    """KL(softmax(teacher / T) || softmax(student / T)), mean over samples; no factor
-    T^2. Logits (B, n); 0 for n = 1."""
+    """KL(softmax(teacher / T) || softmax(student / T)), mean over samples, without the factor T^2; (B, n)."""
     p = F.softmax(teacher / temperature, dim=1)
     return F.kl_div(F.log_softmax(student / temperature, dim=1), p, reduction='batchmean')
 
 
 def softened_cross_entropy(teacher: torch.Tensor, student: torch.Tensor, temperature: float) -> torch.Tensor:
-    """-sum softmax(teacher / T) log softmax(student / T), mean over samples (Hinton et al.
-    2015); no factor T^2. (B, n) each."""
+    """-sum softmax(teacher / T) log softmax(student / T), mean over samples, without T^2 (Hinton et al.)."""
     return -(F.softmax(teacher / temperature, dim=1)
              * F.log_softmax(student / temperature, dim=1)).sum(dim=1).mean()
 

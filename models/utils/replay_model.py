@@ -1,4 +1,4 @@
-"""What methods with a replay buffer share."""
+"""Shared by methods with a replay buffer."""
 from core.arguments import add_rehearsal_args
 from models.utils.continual_model import ContinualModel
 from scroll.randomness import stream_seed
@@ -30,13 +30,11 @@ class ReplayModel(ContinualModel):
 
     @property
     def task_free(self) -> bool:
-        """Whether replay heeds no tasks: `--task_free 1`, for methods with that
-        flag, or a stream that has none."""
+        """Whether replay ignores tasks: `--task_free 1`, or a stream without tasks."""
         return getattr(self.args, 'task_free', False) or getattr(self, 'SETTING', None) == 'general-continual'
 
     def replay(self, size=None, **options) -> tuple:
-        """Up to `size` (default: `--minibatch_size`) random samples of the buffer, freshly
-        augmented: (inputs, labels, ...)."""
+        """(inputs, labels, ...) of `size` (`--minibatch_size`) random samples of the buffer, augmented."""
         return self.buffer.get_data(size or self.args.minibatch_size, transform=self.transform,
                                     device=self.device, **options)
 

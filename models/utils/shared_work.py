@@ -1,13 +1,9 @@
-"""Backbone and adaptation in a run of several processes (`core.distributed`):
-shared out, with the same bits as in one.
+"""Backbone and adaptation in a run of several processes (`core.distributed`), with the same bits as in one.
 
-An image's feature depends on its pixels and the backbone alone, so it does not matter which process computes
-it. Each embeds its share of what is waiting. Where there is a buffer it gets all features: 4 d + 8 bytes
-travel for an image (1 kB for d = 256, a thousandth of what the backbone computes on), and every process then
-counts and keeps the same integers. Where there is none it counts its share alone, and sums are all-reduced:
-8 (d + 1)^2 + 8 K (d + 1) bytes, 0.7 MB for d = 256 and 100 classes, whatever the number of images. The same
-digests follow. Every process holds the whole data set. f* is made by the first; the others wait, and are sent
-its network and classifier.
+An image's feature depends on its pixels and the backbone alone, so each process embeds a share of them. With
+a buffer, every process gets all features (4 d + 8 bytes an image) and counts and keeps the same integers.
+Without, it counts its share alone, and sums are all-reduced (8 (d + 1)^2 + 8 K (d + 1) bytes, whatever the
+number of images). Every process holds the whole data set. The first makes f* and sends it to the others.
 """
 import copy
 import io
@@ -23,8 +19,7 @@ from scroll.statistics import Statistics
 
 
 class SharedEmbedder:
-    """An `Embedder` that all processes call with the same images, at the same time; its
-    other attributes are the embedder's."""
+    """An `Embedder` that all processes call with the same images at the same time."""
 
     def __init__(self, embedder: Embedder, world: World):
         self.embedder, self.world = embedder, world
@@ -33,12 +28,11 @@ class SharedEmbedder:
         return getattr(vars(self)['embedder'], name)
 
     def __call__(self, images, progress=None, keep: bool = True) -> tuple:
-        """As `Embedder`; `progress` hears of this process's share."""
+        """As `Embedder`; `progress` is called for this process's share."""
         features, keys = self.embedder(images[self.world.share(len(images))], progress, keep)
         return self.world.gather(features), self.world.gather(keys)
 
     def features(self, images) -> np.ndarray:
-        """As `Embedder.features`."""
         return self.world.gather(self.embedder.features(images[self.world.share(len(images))]))
 
 
@@ -55,8 +49,7 @@ def shared(embedder: Embedder, world: World):
     if world.size == 1:
         return embedder
     world.agree(embedder.digest, 'the processes run different backbones, or on different kinds of machines '
-                                 'or versions of torch: their '
-                                 'features would differ in the last bits')
+                                 'or versions of torch: their features would differ in the last bits')
     return SharedEmbedder(embedder, world)
 
 
@@ -67,17 +60,21 @@ def adapt(learner: Scroll, world: World, progress) -> None:
         learner.adapt(progress)
     if world.size == 1 or learner.embedder is None:
         return
-    f_star = _unpack(world.from_first(_pack(learner.adapted_) if world.rank == 0 else b''), learner)
+    made = learner.adapted_ if world.rank == 0 else None
+    content = world.from_first(b'' if made is None else _pack(made))
+    if not content:
+        learner.use_adapted(None, learner.selection_ or [])             # f* is f_T
+        return
+    f_star = _unpack(content, learner)
     f_star.embedder = SharedEmbedder(f_star.embedder, world)
-    learner.use_adapted(f_star)
+    learner.use_adapted(f_star, learner.selection_)
 
 
 def _pack(f_star: AdaptedPredictor) -> bytes:
     file = io.BytesIO()
     torch.save(dict(net=f_star.embedder.pristine.state_dict(), weight=torch.from_numpy(f_star.weight),
-                    mode=f_star.mode,
                     bias=torch.from_numpy(f_star.bias), losses=torch.from_numpy(f_star.losses),
-                    scale=f_star.scale, initial_scale=f_star.initial_scale), file)
+                    mode=f_star.mode, scale=f_star.scale, initial_scale=f_star.initial_scale), file)
     return file.getvalue()
 
 

@@ -111,8 +111,8 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, herded,
 def folds(exemplars: Exemplars, count: int, asked: int, herded: bool) -> list:
     """Positions of the samples of the first of `count` folds that have `asked` samples together, or of all.
 
-    Herded samples make up for each other: what is left without some of them is off the class mean, away from
-    these. The beginning of their order is not, so folds are cut from its end.
+    Herded samples balance each other: without some of them the others are off the class mean. The beginning
+    of their order is not, so folds are cut from its end.
     """
     cut = [[] for _ in range(count)]
     for label in np.unique(exemplars.labels):

@@ -11,9 +11,9 @@ from scroll.adaptation.training import AdaptedPredictor
 from scroll.embedding.transforms import resize_matrix
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
-from scroll.heads.predictors import LinearPredictor
+from scroll.heads.predictors import LinearPredictor, exact_logits
 from scroll.heads.quadratic import PIECE, QuadraticPredictor
-from scroll.lift import SQUARE_BITS, cosine_table
+from scroll.lift import cosine_table
 
 
 def torch_module(predictor) -> nn.Module:
@@ -91,25 +91,14 @@ class Lifted(nn.Module):
 
     def __init__(self, lift):
         super().__init__()
-        self.kind, self.shift, self.turns = lift.kind, 2.0 ** lift.shift, float(lift.turns)
+        self.lift, fourier = lift, lift.kind == 'fourier'
         self.register_buffer('matrix', torch.from_numpy(lift.matrix).double())
-        if lift.kind == 'fourier':
-            self.turn = 2.0 ** (GRID_BITS + lift.TURN_BITS)
-            self.register_buffer('offsets', torch.from_numpy(lift.offsets / self.turn))
-            self.register_buffer('table', torch.from_numpy(cosine_table()).double())
+        self.register_buffer('offsets', torch.from_numpy(readout.offsets(lift)) if fourier else None)
+        self.register_buffer('table', torch.from_numpy(cosine_table()).double() if fourier else None)
 
     def forward(self, u: torch.Tensor) -> torch.Tensor:
         """(N, d) on the grid, float64 -> (N, d + lift) on the grid."""
-        products = u @ self.matrix
-        if self.kind == 'relu':
-            h = torch.floor(products / self.shift).clamp(0, GRID)
-        elif self.kind == 'square':
-            h = torch.floor(products * products / 2.0 ** SQUARE_BITS).clamp(max=GRID)
-        else:
-            angles = (products * self.turns + self.offsets * self.turn) / self.turn
-            at = torch.floor((angles - torch.floor(angles)) * len(self.table))
-            h = self.table[at.long()]
-        return torch.cat([u, h], dim=1)
+        return readout.lifted(u, self.lift, self.matrix, self.offsets, exact=True, table=self.table)
 
     @staticmethod
     def of(predictor) -> nn.Module:
@@ -148,14 +137,8 @@ class ExactLinear(nn.Module):
 
     def forward(self, features: torch.Tensor) -> tuple:
         """(logits float64 (N, K), column int64 (N,) of the largest) of features (N, d) on the grid."""
-        base, features = 2.0 ** self.width, self.lifted(features)
-        high = features @ self.limbs[0, :, :-1].T + self.limbs[0, :, -1] * GRID
-        low = torch.zeros_like(high)
-        for place in range(1, len(self.limbs)):
-            carry = torch.floor(high / base)
-            low = low + (high - carry * base) * base ** (place - 1)
-            high = carry + (features @ self.limbs[place, :, :-1].T + self.limbs[place, :, -1] * GRID)
-        logits = (high * base ** (len(self.limbs) - 1) + low) * self.unit
+        high, low = exact_logits(self.lifted(features), self.limbs, self.width, torch.floor)
+        logits = (high * 2.0 ** (self.width * (len(self.limbs) - 1)) + low) * self.unit
         largest = high == high.amax(dim=1, keepdim=True)
         return logits, torch.where(largest, low, -1.0).argmax(dim=1)
 

@@ -48,7 +48,7 @@ def run(command_line, pictures, tmp_path):
 def test_scroll_on_a_network_of_timm_with_one_flag(run, name, adapters):
     if adapters and 'vit' in name:
         pytest.importorskip('peft')
-    code, out, err, row = run('--weights', name, '--adaptation', 'adapters' if adapters else 'none')
+    code, out, err, row = run('--weights', name, '--adapt_select', 'none', '--adaptation', 'adapters' if adapters else 'none')
     assert code == 0, err
     out = ' '.join(out.split())
     assert row['decoded_by'] == decoders() and f'images decoded by {decoders()}' in out
@@ -118,6 +118,6 @@ def test_there_is_no_integer_file():
 @pytest.mark.slow
 def test_scroll_on_vit_small_patch16_224(run):
     pytest.importorskip('peft')
-    code, out, err, row = run('--weights', 'timm:vit_small_patch16_224,random=0')
+    code, out, err, row = run('--weights', 'timm:vit_small_patch16_224,random=0', '--adapt_select', 'none')
     assert code == 0, err
     assert row['adapted_mode'] == 'adapters' and row['timm_name'] == 'vit_small_patch16_224'

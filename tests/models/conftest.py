@@ -1,5 +1,4 @@
-"""What tests of several methods share: a data set that takes no time, runs on
-it, and arithmetic to compare with."""
+"""What tests of several methods share: a data set that takes no time, runs on it, and arithmetic to compare with."""
 import functools
 import sys
 
@@ -28,10 +27,8 @@ def small_digits(monkeypatch):
     def first(labels, count):
         return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
     train_ids, test_ids = first(whole.train_labels, 8), first(whole.test_labels, 4)
-    arrays = (whole.train[train_ids], whole.train_labels[train_ids],
-              whole.test[test_ids], whole.test_labels[test_ids])
-    monkeypatch.setattr(readers, 'digits',
-                        lambda: readers.Images(*(np.copy(a) for a in arrays), whole.class_names))
+    arrays = (whole.train[train_ids], whole.train_labels[train_ids], whole.test[test_ids], whole.test_labels[test_ids])
+    monkeypatch.setattr(readers, 'digits', lambda: readers.Images(*(np.copy(a) for a in arrays), whole.class_names))
     scheduled_dataset._read_once.cache_clear()
     yield
     scheduled_dataset._read_once.cache_clear()
@@ -39,8 +36,7 @@ def small_digits(monkeypatch):
 
 @pytest.fixture
 def third_party(tmp_path, monkeypatch):
-    """third_party(models=dict(name=text), datasets=..., backbone=...): as if
-    such files lay in these folders."""
+    """third_party(models=dict(name=text), datasets=..., backbone=...): as if such files lay in these folders."""
     conf.warn_once.cache_clear()
     packages = dict(models=models, datasets=datasets, backbone=backbone)
 
@@ -123,8 +119,7 @@ def next_task(model, dataset, tasks=1, learn=True) -> list:
 
 
 def still(model):
-    """Nothing random any more: replay is not augmented, batch norms are as
-    in evaluation. Returns the model."""
+    """Nothing random any more: replay is not augmented, batch norms are as in evaluation. Returns the model."""
     model.transform = model.normalization_transform
     model.net.eval()
     return model
@@ -145,8 +140,7 @@ def close(step, expected) -> bool:
 def stored(model, tasks=None) -> tuple:
     """(inputs, labels) of what the buffer holds, un-augmented; only of these tasks."""
     count, buffer = len(model.buffer), model.buffer
-    rows = torch.arange(count) if tasks is None else torch.isin(buffer.task_labels[:count],
-                                                                ids(*tasks)).nonzero()[:, 0]
+    rows = torch.arange(count) if tasks is None else torch.isin(buffer.task_labels[:count], ids(*tasks)).nonzero()[:, 0]
     return model.plain(buffer.examples[rows]), buffer.labels[rows]
 
 
@@ -186,8 +180,7 @@ def cross_entropy(z, y, among=None) -> float:
     y = y.numpy() if isinstance(y, torch.Tensor) else y
     among = np.arange(z.shape[1]) if among is None else np.asarray(among)
     p = softmax(z)[:, among]
-    return float(-np.log((p / p.sum(axis=1, keepdims=True))[np.arange(len(p)),
-                                                            np.searchsorted(among, y)]).mean())
+    return float(-np.log((p / p.sum(axis=1, keepdims=True))[np.arange(len(p)), np.searchsorted(among, y)]).mean())
 
 
 def ids(*values) -> torch.Tensor:

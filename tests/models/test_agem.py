@@ -23,8 +23,7 @@ def test_what_opposes_the_reference_goes_and_nothing_else(seed, scale):
         assert abs(float(out @ r)) <= 1e-6 * float(g.norm() * r.norm())
         # orthogonal
         assert float(out.norm() ** 2 + (g - out).norm() ** 2) == pytest.approx(float(g.norm() ** 2), rel=1e-5)
-    assert torch.allclose(project(g, r / r.norm()), gem.project(g, r[None] / r.norm(), margin=0, eps=0),
-                          atol=1e-5)
+    assert torch.allclose(project(g, r / r.norm()), gem.project(g, r[None] / r.norm(), margin=0, eps=0), atol=1e-5)
     assert project(g, -g).abs().max() < 1e-6 and torch.equal(project(g, g), g)
     assert torch.equal(project(g, torch.zeros(50)), g)
 
@@ -32,8 +31,7 @@ def test_what_opposes_the_reference_goes_and_nothing_else(seed, scale):
 @pytest.mark.parametrize('flags', ['', '--schedule gaussian:batch=12'])
 @pytest.mark.parametrize('disagree', [True, False])
 def test_a_step_follows_the_projected_gradient(start, flags, disagree):
-    """The reference gradient is of past tasks, whatever is kept of this one;
-    without tasks, of all that came before."""
+    """The reference gradient is of past tasks, whatever is kept of this one; without tasks, of all that came before."""
     model, dataset, _ = start('agem', '--minibatch_size', '99', '--lr', '0.1', *flags.split())
     first, batch = (batches(model, dataset) if flags else next_task(model, dataset))[:2]
     model.meta_observe(*first)

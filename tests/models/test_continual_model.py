@@ -1,6 +1,5 @@
 """Mammoth's contract of a method, and the plainest method under it."""
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from bench.run.training import train
 from datasets import get_dataset
 from models.utils.continual_model import ContinualModel
 from tests.conftest import refused
-from tests.scroll.conftest import tiny_net
 from utils.buffer import Buffer
 
 
@@ -20,8 +18,7 @@ class Noting(ContinualModel):
     NAME = 'noting'
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None, logits=None):
-        self.given = dict(inputs=inputs, labels=labels, not_aug_inputs=not_aug_inputs, epoch=epoch,
-                          logits=logits)
+        self.given = dict(inputs=inputs, labels=labels, not_aug_inputs=not_aug_inputs, epoch=epoch, logits=logits)
         return 0.25
 
 
@@ -32,8 +29,7 @@ def build(parse):
         args = parse('sgd', '--lr', '0.5', *flags)
         dataset = get_dataset(args)
         args.num_classes, args.device = dataset.N_CLASSES, 'cpu'
-        return kind(backbone or get_backbone(args), dataset.get_loss(), args, dataset.get_transform(),
-                    dataset)
+        return kind(backbone or get_backbone(args), dataset.get_loss(), args, dataset.get_transform(), dataset)
     return model
 
 
@@ -82,20 +78,6 @@ def test_counters_before_and_after_tasks(build):
         assert model.current_task == task + 1
 
 
-def test_the_task_is_counted_after_end_task_and_begun_after_the_counters(build):
-    class Order(Noting):
-        def begin_task(self, dataset):
-            self.seen_at_begin = self.n_seen_classes
-
-        def end_task(self, dataset):
-            self.at_end = self.current_task
-    model = build('--n_splits', '5', kind=Order)
-    model.dataset.get_data_loaders()
-    model.meta_begin_task(model.dataset)
-    model.meta_end_task(model.dataset)
-    assert (model.seen_at_begin, model.at_end, model.current_task) == (2, 0, 1)
-
-
 @pytest.mark.parametrize('observe, given, expected', [
     (lambda self, inputs, labels, not_aug_inputs, epoch=None, logits=None: dict(epoch=epoch, logits=logits),
      dict(epoch=3, logits='l', true_labels='t', more=1), dict(epoch=3, logits='l')),
@@ -105,8 +87,7 @@ def test_the_task_is_counted_after_end_task_and_begun_after_the_counters(build):
     (lambda self, inputs, labels, not_aug_inputs, **rest: rest, dict(epoch=0, logits=4),
      dict(epoch=0, logits=4))])
 def test_observe_gets_the_extras_it_names_and_no_others(build, observe, given, expected):
-    assert build(kind=type('Own', (Noting,),
-                           dict(observe=observe))).meta_observe(1, 2, 3, **given) == expected
+    assert build(kind=type('Own', (Noting,), dict(observe=observe))).meta_observe(1, 2, 3, **given) == expected
 
 
 @pytest.mark.parametrize('flags, kind, expected', [
@@ -121,25 +102,6 @@ def test_optimisers(build, flags, kind, expected):
     made = model.get_optimizer()
     assert type(made) is kind and {k: made.param_groups[0][k] for k in expected} == expected
     assert sum(p.numel() for p in made.param_groups[0]['params']) == len(model.net.get_params())
-
-
-def test_an_optimiser_of_some_parameters_at_another_rate(build):
-    model = build()
-    made = model.get_optimizer(iter([model.net.classifier.weight]), lr=0.125)
-    assert made.param_groups[0]['params'] == [model.net.classifier.weight]
-    assert made.param_groups[0]['lr'] == 0.125
-    assert model.get_optimizer([], lr=1) is None
-
-
-def test_methods_that_are_missing_say_so(build):
-    with pytest.raises(NotImplementedError, match='ContinualModel has no observe'):
-        build(kind=ContinualModel).observe(1, 2, 3)
-
-
-def test_a_model_without_a_data_set():
-    args = SimpleNamespace(lr=1, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False, device='cpu')
-    model = Noting(tiny_net(), None, args, None)
-    assert model.dataset is None and model(torch.zeros(1, 3, 16, 16)).shape == (1, 3)
 
 
 @pytest.mark.slow
@@ -185,13 +147,6 @@ def test_a_field_that_observe_needs_and_does_not_get(build, method):
     assert model.meta_observe(1, 2, 3, epoch=0, true_labels=4) == 1
 
 
-@pytest.mark.parametrize('given', [0, 0.5, torch.tensor(0.5), {'loss': 0.5}, None])
-def test_what_observe_returns_is_passed_on(build, given):
-    model = build(kind=type('Returning', (Noting,),
-                            dict(observe=lambda self, inputs, labels, not_aug_inputs: given)))
-    assert model.meta_observe(1, 2, 3, epoch=0) is given
-
-
 def test_loading_a_buffer(build):
     model, full = build(), Buffer(6, seed=0)
     model.buffer = Buffer(6, seed=1)
@@ -220,22 +175,3 @@ def test_a_constructor_may_change_arguments_and_backbone_first(build):
     model = build(kind=Early)
     assert model.opt.param_groups[0]['lr'] == 0.125
     assert any(p is model.net.classifier.weight for p in model.opt.param_groups[0]['params'])
-
-
-def test_counters_count_a_class_once_where_tasks_share_classes(build):
-    model = build('--schedule', 'split:2')
-    dataset = SimpleNamespace(task_classes=lambda t: [0, 1, 2], seen_classes=lambda: [0, 1, 2])
-    for _ in range(2):
-        model.meta_begin_task(dataset)
-        model.meta_end_task(dataset)
-    assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task) == (3, 3, 3)
-
-
-def test_names_of_the_package():
-    import models
-    from models.utils.future_model import FutureModel
-    assert models.ContinualModel is ContinualModel and issubclass(FutureModel, ContinualModel)
-    with pytest.raises(AttributeError, match='no_such_name'):
-        models.no_such_name                                     # noqa: B018
-    with pytest.raises(NotImplementedError, match='future_forward'):
-        FutureModel.future_forward(SimpleNamespace(), None)

@@ -3,7 +3,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench.run.training import train
 from models.ens import shares
 from scroll.grid import GRID
 from tests.conftest import refused
@@ -54,22 +53,12 @@ def test_a_step_is_the_sign_of_autograds_gradient(ens):
     torch.testing.assert_close(model.bias, before[1] - 0.01 * bias.grad.sign())
 
 
-def test_with_equal_keys_and_all_classifiers_the_output_is_their_mean(ens):
-    model = ens('--top_k', '6')
-    z = unit(5, model.embedder.dim)
-    model.keys[:] = z.mean(0)
-    v = 250 * torch.tanh((torch.einsum('mcd,bd->bmc', model.weight, z) + model.bias) / 250)
-    torch.testing.assert_close(model.outputs(z), v.mean(1))
-
-
 def test_keys_from_data_have_its_mean_and_deviation(ens):
     """Of the first batch, which has to be more than one sample."""
-    model, images = ens('--keys', 'data', '--n_classifiers',
-                        '3000'), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
+    model, images = ens('--keys', 'data', '--n_classifiers', '3000'), torch.zeros(9, 8, 8, 3, dtype=torch.uint8)
     images.random_(256, generator=seeded())
     z = F.normalize(torch.from_numpy(model.embedder(images.numpy())[0]).float() / GRID)
-    expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=seeded())
-                           * z.std(0, correction=0))
+    expected = F.normalize(z.mean(0) + torch.randn(3000, z.shape[1], generator=seeded()) * z.std(0, correction=0))
     with refused('--keys data', '--batch_size'):
         model.observe(images[:1], torch.zeros(1).long(), images[:1])
     model.observe(images, torch.zeros(9).long(), images)
@@ -79,23 +68,8 @@ def test_keys_from_data_have_its_mean_and_deviation(ens):
     assert torch.equal(model.keys, keys)
 
 
-def test_more_answers_than_classifiers_are_refused(ens):
-    with refused('--top_k 9', '6 classifiers'):
-        ens('--top_k', '9')
-
-
-def test_features_come_from_the_cache_the_second_time(start, tmp_path):
-    for _ in range(2):
-        model, dataset, args = start('ens', '--n_classifiers', '6', '--top_k', '2', '--base_path', tmp_path)
-        calls, features = [], model.embedder.features
-        model.embedder.features = lambda x, f=features, c=calls: (c.append(len(x)), f(x))[1]
-        row = train(model, dataset, args)
-    assert not calls and row['final_accuracy'] >= 0
-
-
 def test_shares_add_up_to_one_whatever_the_cosines():
-    cosine = torch.tensor([[0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0],
-                           [1e-30, 0.0, 0.0]])
+    cosine = torch.tensor([[0.5, 0.3, 0.2], [-0.1, -0.2, -0.2], [0.0, 0.0, 0.0], [0.25, -0.25, 0.0], [1e-30, 0.0, 0.0]])
     expected = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.4, 0.4], *[[1 / 3] * 3] * 3])
     torch.testing.assert_close(shares(cosine), expected)
 

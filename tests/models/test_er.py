@@ -54,29 +54,3 @@ def test_each_replay_is_augmented_afresh_and_each_image_for_itself(start):
                           labels=torch.zeros(40))
     first, again = model.replay()[0], model.replay()[0]
     assert not torch.equal(first, again) and len(torch.unique(first, dim=0)) > 3
-
-
-@pytest.mark.parametrize('method, flags, expected', [
-    ('er', 'seq-cifar10 200', dict(lr=0.01, n_epochs=50)),
-    ('er', 'seq-cifar100 2000', dict(lr=0.01, n_epochs=50)),
-    ('er', 'seq-miniimg 200', dict(lr=0.01, n_epochs=10)),
-    ('er', 'seq-miniimg 500', dict(lr=0.01, n_epochs=20)),
-    ('der', 'seq-cifar100 500', dict(lr=0.01, alpha=0.5)),
-    ('der', 'seq-cifar100 500 --n_splits 50', dict(lr=0.03, alpha=0.5)),
-    ('der', 'seq-cifar10 2000', dict(lr=0.01, alpha=1)),
-    ('der', 'seq-miniimg 200', dict(lr=0.03, alpha=1, n_epochs=10)),
-    ('der', 'seq-miniimg 500', dict(lr=0.05, alpha=1, n_epochs=20)),
-    ('derpp', 'seq-cifar100 500', dict(lr=0.01, alpha=0.5, beta=0.5)),
-    ('derpp', 'seq-cifar100 2000 --n_splits 50', dict(lr=0.03, alpha=0.5, beta=0.5)),
-    ('derpp', 'seq-miniimg 200', dict(lr=0.03, alpha=1, beta=1, n_epochs=10)),
-    ('derpp', 'seq-miniimg 500', dict(lr=0.05, alpha=0.5, beta=1, n_epochs=20)),
-    ('er-ace', 'seq-cifar100 2000', dict(lr=0.01, n_epochs=1)),
-    ('ssil', 'seq-miniimg 200', dict(lr=0.01, distill_coef=1)),
-    ('mir', 'seq-miniimg 200', dict(lr=0.01, subsample=50)),
-    ('er-aml', 'seq-miniimg 500', dict(lr=0.01, supcon_temperature=0.2)),
-])
-def test_the_papers_values(parse, method, flags, expected):
-    dataset, size, *more = flags.split()
-    args = parse(method, '--model_config', 'best', '--buffer_size', size, *more, dataset=dataset)
-    assert {name: getattr(args, name) for name in expected} == expected
-    assert args.batch_size == args.minibatch_size == 32

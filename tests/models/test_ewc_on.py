@@ -23,8 +23,7 @@ class OneWeight(nn.Module):
 
 
 def test_logistic_regression_by_hand():
-    """sum of p (x (1 - p))^2, p the likelihood of the label; of squares, so that
-    gradients that cancel count twice."""
+    """sum of p (x (1 - p))^2, p the likelihood of the label; of squares, so that gradients that cancel count twice."""
     w, samples = 0.7, [(1.5, 1), (-2.0, 1), (0.3, 0), (4.0, 0)]
     expected = 0.0
     for x, y in samples:

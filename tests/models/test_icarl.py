@@ -1,5 +1,4 @@
-"""iCaRL: targets, herded exemplars, and the nearest mean of exemplars, on
-features that can be checked by hand."""
+"""iCaRL: targets, herded exemplars, and the nearest mean of exemplars, on features that can be checked by hand."""
 from types import SimpleNamespace
 
 import numpy as np
@@ -48,15 +47,13 @@ def rows_by_class(model) -> dict:
 
 @pytest.mark.parametrize('tasks', [0, 1, 2])
 def test_the_loss_is_a_mean_over_samples_and_the_classes_seen(after, tasks):
-    """The old network's answers for old classes, one-hot for this task's;
-    classes to come are not pushed down."""
+    """The old network's answers for old classes, one-hot for this task's; classes to come are not pushed down."""
     model, dataset = after(tasks, '--opt_wd', '0.01')
     inputs, labels, plain = next_task(model, dataset, 0)[0][:3]
     model.opt = SimpleNamespace(zero_grad=model.net.zero_grad, step=lambda: None)
     with torch.no_grad():
         model.net.classifier.weight.mul_(-1)                                        # not its teacher any more
-    old, seen = [c for t in range(tasks)
-                 for c in dataset.task_classes(t)], classes(dataset, *range(tasks + 1))
+    old, seen = [c for t in range(tasks) for c in dataset.task_classes(t)], classes(dataset, *range(tasks + 1))
     p = model.net(inputs).sigmoid().detach().double().numpy()
     target = np.eye(10)[labels.numpy()]
     if old:
@@ -116,17 +113,6 @@ def test_the_prediction_is_the_nearest_mean_of_exemplars(after, mirrored):
     assert torch.allclose(model(x), logits, atol=1e-5)
 
 
-def test_means_follow_the_network(trained):
-    model, dataset = trained('icarl')
-    model.net.eval()
-    x = model.plain(torch.tensor(dataset.images.test))
-    before = model(x)
-    model.net.train()
-    model.observe(x[:8], torch.zeros(8, dtype=torch.int64), None)
-    model.net.eval()
-    assert not torch.equal(model(x), before)
-
-
 def test_exemplars_join_the_training_data_once(after):
     """Without the fields that they lack."""
     model, dataset = after(1)
@@ -138,17 +124,6 @@ def test_exemplars_join_the_training_data_once(after):
     assert len(loader.dataset) == own + 31 and len(loader) == -(-(own + 31) // 12)
     seen = torch.cat([labels for _, labels, _ in loader])
     assert {c: int((seen == c).sum()) for c in kept} == {c: len(rows) for c, rows in kept.items()}
-
-
-def test_grey_images_without_a_channel_axis_are_joined_as_they_are(after):
-    model, dataset = after(0)
-    for _ in range(2):
-        loader, _ = dataset.get_data_loaders()
-        loader.dataset.data = loader.dataset.data[..., 0]
-        model.meta_begin_task(dataset)
-        assert loader.dataset.data.ndim == 3 and len(loader.dataset.data) == len(loader.dataset.targets)
-        model.meta_end_task(dataset)
-    assert model.buffer.examples.shape == (31, 8, 8, 1)
 
 
 def test_without_a_buffer_the_network_speaks_for_itself(after):

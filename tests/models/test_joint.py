@@ -9,8 +9,7 @@ from tests.conftest import refused
 
 @pytest.fixture
 def lessons(start):
-    """lessons(*flags): (labels of each step of a run, whether the network had
-    moved after each task, data set)."""
+    """lessons(*flags): (labels of each step of a run, whether the network had moved after each task, data set)."""
     def run(*flags):
         model, dataset, args = start('joint', '--lr', '0.05', *flags)
         begin, seen, moved = model.net.get_params().clone(), [], []
@@ -29,11 +28,6 @@ def test_it_learns_from_each_sample_of_all_tasks_in_each_epoch_and_only_at_the_e
     assert sorted(sum(seen, [])) == sorted(dataset.train_labels.tolist() * 3)
 
 
-def test_the_flag_joint_makes_one_task_of_any_stream(lessons):
-    seen, moved, dataset = lessons('--joint', '1', '--n_splits', '1')
-    assert dataset.N_TASKS == 1 and len(dataset.task_classes(0)) == 10 and len(sum(seen, [])) == 80
-
-
 @pytest.mark.parametrize('flags, samples', [(['--noise_rate', '0.3'], 80), (['--validation', '25'], 60),
                                             (['--label_perc', '0.5'], 40), (['--inference_only', '1'], 0)])
 def test_what_flags_do_to_a_stream_joint_sees_too(lessons, tmp_path, flags, samples):
@@ -48,12 +42,6 @@ def test_samples_come_in_random_order_whatever_the_schedule(lessons, schedule):
     the order of the stream, at most 3."""
     seen, *_ = lessons('--batch_size', '16', '--schedule', schedule, '--permute_classes', '0')
     assert len(seen) == 5 and all(len(set(labels)) > 3 for labels in seen)
-
-
-@pytest.mark.parametrize('flags', ['--fitting_mode iters --n_iters 3', '--eval_epochs 1'])
-def test_flags_without_effect_are_refused(parse, flags):
-    with refused(flags.split()[0], 'joint'):
-        parse('joint', '--lr', '0.05', *flags.split())
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(lessons):

@@ -1,5 +1,4 @@
-"""MIR: interference against first-order theory, what scoring leaves alone,
-and the step with what is replayed."""
+"""MIR: interference against first-order theory, what scoring leaves alone, and the step with what is replayed."""
 import copy
 
 import pytest
@@ -64,8 +63,7 @@ def test_scoring_leaves_the_network_alone(start):
 def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(start, flags, tasks):
     """Two means of different size: neither is diluted by the other. Of the current task, candidates only on
     demand; on a stream without tasks, always."""
-    model, dataset, _ = start('mir', '--lr', '0.01', '--minibatch_size', '7', '--subsample', '99',
-                              *flags.split())
+    model, dataset, _ = start('mir', '--lr', '0.01', '--minibatch_size', '7', '--subsample', '99', *flags.split())
     first, batch = (batches(model, dataset) if 'gaussian' in flags else next_task(model, dataset))[:2]
     model.meta_observe(*first)
     candidates, labels = stored(still(model), tasks)
@@ -78,18 +76,6 @@ def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(s
     expected = g + gradient(F.cross_entropy(model.net(candidates[chosen]), labels[chosen]), model.net)
     found, step = step_of(model, batch)
     assert found == pytest.approx(loss.item(), rel=1e-5) and close(step, expected)
-
-
-def test_with_as_many_candidates_as_replays_the_draw_is_that_of_er(start):
-    drawn = []
-    for method, flags in (('mir', ['--subsample', '9', '--task_free', '1']), ('er', [])):
-        model, dataset, _ = start(method, '--minibatch_size', '9', *flags)
-        rows, draw = [], model.buffer.draw
-        model.buffer.draw = lambda *given, rows=rows, draw=draw: rows.append(found := draw(*given)) or found
-        for batch in batches(model, dataset):
-            model.meta_observe(*batch)
-        drawn.append([sorted(part) for part in rows])
-    assert drawn[0] == drawn[1] and len(drawn[0]) == 2 and drawn[0][0] != drawn[0][1]
 
 
 def test_a_buffer_without_other_tasks_replays_nothing(start):

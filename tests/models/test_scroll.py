@@ -3,7 +3,6 @@ accuracies that others can recompute.
 
 Digests are compared between whole runs on the digits, with a tiny backbone and three updates of adaptation.
 """
-import json
 
 import numpy as np
 import pytest
@@ -13,13 +12,12 @@ from sklearn.metrics import roc_auc_score
 
 from bench.run.building import initialize
 from bench.run.training import train
-from core.rows import read_rows
 from scroll.grid import GRID
 from scroll.heads.predictors import exact_lambda
-from tests.conftest import files_below, refused
+from tests.conftest import refused
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
-SHORT = {'model_config': 'base', 'iterations': 3, 'minibatch_size': 20, 'buffer_size': 40}
+SHORT = {'model_config': 'base', 'adapt_select': 'none', 'iterations': 3, 'minibatch_size': 20, 'buffer_size': 40}
 
 
 @pytest.fixture(scope='module')
@@ -84,28 +82,13 @@ def test_digests_do_change_with_what_they_stand_for(row):
     assert row('--embed_dtype', 'bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 
-def test_a_run_again_reads_its_features_and_gives_the_same(ready, row, base):
-    reference = row('--n_splits', '5')
-    assert [p for p in files_below(base / 'cache' / 'features') if p.suffix == '.npy']
-    model, dataset, args = ready('--n_splits', '5', '--adaptation', 'none')
-    model.embedder.features = lambda x: pytest.fail('computed again')
-    assert digests(train(model, dataset, args), *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])
-
-
-def test_without_the_cache_the_same_and_nothing_on_disk(parse, row, tmp_path):
-    plain = train(*initialize(parse('scroll', '--feature_cache', '0', base_path=tmp_path, **SHORT)))
-    assert digests(plain) == digests(row('--n_splits', '5'))
-    assert not list(tmp_path.iterdir())
-
-
 def expected_online(model, dataset) -> np.ndarray:
     """Predicted labels of the test images: scikit-learn's ridge on [u; 1], targets +-1."""
     def inputs(images):
         return np.hstack([model.embedder(images)[0] / GRID, np.ones((len(images), 1))])
     labels = dataset.images.train_labels
     targets = np.where(labels[:, None] == np.arange(10), 1.0, -1.0)
-    ridge = Ridge(alpha=0.1, fit_intercept=False,
-                  solver='cholesky').fit(inputs(dataset.images.train), targets)
+    ridge = Ridge(alpha=0.1, fit_intercept=False, solver='cholesky').fit(inputs(dataset.images.train), targets)
     return ridge.predict(inputs(dataset.images.test)).argmax(1)
 
 
@@ -147,22 +130,6 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
     assert [second[f'task{t}'] for t in (2, 3, 4, 5)] == [run[f'task{t}'] for t, run in zip((2, 3, 4, 5), (every, once, every, once))]
 
 
-def test_what_a_person_looks_for_is_on_top_of_the_last_screen(ready, capsys, tmp_path):
-    """With all that there is to tell."""
-    row = train(*ready('--n_splits', '10', '--disable_log', '0', '--base_path', tmp_path,
-                       '--enable_other_metrics', '1', '--validation', '20',
-                       '--eval_every', '20', '--ridge_lambda', 'auto', '--classifier_lr', '10000',
-                       '--adapt_lr', '0'))
-    screen = capsys.readouterr().out.split('Summary\n')[1].splitlines()
-    assert len(screen) <= 23 and all(len(line) <= 110 or str(tmp_path) in line for line in screen)
-    top = '\n'.join(screen[:6])
-    assert f"final accuracy {row['final_accuracy']:.2f} %" in top
-    assert str(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'scroll') in top
-    assert [name for name in ('statistics', 'online', 'adapted')
-            if row[f'{name}_digest'][:16] not in top] == []
-    assert '[' not in ''.join(line for line in screen if 'IL]' not in line)
-
-
 def test_a_run_leaves_its_network_as_it_was(ready):
     model, dataset, args = ready('--adapt_every_task', '1', '--n_splits', '2', '--adaptation', 'full')
     before = {name: t.clone() for name, t in model.net.state_dict().items()}
@@ -171,21 +138,6 @@ def test_a_run_leaves_its_network_as_it_was(ready):
     assert all(torch.equal(t, before[name]) for name, t in model.net.state_dict().items())
     assert model.embedder.digest == digest and model.opt is None
     assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
-
-
-def test_the_summary_says_where_f_star_holds_and_warns_of_a_worse_one(ready, capsys):
-    row = train(*ready('--classifier_lr', '10000', '--adapt_lr', '0'))
-    out = ' '.join(capsys.readouterr().out.split())
-    assert 'warning: f* does worse than f_T here' in out
-    assert 'thread' in row['adapted_on'] and f"f* {row['adapted_digest'][:16]} (on {row['adapted_on']})" in out
-    train(*ready('--iterations', '0'))                          # f* is f_T
-    assert 'warning' not in capsys.readouterr().out
-
-
-def test_metrics_of_transfer_can_be_asked_for(row):
-    one = row('--enable_other_metrics', '1')
-    assert one['forgetting'] >= 0 and isinstance(one['backward_transfer'], float)
-    assert one['online_digest'] == row('--n_splits', '5')['online_digest']
 
 
 def pass_over(model, dataset, raw=True) -> None:
@@ -220,16 +172,6 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
     seen = dataset.test_labels[:60] < 5
     assert (logits.argmax(1).numpy()[seen] == dataset.test_labels[:60][seen]).mean() > 0.5
     torch.testing.assert_close(model(dataset.preprocessing(images))[:, :5], logits[:, :5], atol=1e-3, rtol=0)
-
-
-def test_the_written_rows_are_those_of_the_run(parse, tmp_path):
-    written = train(*initialize(parse('scroll', '--n_splits', '2', '--disable_log', '0', base_path=tmp_path,
-                                      **SHORT)))
-    rows = {s: read_rows(tmp_path / 'results' / s / 'seq-digits' / 'scroll' / 'mean_accs.csv')
-            for s in ('class-il', 'task-il')}
-    assert rows['class-il'] == [{k: '' if v is None else str(v) for k, v in written.items()}]
-    assert 'online_digest' not in rows['task-il'][0]            # once per run is enough
-    assert len(json.loads(written['accuracy_per_task'])) == 2
 
 
 @pytest.mark.parametrize('flags, words', [
@@ -274,14 +216,6 @@ def test_scores_of_the_training_data_are_written_by_the_labels_of_the_files(scor
     assert (found['pred_probs'].argmax(axis=1) == files)[~found['wrong']].mean() > 0.6          # the network is tiny
     own = found['pred_probs'][np.arange(count), found['labels']]
     assert row['label_error_auc'] == pytest.approx(100 * roc_auc_score(found['wrong'], -own), abs=1e-3) and row['label_error_auc'] > 80
-
-
-def test_scores_of_statistics_that_were_learned_elsewhere(scored, ready, base):
-    flags = '--noise_rate', '0.2', '--adaptation', 'none'
-    train(*ready(*flags, '--save_statistics', str(base / 'noisy.npz'), '--schedule', 'iid'))
-    train(*ready(*flags, '--load_statistics', str(base / 'noisy.npz'), '--inference_only', '1', '--save_scores', str(base / 'again.npz')))
-    with np.load(base / 'again.npz') as file:
-        assert (file['pred_probs'] == scored[1]['pred_probs']).all()
 
 
 @pytest.mark.parametrize('flags, word', [(['--shard', '1/2'], '--shard'), (['--label_perc', '0.5'], '--label_perc'),

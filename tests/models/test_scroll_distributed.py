@@ -1,5 +1,4 @@
-"""SCROLL in several processes, on several machines, and from files: the
-digests of one process that saw it all."""
+"""SCROLL in several processes, on several machines, and from files: the digests of one process that saw it all."""
 import os
 import re
 import signal
@@ -7,16 +6,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import models.scroll
-from bench.cli.parsing import parse_args
-from bench.resume import checkpoints
 from bench.resume.state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
@@ -25,17 +20,16 @@ from core.distributed import World
 from core.rows import read_rows
 from scroll import InputError, Scroll
 from scroll.__main__ import main as scroll_command
-from scroll.embedding.embedder import Embedder
 from scroll.files.shards import in_shard, shard
 from scroll.state import State
 from scroll.statistics import Statistics
-from tests.conftest import ROOT, files_below, refused
+from tests.conftest import ROOT, refused
 from tests.scroll.conftest import refused as refused_input
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
 SAME = (*DIGESTS, 'final_accuracy', 'online_accuracy', 'adapted_accuracy', 'accuracy_per_task', 'task1',
         'buffered', 'final_scale')
-SHORT = {'model_config': 'base', 'iterations': 2, 'minibatch_size': 10, 'buffer_size': 12, 'feature_cache': 0}
+SHORT = {'model_config': 'base', 'adapt_select': 'none', 'iterations': 2, 'minibatch_size': 10, 'buffer_size': 12, 'feature_cache': 0}
 
 
 class ThreadWorld(World):
@@ -98,7 +92,7 @@ def alone(parse, small_digits):
 
 @pytest.mark.parametrize('count, flags', [
     (2, ()), (3, ('--n_splits', '2', '--adaptation', 'full', '--adapt_every_task', '1')),
-    (2, ('--buffer_size', '0')),
+    (2, ('--buffer_size', '0')), (2, ('--adapt_select', 'folds')),
     (3, ('--schedule', 'iid,batch=2', '--buffer_strategy', 'random'))], ids=str)
 def test_every_process_stands_where_one_alone_would(together, alone, monkeypatch, count, flags):
     # so that with batch=2 a share of each segment is empty
@@ -108,27 +102,6 @@ def test_every_process_stands_where_one_alone_would(together, alone, monkeypatch
     for row, model in shared:
         assert {name: row[name] for name in SAME} == expected and row['processes'] == count
         assert model.world.size == count
-
-
-def test_the_work_is_shared(together, monkeypatch):
-    """Each process embeds half of all images; f_T and f* see the test images. (Counted
-    where threads stand for processes.)"""
-    seen, original = Counter(), Embedder.features
-
-    def counting(self, x):
-        seen[threading.get_ident()] += len(x)
-        return original(self, x)
-    monkeypatch.setattr(Embedder, 'features', counting)
-    together(2, '--n_splits', '1')
-    assert len(seen) == 2 and all(80 // 2 + 2 * 40 // 2 <= count < 80 + 2 * 40 for count in seen.values())
-
-
-def test_anytime_evaluations_are_shared_too(together, alone):
-    flags = ('--eval_every', '30', '--schedule', 'iid', '--adaptation', 'none')
-    expected = alone(*flags)[0]
-    for row, _ in together(2, *flags):
-        assert {n: row[n] for n in row if 'anytime' in n} == {n: expected[n] for n in expected
-                                                              if 'anytime' in n}
 
 
 def test_scores_of_the_training_data_are_made_together(together, alone, tmp_path):
@@ -163,53 +136,6 @@ def torchrun(count, *flags, cwd) -> subprocess.Popen:
                             env={**os.environ, 'GLOO_SOCKET_IFNAME': 'lo'})
 
 
-class Killed(InputError):
-    """All processes are gone."""
-
-
-@pytest.mark.parametrize('sizes, flags', [
-    ((2, 2), ()), ((3, 1, 2), ('--buffer_size', '0', '--eval_every', '17')),
-    ((2, 3), ('--n_splits', '2', '--adapt_every_task', '1'))], ids=str)
-def test_a_run_of_several_processes_goes_on_with_the_same_bits(together, alone, tmp_path, monkeypatch, sizes, flags):
-    """Killed when checkpoints were written; then by other numbers of processes, as a checkpoint does not depend on theirs."""
-    monkeypatch.setattr(checkpoints, 'COST', 1e9)
-    monkeypatch.setattr(checkpoints, 'TURNS', 1)
-    monkeypatch.setattr(checkpoints, '_code', dict)                 # a file may be edited while tests run
-    monkeypatch.setattr(models.scroll, '_EMBED_AT_ONCE', 1)
-    flags = *flags, '--batch_size', '7'
-    expected = alone(*flags)[0]
-    save, begun = checkpoints.Checkpoints.save, []
-
-    def save_and_die(self, position):
-        save(self, position)
-        self.left = getattr(self, 'left', 3) - 1
-        if not self.left and len(begun) < len(sizes):
-            raise Killed(str(position))
-    monkeypatch.setattr(checkpoints.Checkpoints, 'save', save_and_die)
-    for size in sizes:
-        begun.append(size)
-        # always: threads share torch's generator, and begin with other classifiers of a network that nobody trains
-        out = together(size, *flags, '--disable_log', '0', '--checkpoint_every', '1e-9', '--resume', 'always', '--base_path',
-                       str(tmp_path))
-        assert all(isinstance(row, Killed) for row, _ in out) == (len(begun) < len(sizes)), out
-    names = [*SAME, *(name for name in expected if 'anytime' in name)]
-    assert not [row for row, _ in out if isinstance(row, Exception)], out
-    for row, _ in out:
-        assert {name: row[name] for name in names} == {name: expected[name] for name in names}
-    assert not [path for path in files_below(tmp_path) if 'unfinished' in path.parts]
-
-
-@pytest.mark.parametrize('flags', [(), ('--predictor', 'qda'), ('--buffer_size', '3'), ('--keep_keys', '1', '--save_state', 'x')],
-                         ids=str)
-def test_features_travel_only_where_something_needs_them(together, monkeypatch, tmp_path, flags):
-    monkeypatch.chdir(tmp_path)
-    sent, gather = [], World.gather
-    monkeypatch.setattr(World, 'gather', lambda self, part: sent.append(part) or gather(self, part))
-    monkeypatch.setattr(models.scroll, 'TestFeatures', lambda embedder: models.utils.frozen_features.TestFeatures(embedder.embedder))
-    together(2, *(() if flags[:1] == ('--buffer_size',) else ('--buffer_size', '0')), *flags)
-    assert bool(sent) == (flags[:1] in (('--buffer_size',), ('--keep_keys',)))
-
-
 @pytest.mark.slow
 def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_path):
     model, dataset, args = initialize(parse('scroll', **SHORT))
@@ -219,8 +145,7 @@ def test_processes_of_torchrun_have_the_digests_of_one(tiny_weights, parse, tmp_
                            f'{count}.npz', cwd=tmp_path)
         out, error = running.communicate(timeout=600)
         assert running.returncode == 0, error
-        row = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll'
-                        / 'mean_accs.csv')[-1]
+        row = read_rows(tmp_path / 'data' / 'results' / 'class-il' / 'seq-digits' / 'scroll' / 'mean_accs.csv')[-1]
         assert {name: row[name] for name in SAME} == {name: str(expected[name]) for name in SAME}
         assert row['processes'] == str(count)
         assert len(re.findall('Accuracy for 5 task', out)) == len(re.findall('Summary', out)) == 1
@@ -338,11 +263,6 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, parse, tmp_path, 
     state = State.read('new.npz')
     assert state.statistics == Scroll(model.embedder).fit(images[rest], labels[rest]).statistics_
     assert len(state.keys.state_dict()['keys']) == len(rest)
-    capsys.readouterr()
-    assert scroll_command(['unlearn', '--find', '.', '--samples', 'old.npz']) == 1
-    found = {line.split(':')[0] for line in capsys.readouterr().out.splitlines() if line.startswith('holds')}
-    checkpoint, = Path('checkpoints').iterdir()
-    assert found == {'holds old.npz', 'holds state.npz', f'holds {checkpoint}'}   # the checkpoint by its keys
     again = initialize(parse('scroll', *flags, **SHORT))[0]
     load_model_state(again, model_state(model))
     with refused_input('never learned'):
@@ -358,38 +278,6 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
     assert {name: again[name] for name in names} == {name: row[name] for name in names}
     bare, _ = alone('--load_state', 'deep/state.npz', '--inference_only', '1', '--adaptation', 'none')
     assert bare['online_digest'] == row['online_digest'] and bare['adapted_digest'] is None
-
-
-def test_a_run_is_exported_and_the_command_of_its_card_gives_the_same(alone, tmp_path, monkeypatch):
-    """The graph's labels are the run's, on the whole test set."""
-    monkeypatch.chdir(tmp_path)
-    row, model = alone('--export', 'deep/out', '--permute_classes', '1', '--schedule', 'iid')
-    images, labels = model.dataset.images.test, model.dataset.images.test_labels
-    for name, accuracy in (('f_T', 'online_accuracy'), ('f_star', 'adapted_accuracy')):
-        with torch.inference_mode():
-            label = torch.export.load(f'deep/out/{name}.pt2').module()(torch.from_numpy(images.copy()))[1].numpy()
-        assert row[accuracy] == pytest.approx(100 * (model.learner.classes_[label] == labels).mean(), abs=1e-3)
-    card = Path('deep/out/README.md').read_text(encoding='utf-8')
-    assert row['online_digest'] in card and row['adapted_digest'] in card and '| 3 | 3 | 8 |' in card
-    line = next(line for line in card.splitlines() if line.startswith('python main.py'))
-    words = [*line.split()[2:], '--base_path', 'base', '--disable_log', '1', '--non_verbose', '1']
-    args = parse_args(words)
-    train(*initialize(args)[:2], args)
-    assert scroll_command(['check', 'deep/out', '--state', 'again.npz']) == 0
-    alone('--load_state', 'again.npz', '--inference_only', '1', '--export', 'loaded', '--adaptation', 'none')
-    assert Path('loaded/f_T.safetensors').read_bytes() == Path('deep/out/f_T.safetensors').read_bytes()
-
-
-def test_the_part_of_a_stream_that_was_seen_is_written(alone, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    row, _ = alone('--stop_after', '2', '--save_statistics', 's.npz', '--adaptation', 'none')
-    assert Statistics.load('s.npz').digest() == row['statistics_digest']
-    assert Statistics.load('s.npz').classes.tolist() == [0, 1, 2, 3]
-
-
-def test_a_share_without_samples_is_one_line(alone):
-    with refused('--shard 1/99999', 'none of the stream'):
-        alone('--shard', '1/99999')
 
 
 @pytest.mark.parametrize('flags, words', [
@@ -415,8 +303,7 @@ def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
                          [['--save_statistics', 'deep/down/x.npz'],
                           ['--save_statistics', 'deep/down', '--by_class', '1'],
                           ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
-def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys,
-                                                                  flags):
+def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys, flags):
     monkeypatch.chdir(tmp_path)
     Path('deep').write_text('a file')
     with refused(*flags[:2], 'deep/down', 'Not a directory'):
@@ -429,18 +316,3 @@ def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_pat
     with refused(*flags[:2], 'deep/down', 'Read-only'):
         alone(*flags)
     assert 'Accuracy' not in capsys.readouterr().out
-
-
-def test_statistics_are_written_into_a_folder_that_was_not_there(alone, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    row, _ = alone('--save_statistics', 'not/yet/s.npz', '--adaptation', 'none')
-    assert Statistics.load('not/yet/s.npz').digest() == row['statistics_digest']
-    assert len(files_below('not')) == 1
-
-
-def test_a_state_that_cannot_be_used_is_one_line(alone, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    torch.save(dict(a=1), 'other')
-    for path in ('other', 'nothing'):
-        with pytest.raises(InputError, match=path):
-            alone('--load_state', path, '--inference_only', '1')

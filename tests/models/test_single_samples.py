@@ -49,13 +49,3 @@ def test_only_norms_with_a_single_value_use_their_running_statistics(parse, smal
     assert 1 in {samples for samples, *_ in seen} or method == 'er'                 # whose batches take in what is replayed
     assert all(training == (values > 1 and bn == 'train') for _, values, training in seen)
     assert (1 in {values for _, values, _ in seen}) == (size == 8 and method != 'er')
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('method, flags', [('er-ace', ['--lr', '0.03']), ('mir', ['--lr', '0.05'])])
-def test_a_last_batch_of_one_sample_costs_next_to_nothing(parse, method, flags):
-    """The last of five tasks, 4 and 1, has 291 samples: the very last step before evaluation is of one."""
-    flags = [*flags, '--buffer_size', '200', '--batch_size', '10', '--batch_iterations', '2', '--weights', 'small',
-             '--schedule', 'split:5,order=0-9-2-3-5-7-8-6-4-1']
-    whole, dropped = (train(*initialize(parse(method, *flags, '--drop_last', drop)))['final_accuracy'] for drop in '01')
-    assert dropped > 85 and abs(whole - dropped) <= 5

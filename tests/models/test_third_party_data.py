@@ -17,8 +17,7 @@ ENS = ['--n_classifiers', '6', '--top_k', '2']
     ('joint', 'unequal-digits', ['--label_perc', '0.5']), ('joint', 'flowing-digits', []),
     ('joint', 'shuffled-digits', [])])
 def test_a_run(arguments, tmp_path, method, dataset, flags):  # noqa: F811
-    assert 0 <= run(arguments(dataset, *flags, '--base_path', tmp_path,
-                              model=method))['final_accuracy'] <= 100
+    assert 0 <= run(arguments(dataset, *flags, '--base_path', tmp_path, model=method))['final_accuracy'] <= 100
 
 
 @pytest.mark.parametrize('dataset', ['picture-digits', 'unequal-digits', 'flowing-digits'])
@@ -34,8 +33,7 @@ def test_frozen_features_of_images_of_no_known_size(arguments, tmp_path):  # noq
 
 
 def test_each_domain_keeps_its_own_transform(arguments):  # noqa: F811
-    """Here each task has a permutation of the pixels; with that of the last for
-    all, there would be one domain only."""
+    """Here each task has a permutation of the pixels; with that of the last for all, there would be one domain only."""
     model, dataset, args = initialize(arguments('shuffled-digits', '--batch_size', '400', model='joint'))
     images, forward = [], model.net.forward
     model.net.forward = lambda x, *more: (images.append(x.clone()) if model.net.training else None,

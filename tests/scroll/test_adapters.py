@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from backbone.resnet18 import ResNet18
 from scroll.adaptation.adapters import ParallelAdapter, attach, fold, kind_for
 from scroll.embedding.embedder import fold_batch_norm
 from tests.scroll.conftest import refused, tiny_net
@@ -22,32 +21,6 @@ def adapted(scale: float) -> tuple:
         for p in parameters:
             p.add_(scale * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
     return net, parameters
-
-
-def test_an_adapter_of_zero_changes_no_bit():
-    net = tiny_net()
-    expected = net.features(X)
-    attach(net, 0)
-    assert torch.equal(net.features(X), expected)
-
-
-def test_resnet18_gets_16_adapters_of_the_published_size():
-    parameters = attach(ResNet18(10))
-    assert len(parameters) == 16 and sum(p.numel() for p in parameters) == 1_220_608
-
-
-def test_neither_the_stem_nor_the_projections_are_adapted():
-    net = tiny_net()
-    attach(net)
-    names = [name for name, module in net.named_modules() if isinstance(module, ParallelAdapter)]
-    assert names == [f'layer{s}.{b}.conv{c}' for s in (1, 2, 3, 4) for b in (0, 1) for c in (1, 2)]
-    assert type(net.conv1) is nn.Conv2d and type(net.layer2[0].downsample[0]) is nn.Conv2d
-
-
-def test_an_adapter_starts_as_a_multiple_of_the_rectangular_identity():
-    alpha = attach(tiny_net(), 0.5)[4]                                      # 4 -> 8 channels
-    assert alpha.shape == (8, 4, 1, 1)
-    assert torch.equal(alpha[:4, :, 0, 0], 0.5 * torch.eye(4)) and not alpha[4:].any()
 
 
 @pytest.mark.parametrize('stride', [1, 2])
@@ -92,7 +65,7 @@ class OnlyStem(nn.Module):
 
 
 class Unfit(nn.Module):
-    """Convolutions in a block that a 1x1 one cannot stand beside."""
+    """Convolutions in a block to which no 1x1 one can be added."""
     def __init__(self):
         super().__init__()
         self.block = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 5, padding=2),
@@ -247,16 +220,6 @@ def test_low_rank_adapters_carry_the_gain_of_a_folded_norm():
         for p in attach(net):
             p.data += 0.3 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()))
     torch.testing.assert_close(ours.features(X), plain.features(X), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize('name, parameters', [('vit_small_patch16_224', 589_824), ('mobilenetv2_100', 188_928),
-                                              ('tf_efficientnet_lite0', 304_360), ('convnext_nano', 1_502_400)])
-def test_parameters_of_known_networks(name, parameters):
-    """Those of docs/backbones.md."""
-    net = of_timm(name)
-    if name.startswith('vit'):
-        pytest.importorskip('peft')
-    assert sum(p.numel() for p in attach(net)) == parameters
 
 
 def test_the_random_half_is_of_the_seed():

@@ -232,7 +232,7 @@ def test_an_argument_that_cannot_be_is_refused_before_anything_is_learned(name, 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
     estimator = Scroll(buffer_size=np.int64(8), seed=np.uint8(3), ridge_lambda=np.float32(0.5),
-                       adaptation=Adaptation(iterations=np.int32(1), lr=np.float64(0.1), calibrate=np.bool_(True))).fit(X, Y).adapt()
+                       adaptation=Adaptation(select='none', iterations=np.int32(1), lr=np.float64(0.1), calibrate=np.bool_(True))).fit(X, Y).adapt()
     estimator.save(tmp_path / 'x')
     assert fingerprint(Scroll.load(tmp_path / 'x').adapt()) == fingerprint(estimator)
 
@@ -243,7 +243,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
 def test_any_finite_data_is_learned(head, strategy, count, dim, data):
     x = data.draw(hnp.arrays(np.float64, (count, dim), elements=st.floats(-1e9, 1e9)))
     y = data.draw(st.lists(st.integers(-3, 3), min_size=count, max_size=count))
-    estimator = Scroll(head=head, strategy=strategy, buffer_size=5, adaptation=Adaptation(iterations=1)).fit(x, y)
+    estimator = Scroll(head=head, strategy=strategy, buffer_size=5, adaptation=Adaptation(iterations=1, select='none')).fit(x, y)
     assert len(estimator.buffer_) == min(5, count)
     for _ in range(2):                                                      # f_T, then f*
         assert set(estimator.predict(x).tolist()) <= set(y)

@@ -53,13 +53,6 @@ def test_sums_by_class_and_of_all_do_not_mix():
         qda(pooled)
 
 
-def test_a_class_goes_without_its_samples_where_it_has_a_gram_matrix():
-    u, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
-    learner = Scroll(head='qda', buffer_size=9).fit(u, y).remove_class(1)
-    assert learner.digest() == Scroll(head='qda', buffer_size=9).fit(u[y != 1], y[y != 1]).digest()
-    assert 1 not in learner.buffer_.content().labels and learner.predict(u).tolist().count(1) == 0
-
-
 def test_balanced_is_ridge_where_classes_are_of_equal_size():
     u, y = sample(count=60)
     by_class = Statistics(4, by_class=True).add(u, y)
@@ -196,11 +189,11 @@ def test_the_head_in_use_is_known_once_something_was_learned(make):
 @pytest.mark.parametrize('name', HEAD_CHOICES)
 def test_f_star_starts_from_any_head(name):
     u, y = np.random.default_rng(0).normal(size=(60, 4)) + 3 * np.eye(4)[np.arange(60) % 3], np.arange(60) % 3
-    learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=0, calibrate=False)).fit(u, y)
+    learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=0, calibrate=False)).fit(u, y)
     f_T = learner.decision_function(u)
     np.testing.assert_allclose(learner.adapt().decision_function(u), f_T, rtol=1e-3, atol=2e-3 * np.abs(f_T).max())
-    again = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=3)).fit(u, y).adapt()
-    once = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=3)).fit(u, y).adapt()
+    again = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=3)).fit(u, y).adapt()
+    once = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(select='none', iterations=3)).fit(u, y).adapt()
     assert again.adapted_.digest() == once.adapted_.digest() and len(again.adapted_.losses) == 3
 
 
@@ -254,3 +247,12 @@ def test_f_star_is_kept_where_it_gains():
     x = np.stack([rng.normal(size=400) * 5, y + .1 * rng.normal(size=400), np.ones(400)], axis=1)
     before, learner = by_folds('ncc', x, y, 200, .5, 200)
     assert learner.adapted_ is not None and learner.score(x[200:], y[200:]) > before
+
+
+@pytest.mark.parametrize('labels', [[0], [0, 1], [0, 1, 2], [0, 0, 1], [0] * 8])
+def test_a_buffer_too_small_for_folds_leaves_f_T_in_use(labels):
+    """By default f* is chosen by folds, and without held-out samples it is f_T."""
+    x = np.random.default_rng(0).normal(size=(len(labels), 3))
+    learner = Scroll(buffer_size=9).fit(x, labels)
+    before = learner.decision_function(x)
+    assert Adaptation().select == 'folds' and np.array_equal(learner.adapt().decision_function(x), before)

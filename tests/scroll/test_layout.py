@@ -42,7 +42,7 @@ for width in (3, 4, 7, 8):
     steps(net, x)
     for mode in ('adapters', 'full'):                                   # as f_T is adapted
         learner = Scroll(Embedder(tiny_net(width=width), Preprocessing(42)), buffer_size=9,
-                         adaptation=Adaptation(mode=mode, iterations=3, minibatch=8, calibrate=False))
+                         adaptation=Adaptation(select='none', mode=mode, iterations=3, minibatch=8, calibrate=False))
         learner.partial_fit(images, labels).adapt()
 print('sound')
 '''

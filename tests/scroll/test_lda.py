@@ -11,11 +11,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from scroll import InputError, ScrollClassifier, Statistics
 from scroll.grid import GRID, quantise
 from scroll.heads import lda as head
-from scroll.heads.predictors import ncc
-from scroll.heads.quadratic import qda
 from scroll.heads.registry import HEADS, Settings
 from scroll.statistics import MAX_SAMPLES
-from tests.conftest import quick
+from tests.scroll.conftest import exact_solution, quick
 
 
 def sample(seed, count=60, dim=4, classes=3, spread=1.0):
@@ -23,17 +21,6 @@ def sample(seed, count=60, dim=4, classes=3, spread=1.0):
     rng = np.random.default_rng(seed)
     labels = np.arange(count) % classes
     return quantise(rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim))), labels
-
-
-def rational_solution(matrix, right):
-    """Gauss-Jordan elimination of lists of Fractions."""
-    rows = [[Fraction(v) for v in (*a, *b)] for a, b in zip(matrix, right)]
-    for i in range(len(rows)):
-        pivot = next(r for r in range(i, len(rows)) if rows[r][i])
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        rows[i] = [v / rows[i][i] for v in rows[i]]
-        rows = [row if r == i else [v - row[i] * w for v, w in zip(row, rows[i])] for r, row in enumerate(rows)]
-    return [row[len(rows):] for row in rows]
 
 
 @quick
@@ -51,22 +38,12 @@ def test_weights_are_those_of_rational_arithmetic_rounded(seed, dim, spread, shr
     units = round(Fraction(trace, dim) * Fraction(shrinkage) / (1 - Fraction(shrinkage)))
     units = max(units, -(-trace >> 40))
     system = [[int(v) + units * (i == j) for j, v in enumerate(row)] for i, row in enumerate(scatter)]
-    exact = rational_solution(system, ((count - 3 or 1) * means.T).tolist())
+    exact = exact_solution(system, 0, ((count - 3 or 1) * means.T).tolist())
     predictor = head.lda(statistics, shrinkage)
     scale = Fraction(GRID) / Fraction(2) ** predictor.exponent
     asked = head.exact_share(shrinkage)
     if asked == Fraction(shrinkage):
         assert predictor.units[:, :-1].T.tolist() == [[round(v * scale) for v in row] for row in exact]
-
-
-@pytest.mark.parametrize('count, spread, dim, classes', [(20_000, 3e-6, 64, 10), (2000, 3e-6, 4, 2), (2000, 1e-5, 4, 2)])
-@pytest.mark.parametrize('shrinkage', ['oas', 0, 1e-6, .01])
-def test_tight_classes_of_many_samples_are_solved(count, spread, dim, classes, shrinkage):
-    rng = np.random.default_rng(0)
-    labels = np.arange(count) % classes
-    u = quantise(rng.normal(size=(classes, dim))[labels] + spread * rng.normal(size=(count, dim)))
-    assert (head.lda(Statistics(dim).add(u, labels), shrinkage).predict(u) == labels).all()
-    assert (qda(Statistics(dim, by_class=True).add(u[:200], labels[:200]), .5, shrinkage).predict(u) == labels).all()
 
 
 @pytest.mark.parametrize('shrinkage', ['oas', 0])
@@ -79,7 +56,7 @@ def test_one_sample_of_most_of_the_weight_is_no_contradiction(weight, shrinkage)
     share = head.oas(scatter, weight) if shrinkage == 'oas' else 0
     units = max(round(Fraction(trace, 2) * share / (1 - share)), -(-trace >> 40))
     system = [[int(v) + units * (i == j) for j, v in enumerate(row)] for i, row in enumerate(scatter)]
-    exact = rational_solution(system, [[weight * int(v) for v in row] for row in means.T])
+    exact = exact_solution(system, 0, [[weight * int(v) for v in row] for row in means.T])
     scale = Fraction(GRID) / Fraction(2) ** predictor.exponent
     assert predictor.units[:, :-1].T.tolist() == [[round(v * scale) for v in row] for row in exact]
 
@@ -95,23 +72,6 @@ def test_it_is_scikit_learns_with_equal_classes_and_priors():
     np.testing.assert_allclose(ours.decision_function(u) / 0.9, expected, atol=1e-4)
     theirs = LinearDiscriminantAnalysis(solver='lsqr', shrinkage=0.1, priors=[1 / 3] * 3).fit(x, y)
     assert (theirs.predict(x) == ours.predict(u)).all()
-
-
-@quick
-@given(seed=st.integers(0, 10 ** 6))
-def test_any_order_gives_the_same_bits(seed):
-    u, y = sample(seed)
-    order = np.random.default_rng(seed).permutation(len(y))
-    one, two = Statistics(4).add(u, y), Statistics(4).add(u[order[:7]], y[order[:7]]).add(u[order[7:]], y[order[7:]])
-    assert head.lda(one).digest() == head.lda(two).digest()
-
-
-@pytest.mark.parametrize('count', [3, 4])
-def test_one_sample_a_class_is_nearest_centroid(count):
-    u, _ = sample(2, count, 8)
-    statistics = Statistics(8).add(u, np.arange(count))
-    x = sample(3, 50, 8)[0]
-    assert (head.lda(statistics).predict(x) == ncc(statistics).predict(x)).all()
 
 
 @pytest.mark.parametrize('spread', [0.01, 0.3, 2.0])

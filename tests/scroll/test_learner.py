@@ -208,7 +208,7 @@ def test_the_scale_is_calibrated_on_what_f_t_has_not_seen():
     """Twenty samples in thirty dimensions: f_T separates what it saw, so its own logits would ask for the largest scale."""
     random = np.random.default_rng(0)
     X, y = random.normal(size=(20, 30)), np.arange(20) % 2
-    learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0)).fit(X, y)
+    learner = Scroll(buffer_size=20, ridge_lambda=1e-6, adaptation=Adaptation(iterations=0, select='none')).fit(X, y)
     content = learner.buffer_.content()
     own = fit_scale(learner.predictor().decision_function(content.features), content.labels)
     assert own > 5 * learner.adapt().adapted_.initial_scale

@@ -1,6 +1,5 @@
 """Integer random features: what they are, for ever; sums of a lift; what states, merging and removal know of it."""
 import hashlib
-import re
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll import InputError, Scroll, Statistics
-from scroll.__main__ import main
 from scroll.grid import GRID, quantise
 from scroll.lift import Lift
 from tests.scroll.conftest import quick, refused
@@ -117,44 +115,3 @@ def test_a_state_file_knows_its_lift(tmp_path, head):
     assert read.remove(u[:10], y[:10]).digest() == rest.digest()
     learner.statistics_.save(tmp_path / 't.npz')
     assert Statistics.load(tmp_path / 't.npz') == learner.statistics_
-
-
-def test_a_head_that_needs_other_sums_is_refused():
-    u, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
-    learner = Scroll(buffer_size=0, lift_dim=5).fit(u, y)
-    for change in (dict(head='rp'), dict(head='qda'), dict(head='balanced'), dict(lift='relu')):
-        with pytest.raises(InputError, match=re.escape('learn again')):
-            learner.set_params(**{**dict(head='ridge', lift='auto'), **change}).predictor()
-    assert learner.set_params(head='lda', lift='auto').predictor() is not None
-
-
-def test_any_order_any_batches_one_digest():
-    rng = np.random.default_rng(1)
-    u, y = rng.normal(size=(200, 4)), rng.integers(0, 4, 200)
-    digests = set()
-    for seed in range(3):
-        order = np.random.default_rng(seed).permutation(200)
-        learner = Scroll(head='rp', lift_dim=20, buffer_size=0)
-        for part in np.array_split(order, seed * 7 + 1):
-            learner.partial_fit(u[part], y[part])
-        digests.add((learner.digest(), learner.predictor().digest()))
-    assert len(digests) == 1
-
-
-@pytest.mark.parametrize('head', ['rp', 'qda'])
-def test_files_of_other_sums_lose_samples_and_the_record_of_it_is_true(tmp_path, capsys, head):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(60, 5)), np.arange(60) % 3
-    how = dict(head=head, lift_dim=9, buffer_size=6)
-    Scroll(**how).fit(X, y).save(tmp_path / 'state.npz')
-    np.savez(tmp_path / 'old.npz', features=X[:9], labels=y[:9])
-    without = Scroll(**how).fit(X[9:], y[9:]).digest()
-    words = ['unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz', '--proof', 'proof.json']
-    files = {word: str(tmp_path / word) for word in words if '.' in word}
-    assert main([files.get(word, word) for word in words]) == 0 and capsys.readouterr().out.split() == [without]
-    words = ['check', 'proof.json', '--after', 'new.npz', '--removed', 'old.npz']
-    assert main([files.get(word, word) for word in words]) == 0
-    Statistics.save(Scroll(**how).fit(X, y).statistics_, tmp_path / 'sums.npz')
-    capsys.readouterr()
-    assert main(['remove', str(tmp_path / 'sums.npz'), '--samples', files['old.npz'], '-o', str(tmp_path / 'rest.npz')]) == 0
-    assert capsys.readouterr().out.split() == [without]

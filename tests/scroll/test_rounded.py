@@ -79,12 +79,6 @@ def test_solved_rows_are_the_exact_solutions_of_few_rows_and_of_many(size, count
     np.testing.assert_allclose(solved_rows(gram, units, rows), exact, rtol=0, atol=size * 2.0 ** (20 - 50) / units)
 
 
-def test_no_columns_and_no_right_hand_side_are_no_trouble():
-    gram = gram_of(np.arange(6).reshape(2, 3))
-    assert solve(gram, 5, np.zeros((3, 0), np.int64), -9).shape == (3, 0)
-    assert solve(gram, 5, np.zeros((3, 2), np.int64), -9).tolist() == [[0, 0]] * 3
-
-
 def test_a_worse_lapack_makes_the_same_integers(monkeypatch):
     """Another library's factor, and solutions that are wrong in the fifth digit."""
     r = np.random.default_rng(1)
