@@ -14,7 +14,7 @@ def test_classes_of_streams_are_left_out_and_said(name):
     assert (ROOT / 'backbone' / 'weights' / f'{name}.safetensors').stat().st_size < 30e6
     info = weights.load(name, tensors=False).info
     assert len(info['classes']) == 52 and info['left_out'] == SHARED['cifar100']
-    assert not set(info['classes']) & set(info['left_out'])
+    assert not set(info['classes']) & set(info['left_out']) and set(SHARED['cifar10']) <= set(info['classes'])
 
 
 @pytest.mark.parametrize('name, width', list(zip(NAMES, (32, 64, 16))))
@@ -30,7 +30,7 @@ def test_every_tensor_has_its_place_and_features_are_finite(name, width):
 
 
 def test_the_wide_one_is_no_mere_copy_of_the_compact_one():
-    """Growth doubles channels; training then has to tell the copies apart."""
+    """It began with every channel of the compact one twice; training had to tell the copies apart."""
     first = weights.load('wide').tensors['layer1.0.conv1.weight'].float()
     rows = first.flatten(1)
     distances = torch.cdist(rows, rows) + 1e9 * torch.eye(len(rows))

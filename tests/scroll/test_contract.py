@@ -362,8 +362,7 @@ def imports(module: str) -> set:
 
 
 OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export.folders': {'safetensors'}, 'scroll.export.checking': {'safetensors'},
-            'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'transformers', 'huggingface_hub'},
-            'scroll.embedding.timm_networks': {'timm'}, 'scroll.embedding.transformers_networks': {'transformers', 'safetensors'},
+            'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines.counting': {'fsspec'}, 'scroll.engines.dask': {'dask'}, 'scroll.engines.ray': {'ray'}, 'scroll.engines.spark': {'pyspark'},
             'scroll.engines.images': {'pyarrow'}, 'scroll.files.images': {'PIL', 'pillow_heif'}}
 

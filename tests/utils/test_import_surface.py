@@ -58,10 +58,7 @@ NAMES = {
         'get_backbone register_backbone MammothBackbone ReturnTypes xavier num_flat_features '
         'REGISTERED_BACKBONES get_backbone_class',
     'backbone.ResNetBlock': 'ResNet BasicBlock conv3x3 resnet18 reduced_resnet18 resnet34',
-    'backbone.ResNetBottleneck': 'Bottleneck resnet50',
     'backbone.MNISTMLP': 'BaseMNISTMLP MNISTMLP',
-    'backbone.MNISTMLP_PNN': 'MNISTMLP_PNN',
-    'backbone.ResNet18_PNN': 'resnet18_pnn',
     'main': 'main parse_args initialize',
 }
 STARS = {
@@ -100,8 +97,6 @@ CALLS = [                                                   # module, name, posi
     ('models.utils.lider_model', 'add_lipschitz_args', 1, []),
     ('datasets.utils', 'hf_download', 2, ['filename']),
     ('datasets.transforms.permutation', 'Permutation', 1, []),
-    ('backbone.MNISTMLP_PNN', 'MNISTMLP_PNN', 3, []),
-    ('backbone.ResNet18_PNN', 'resnet18_pnn', 4, []),
     ('utils.conf', 'create_seeded_dataloader', 2, ['non_verbose', 'batch_size', 'shuffle', 'num_workers']),
     ('utils.conf', 'get_device', 0, []),
     ('utils.loggers', 'Logger', 4, []),
