@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from core.environment import warn_once
+from core.mammoth import import_hint
 from scroll.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -169,7 +170,7 @@ class PluginFolder:
             raise
         except Exception as error:      # whatever the file does when it is imported
             raise InputError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
-                             f"{type(error).__name__}: {error}") from error
+                             f"{type(error).__name__}: {error}{import_hint(error)}") from error
 
 
 class _Named(Mapping):

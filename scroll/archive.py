@@ -1,4 +1,4 @@
-"""Files of arrays and facts: npz without pickles, written whole or not at all, with a digest of it all."""
+"""Files of arrays and facts: npz without pickles, written whole or not at all, with a digest."""
 import contextlib
 import errno
 import fcntl
@@ -20,26 +20,22 @@ from scroll.errors import InputError
 from scroll.grid import little_endian, native
 
 _held = threading.local()
-_STOPPED = '.stopped'               # of the names of arrays of text with a full stop behind each
+_STOPPED = '.stopped'               # ends the names of arrays of text that have a full stop behind each
 
 
 @contextlib.contextmanager
 def atomic_write(path):
     """A binary file to write into, which becomes `path` when the block ends: whole and on disk or not at all.
 
-    Links are followed: what they point to is replaced, and keeps its mode. Until then the new file lies next
-    to it, under a name that no other process uses, and locked: what is not locked is left of a killed
-    process, and the next write of `path` removes it. A missing folder is made.
+    Links are followed: their target is replaced, and keeps its mode. A missing folder is made.
 
     Raises:
         OSError: it cannot be written (`target_of`); whatever was there is as it was.
     """
     target = target_of(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    remove_parts(target)
-    side = part_of(target)
-    try:
-        with _locked_new(side) as file:
+    with new_part(target) as part:
+        with open(part, 'wb') as file:
             yield file
             with contextlib.suppress(OSError):
                 before = os.stat(target)
@@ -47,11 +43,8 @@ def atomic_write(path):
                 os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
             file.flush()
             os.fsync(file.fileno())
-            os.replace(side, target)                            # while it is locked
-    finally:
-        with contextlib.suppress(OSError):
-            side.unlink()
-    with contextlib.suppress(OSError):                          # some file systems have no such thing
+        os.replace(part, target)
+    with contextlib.suppress(OSError):                          # not all file systems can
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)                                    # the new name, too, is on the disk
@@ -60,15 +53,39 @@ def atomic_write(path):
 
 
 @contextlib.contextmanager
-def output(path):
-    """`atomic_write`, or, for '-', standard output in bytes."""
-    if os.fspath(path) == '-':
-        sys.stdout.flush()
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-    else:
-        with atomic_write(path) as file:
-            yield file
+def new_part(target: Path, folder: bool = False):
+    """A new file or folder next to `target`, to be moved there within the block; it is gone afterwards.
+
+    It is locked: one that is not is what a killed process has left, and is removed here.
+    """
+    name = re.compile(re.escape(target.name) + r'\.\d+-[0-9a-f]{8}\.part')
+    for old in [Path(entry.path) for entry in os.scandir(target.parent) if name.fullmatch(entry.name)]:
+        with contextlib.suppress(OSError):
+            lock = os.open(old, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(old)
+            finally:
+                os.close(lock)
+    part = target.with_name(f'{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part')
+    while True:
+        part.mkdir() if folder else part.touch()
+        lock = os.open(part, os.O_RDONLY)
+        with contextlib.suppress(OSError):                      # not all file systems have locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.lexists(part):                               # else another process has removed it as old
+            break
+        os.close(lock)
+    try:
+        yield part
+    finally:
+        os.close(lock)
+        with contextlib.suppress(OSError):
+            _remove(part)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def target_of(path) -> Path:
@@ -91,46 +108,19 @@ def target_of(path) -> Path:
 
 def check_target(path, flag: str = '') -> None:
     """InputError, before any work, if `path` cannot be written whatever is written to it (`target_of`)."""
-    try:
+    with unwritable(path, flag):
         target_of(path)
-    except OSError as error:
-        raise InputError(f'{flag} {path} cannot be written ({error.strerror})'.lstrip()) from error
-
-
-def part_of(target: Path) -> Path:
-    """A name for what is to become `target`, that no other process uses; machines may share process ids."""
-    return target.with_name(f'{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part')
-
-
-def remove_parts(target: Path) -> None:
-    """Remove what killed processes left of writing `target`, file or folder: parts that nobody has locked."""
-    name = re.compile(re.escape(target.name) + r'\.\d+-[0-9a-f]{8}\.part')
-    with contextlib.suppress(OSError):
-        for part in [entry for entry in os.scandir(target.parent) if name.fullmatch(entry.name)]:
-            with contextlib.suppress(OSError), locked_part(part.path):
-                shutil.rmtree(part.path) if part.is_dir(follow_symlinks=False) else os.unlink(part.path)
 
 
 @contextlib.contextmanager
-def locked_part(path):
-    """Hold the lock of a part; OSError if another process has it."""
-    part = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+def unwritable(path, flag: str = ''):
+    """An OSError in the block becomes an InputError: `path` cannot be written."""
     try:
-        fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    finally:
-        os.close(part)
-
-
-def _locked_new(side: Path):
-    """A new file, locked; again if another process took it for an old one before it was."""
-    while True:
-        file = open(side, 'xb')                                 # noqa: SIM115  the caller closes it
-        with contextlib.suppress(OSError):                      # some file systems have no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.path.lexists(side):
-            return file
-        file.close()
+    except BrokenPipeError:                                     # of standard output, whose reader is gone
+        raise
+    except OSError as error:
+        raise InputError(f'{flag} {path} cannot be written ({error.strerror})'.lstrip()) from error
 
 
 @contextlib.contextmanager
@@ -141,45 +131,33 @@ def locked(path, on_wait=None):
     The lock is that of the file (flock), and goes when its process ends. `on_wait` is called before a wait.
     """
     target, held = os.path.realpath(path), vars(_held).setdefault('paths', set())
-    if target in held:
+    lock = None if target in held else _lock(target, on_wait)
+    if lock is None:
         yield
         return
-    lock = _lock(target, on_wait)
     held.add(target)
     try:
         yield
     finally:
         held.discard(target)
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
 
 
 def _lock(target: str, on_wait) -> int | None:
     """A descriptor that has the lock of the file that is there now; None without a file, or without locks."""
-    while True:
-        try:
-            if not os.path.isfile(target):
-                return None
-            try:
-                lock = os.open(target, os.O_RDWR)               # NFS locks for writers alone
-            except PermissionError:
-                lock = os.open(target, os.O_RDONLY)
-        except OSError:
-            return None
-        try:
+    with contextlib.suppress(OSError):
+        while os.path.isfile(target):
+            lock = os.open(target, os.O_RDWR if os.access(target, os.W_OK) else os.O_RDONLY)    # for NFS
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if on_wait is not None:
                     on_wait()
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock), os.stat(target)):
-                    return lock
-        except OSError:                                         # a file system without locks
-            os.close(lock)
-            return None
-        os.close(lock)                                          # it was replaced meanwhile
+            if os.path.exists(target) and os.path.samestat(os.fstat(lock), os.stat(target)):
+                return lock
+            os.close(lock)                                      # it was replaced meanwhile
+    return None
 
 
 def open_file(path):
@@ -202,7 +180,7 @@ def read_json(path):
 
 
 def sha256(path) -> str:
-    """Hex, of a file, which is read in pieces."""
+    """Hex, of a file."""
     digest = hashlib.sha256()
     with open_file(path) as file:
         while piece := file.read(1 << 20):
@@ -224,11 +202,8 @@ def write(path, kind: str, facts: dict, arrays: dict) -> str:
     text = json.dumps(facts, sort_keys=True, default=lambda value: value.item())
     stored = _stored(arrays)
     digest = _digest(kind, text, stored)
-    try:
-        with atomic_write(path) as file:
-            np.savez(file, format=kind, facts=text, sha256=digest, **stored)
-    except OSError as error:
-        raise InputError(f'{path} cannot be written ({error.strerror})') from error
+    with unwritable(path), atomic_write(path) as file:
+        np.savez(file, format=kind, facts=text, sha256=digest, **stored)
     return digest
 
 
@@ -256,10 +231,10 @@ def read(path, kind: str) -> tuple:
     content = _content(path)
     found = str(content.get('format', ''))
     if found != kind:
-        name, version = _split(kind)
-        other, other_version = _split(found)
-        if other == name and other_version:
-            raise InputError(f'{path}: is of version {other_version} of the format {name}: expected version '
+        name, version = kind.rsplit('-', 1)
+        other = re.fullmatch(r'(scroll-[a-z]+)-(\d{1,9})', found)
+        if other and other[1] == name:
+            raise InputError(f'{path}: is of version {other[2]} of the format {name}: expected version '
                              f'{version}')
         is_other = f', this is {found}' if other else ''
         raise InputError(f'{path}: expected a file of the format {name}{is_other}')
@@ -276,22 +251,17 @@ def read(path, kind: str) -> tuple:
 
 
 def kind_of(path) -> str:
-    """What `path` says it is; '' where it says nothing."""
+    """The format that `path` names; '' where it names none."""
     return str(_content(path, ('format',)).get('format', ''))
 
 
-def is_npz(path) -> bool:
-    """Whether `path` is a zip archive, as npz files are; InputError if it cannot be read."""
+def names_of(path) -> list:
+    """Names of the arrays of any npz file; [] of another kind of file; InputError if it cannot be read."""
     try:
         with open_file(path) as file:
-            return zipfile.is_zipfile(file)
+            return list(_content(path, ())) if zipfile.is_zipfile(file) else []
     except OSError as error:
         raise InputError(f'{path}: cannot be read ({error.strerror})') from error
-
-
-def names_of(path) -> list:
-    """Names of the arrays of any npz file; InputError if it is none."""
-    return list(_content(path, ()))
 
 
 def arrays_of(path) -> dict:
@@ -317,15 +287,13 @@ def _content(path, names=None, most: int = 0) -> dict:
         for name, array in content.items():
             check_text(name, array)
         return content
-    except FileNotFoundError:
-        raise InputError(f'{path}: there is no such file') from None
-    except OSError as error:
-        raise InputError(f'{path}: cannot be read ({error.strerror or error})') from error
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
     except Exception as error:          # damaged archives raise almost anything
-        raise InputError(f'{path}: not an npz file, or damaged '
-                         f'({" ".join(str(error).split())[:300]})') from error
+        text = ' '.join(str(error).split())[:300]
+        raise InputError(f'{path}: ' + (
+            text if isinstance(error, InputError) else
+            'there is no such file' if isinstance(error, FileNotFoundError) else
+            f'cannot be read ({error.strerror or text})' if isinstance(error, OSError) else
+            f'not an npz file, or damaged ({text})')) from error
 
 
 def check_text(name: str, array: np.ndarray) -> None:
@@ -333,7 +301,7 @@ def check_text(name: str, array: np.ndarray) -> None:
     number = np.dtype('u4').newbyteorder(array.dtype.byteorder)
     points = np.frombuffer(array.tobytes() if array.dtype.kind == 'U' else b'', number)
     if points.max(initial=0) > sys.maxunicode:
-        raise ValueError(f'{name} holds characters that are none')
+        raise ValueError(f'{name} holds invalid characters')
 
 
 def _stored(arrays: dict) -> dict:
@@ -352,12 +320,6 @@ def _loaded(arrays: dict) -> dict:
             raise ValueError(f'{name} is not as it is written')
         out[plain] = np.array([text[:-1] for text in texts], object)
     return out
-
-
-def _split(kind: str) -> tuple:
-    """'scroll-state-1' -> ('scroll-state', '1'); ('', '') for anything else."""
-    found = re.fullmatch(r'(scroll-[a-z]+)-(\d{1,9})', kind)
-    return found.groups() if found else ('', '')
 
 
 def _digest(kind: str, facts: str, arrays: dict) -> str:

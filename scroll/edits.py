@@ -1,38 +1,36 @@
-"""Make a saved learner forget: statistics as if it had never seen the samples, and a buffer without them.
+"""Edit what was learned, from file to file: remove samples or classes, rename, merge.
+
+Statistics and f_T get the digests of a learner that saw the stream so edited.
 
     python -m scroll unlearn state.npz --samples old.npz -o new.npz         # features, labels; keys or images
     python -m scroll unlearn state.npz --minus class-3.npz -o new.npz       # statistics of whole classes
-    python -m scroll unlearn state.npz --classes 3 -o new.npz               # where what it added is known
-    python -m scroll unlearn --find FOLDER --samples old.npz                # which files still hold them
+    python -m scroll unlearn state.npz --classes 3 -o new.npz               # where its statistics are known
 
-Statistics and f_T get the digests of a learner that never saw the samples. What a class has added to the Gram
-matrix is not kept by itself (it would take K matrices: 53 MB for d = 256 and 100 classes), so a class is
-forgotten with its samples, or with its statistics, if they were saved (`main.py --save_statistics FOLDER
---by_class 1`); by its name alone where there is a matrix a class (heads `balanced` and `qda`), or where the
-buffer has kept every sample of it.
+Sums over all classes do not tell what one class has added. So a class is removed with its samples, or with
+its statistics, if they were saved (`main.py --save_statistics FOLDER --by_class 1`); by its name alone where
+there is a Gram matrix for each class (heads `balanced` and `qda`), or where the buffer has kept all its
+samples.
 
-The buffer drops the samples; their capacity stays free until new ones come, since those that were once
-passed over are gone. It is therefore the buffer of never having seen them wherever its capacity held all
-samples, or classes of the others had their full share; otherwise it holds a part of that one (`hash`), or
-samples chosen when the forgotten ones were still there (herding's target was then the old mean). Offered once
-more, the remaining samples fill a `hash` buffer to the same digest.
+The buffer drops the samples; their capacity stays free until new ones come. It is the buffer of a learner
+that never saw them wherever its capacity held all samples, or the other classes had their full share;
+otherwise it holds a part of that one (`hash`), or samples chosen when the removed ones were still there.
+Offer the remaining samples again (`Scroll.refill`) and a `hash` buffer gets the same digest.
 
-What was never learned is refused as far as it can be known: by the sums and the buffer, and to the last
-sample by a learner that keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`).
+What was never learned is refused as far as sums and buffer show it, and to the last sample by a learner that
+keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`).
 
-Only the new file has forgotten. Still there is whatever was written before: the old state, with pixels and
-features in its buffer; statistics files, in their sums; checkpoints of runs (`<base_path>/unfinished`,
---savecheck), with sums, buffer and the pixels of a segment; and the feature cache
-(`<base_path>/cache/features`), from which --feature_cache FOLDER takes the images, for every backbone (no run
-may be at work then: it would write what it has computed). --find lists all of these below a folder, and ends
-with exit code 1 if there are any (`scroll.files.traces`).
+Only the new file has forgotten. Older states, statistics files and checkpoints of runs
+(`<base_path>/unfinished`, --savecheck) still hold what they held; so does the feature cache
+(`<base_path>/cache/features`) until --feature_cache FOLDER takes the images out of it, for every backbone
+(no run may be at work then: it would write what it has computed).
 """
 import re
 
 import numpy as np
 
 from scroll.embedding.cache import cache_keys, remove_from_files
-from scroll.errors import InputError, did_you_mean
+from scroll.errors import InputError, did_you_mean, naming
+from scroll.files.parts import counted_twice
 from scroll.files.statistics import StatisticsFile, samples_of
 from scroll.grid import sample_keys
 from scroll.state import State
@@ -74,10 +72,8 @@ def without_classes(state: State, path, repeated: bool = False) -> State:
 
 def _removed(path, state: State, remove, repeated: bool) -> State:
     """What `remove` makes of the state; InputError, naming `path`, if it cannot, or did before."""
-    try:
+    with naming(path):
         out = remove()
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
     twice = [part for part, times in state.parts.items() if times <= 0 and out.parts.get(part, 0) < times]
     if twice and state.keys is None and not repeated:               # keys know it of each sample
         raise InputError(f'{path}: its part {twice[0][:16]} was removed already (where equal samples were '
@@ -96,7 +92,7 @@ def class_of(state: State, text: str, path):
 
 
 def renamed(state: State, pairs: list, path) -> State:
-    """The state with classes called otherwise, from texts 'old=new'.
+    """The state with other names of classes, from texts 'old=new'.
 
     Labels stay numbers if all of them are whole numbers before and after; otherwise all become text.
 
@@ -116,3 +112,26 @@ def renamed(state: State, pairs: list, path) -> State:
     if state.statistics.classes.dtype.kind == 'i' and all(map(_INTEGER.fullmatch, whole.values())):
         whole = {label: int(new) for label, new in whole.items()}
     return state.renamed(whole)
+
+
+def merged(state: State, other: State, path, repeated: bool = False) -> State:
+    """What two learners know, with the settings of the first.
+
+    Args:
+        path: of the other, for errors. repeated: let samples count twice.
+
+    Raises:
+        InputError: their features are of different backbones, one keeps keys and the other does not, or, as
+            far as can be seen, they have learned the same samples: what parts or keys tell, or equal sums.
+    """
+    again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)
+    if state.keys is not None and other.keys is not None:
+        own = other.keys.state_dict()
+        labels = np.repeat(own['labels'], own['sizes'])
+        again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
+    if again and not repeated:
+        part = f', its part {again}' if isinstance(again, str) else ''
+        raise InputError(f'{path}: samples of it{part} are learned already: merged, they would count twice '
+                         '(where they are to: --repeated)')
+    with naming(path):
+        return state.merged(other)

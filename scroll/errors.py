@@ -1,5 +1,6 @@
 """The error that `scroll` raises for input it cannot use."""
 import difflib
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -11,3 +12,12 @@ def did_you_mean(word, known) -> str:
     names = {str(name).lower(): str(name) for name in known}
     close = difflib.get_close_matches(str(word).lower(), names, n=1)
     return f'; did you mean {names[close[0]]}?' if close else ''
+
+
+@contextmanager
+def naming(path):
+    """An InputError in the block begins with `path`, or another name of what is wrong."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f'{path}: {error}') from error

@@ -20,8 +20,7 @@ class Revisable:
     def remove(self: Learner, X, y) -> Learner:
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
         the buffer drops them (their capacity stays free until new samples come), f* is dropped, and the
-        embedder's cache loses their features. Files that were written before still hold what they held
-        (`python -m scroll unlearn --find`).
+        embedder's cache loses their features. Files that were written before still hold what they held.
 
         Raises:
             InputError: they cannot all have been learned, or other bad input. Nothing is changed then.

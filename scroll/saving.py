@@ -60,7 +60,7 @@ class Savable:
             self._stamps = {**self._stamps, os.path.realpath(path): self._state().write(path)}
 
     def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
-        """Write f_T, and f* where there is one, to a new folder, with a model card and a certificate.
+        """Write f_T, and f* where there is one, to a new folder, with a certificate.
 
         Args:
             formats: of 'safetensors', 'torch' and 'onnx'. about: image_shape, names of classes, and the

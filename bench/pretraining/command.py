@@ -42,8 +42,8 @@ _NUMBERS = (        # flag, type, help
 def parse_args(argv=None) -> argparse.Namespace:
     """The command line, with the recipe's values for flags not given and None for those of the other."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument('--out', bears='place', required=True, help='weights file to write (.safetensors)')
-    parser.add_argument('--base_path', bears='place', default='./data/',
+    parser.add_argument('--out', affects='place', required=True, help='weights file to write (.safetensors)')
+    parser.add_argument('--base_path', affects='place', default='./data/',
                         help='folder that holds MINIIMAGENET')
     parser.add_argument('--recipe', choices=tuple(RECIPES), default='compact',
                         help='compact: crops of any size, warm-up and cosine, Nesterov; rfs: shifts, steps')
@@ -55,7 +55,7 @@ def parse_args(argv=None) -> argparse.Namespace:
                         help='streams whose classes are left out: cifar100, cifar10 or both, or none '
                              '(default: cifar100)')
     parser.add_argument('--seed', type=whole(0), default=0)
-    parser.add_argument('--device', bears='speed',
+    parser.add_argument('--device', affects='speed',
                         help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
     parser.add_argument('--dtype', choices=('float32', 'bfloat16'),
                         help='of convolutions and products (default: bfloat16 on a GPU, float32 on a CPU)')

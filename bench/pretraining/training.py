@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from backbone import weights
 from bench.pretraining import parts
 from bench.pretraining.recipes import SHARED, WIDTH
-from core.arguments import bears
+from core.arguments import affects
 from core.environment import choose_devices
 from datasets.utils.readers import mini_split
 from scroll.archive import atomic_write
@@ -69,7 +69,7 @@ class Training:
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimiser, lambda step: learning_rate(step, self.per_epoch, args))
         self.recipe = {name: value for name, value in vars(args).items()
-                       if bears(args, name) == 'result' and value not in (None, [])}
+                       if affects(args, name) == 'result' and value not in (None, [])}
         self.settings = self.recipe | {'data': data.digest}     # what a checkpoint must be made with
         self.measure, self.measured = (('unseen', 'unseen classes') if data.unseen
                                        else ('held_out', 'held-out images of seen classes'))

@@ -1,4 +1,4 @@
-"""Certificates that travel: lines that hold on any machine, apart from those that hold on one kind, in JSON.
+"""Certificates in JSON: digests that hold on any machine, and those that hold on one kind of machine.
 
     {"format": "schedule-certificate-2", "model": "scroll", "dataset": "seq-cifar100",
      "command": "python ...",
@@ -11,7 +11,7 @@ Each line follows from some of those above it, so the first that differs says wh
 import json
 from typing import NamedTuple
 
-from scroll.archive import atomic_write, read_json
+from scroll.archive import atomic_write, read_json, unwritable
 from scroll.errors import InputError
 
 FORMAT = 'schedule-certificate-2'
@@ -30,16 +30,13 @@ class Line(NamedTuple):
 
 
 def write(path, certificate: dict) -> None:
-    """Write it whole or not at all, its folder, too; InputError if it cannot be written."""
-    try:
-        with atomic_write(path) as file:
-            file.write(f'{json.dumps(certificate, indent=1)}\n'.encode())
-    except OSError as error:
-        raise InputError(f'{path} cannot be written ({error.strerror})') from error
+    """Write it whole or not at all, with its folder; InputError if it cannot be written."""
+    with unwritable(path), atomic_write(path) as file:
+        file.write(f'{json.dumps(certificate, indent=1)}\n'.encode())
 
 
 def read(path) -> dict:
-    """What `write` wrote, its settings under the names that they have today (`RENAMED`).
+    """What `write` wrote, its settings under their present names (`RENAMED`).
 
     Raises:
         InputError: there is no such file, or it is no certificate of this format.
@@ -55,34 +52,38 @@ def read(path) -> dict:
         raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
                          (f', this is {what}: run its command again' if isinstance(what, str) else ''))
     kinds = dict(anywhere=str, here=str, settings=(str, int, float), options=(str, int, type(None)))
-    for name, kind in kinds.items():
-        part = found.get(name)
-        if not isinstance(part, dict) or not all(isinstance(value, kind) for value in part.values()):
-            raise InputError(f'{path}: the certificate is damaged: {name!r} is not what certify.py writes')
-    texts = [found.get(name) for name in ('model', 'dataset', 'command')]
-    texts += [*found['flags']] if isinstance(found.get('flags'), list) else [None]
-    texts += [found['verdict'].get('sentence')] if isinstance(found.get('verdict'), dict) else [None]
-    if not all(isinstance(text, str) for text in texts):
-        raise InputError(f'{path}: the certificate is damaged: it does not say what it is of')
+    try:
+        texts = [*(found[name] for name in ('model', 'dataset', 'command')), *found['flags'],
+                 found['verdict']['sentence']]
+        sound = all(isinstance(text, str) for text in texts) and isinstance(found['flags'], list)
+        sound = sound and all(isinstance(value, kind) for name, kind in kinds.items()
+                              for value in found[name].values())
+    except (KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
     settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
+    if 'adaptation' in settings:                # f* is what the updates end in, where it does not say more
+        settings.setdefault('adapt_select', 'none')
     return found | dict(settings=settings)
 
 
 def compare(certificate: dict, found: dict, unasked: dict) -> list:
-    """Lines of a certificate beside what was found here.
+    """Lines of a certificate compared with what was found here.
 
     Args:
         found: as `certificate`: its parts `anywhere` and `here`, of this machine.
         unasked: name -> why it was not computed.
     """
     lines, there, here = [], certificate['here'].get('machine'), found['here']['machine']
-    bound = {name: value for name, value in certificate['here'].items() if name != 'machine'}
-    every = found['anywhere'] | found['here']
-    for name, said in (certificate['anywhere'] | bound).items():
+    values = found['anywhere'] | found['here']
+    for name, said in (certificate['anywhere'] | certificate['here']).items():
+        if name == 'machine':
+            continue
         why = unasked.get(name, '')
-        if name in bound and there != here:
+        if name in certificate['here'] and there != here:
             why = f'holds on {there}; this is {here}'
-        value = every.get(name, 'nothing')
+        value = values.get(name, 'nothing')
         verdict = SKIPPED if why else SAME if value == said else DIFFERS
         lines.append(Line(name, said, '' if why else value, verdict, why))
     return lines
@@ -95,9 +96,9 @@ def told(lines: list) -> tuple:
     rows = [f'{line.name:{width}}  {line.said[:16]:16}  {line.verdict}{more[line.verdict].format(line)}'
             for line in lines]
     differing = [line.name for line in lines if line.verdict == DIFFERS]
-    same = sum(line.verdict == SAME for line in lines)
     if differing:
         follow = f', and what follows from it: {", ".join(differing[1:])}' if differing[1:] else ''
         return [*rows, f'not the same: {differing[0]}{follow}'], False
-    skipped = len(lines) - same
-    return [*rows, f'the same: {same} lines' + (f'; {skipped} skipped' if skipped else '')], True
+    skipped = sum(line.verdict == SKIPPED for line in lines)
+    more = f'; {skipped} skipped' if skipped else ''
+    return [*rows, f'the same: {len(lines) - skipped} lines{more}'], True

@@ -1,5 +1,4 @@
-"""Orders of classes that are easy or hard for a learner: from how alike the exact sums say classes are, or
-searched for.
+"""Orders of classes that are easy or hard for a learner: from the similarity of classes, or by search.
 
     >>> apart = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 2], [9, 9, 2, 0.]])
     >>> chain(apart).tolist(), dealt(chain(apart), 2).tolist()
@@ -13,7 +12,7 @@ from scroll.schedule_forms import class_splits
 
 
 def separations(parts: ClassStatistics) -> np.ndarray:
-    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), how far apart classes are beside how wide they are.
+    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), the distance of classes relative to their width.
 
     Fisher's ratio, from counts, sums and the diagonals of the Gram matrices: v_c = tr(G_c) / n_c - |m_c|^2.
     All is integer arithmetic up to one division, which is rounded correctly: the same on every machine.
@@ -66,13 +65,13 @@ def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
 
 
 def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: np.random.Generator) -> list:
-    """A search for the worst order, greedily: two classes of different tasks change places, drawn at random;
-    the change is kept where the accuracy falls. Returns the orders that were tried, each once; fewer than
-    `trials` where no change is left that has not been tried.
+    """A greedy search for the worst order: two classes of different tasks, drawn at random, change places;
+    the change is kept where the accuracy falls. Returns the orders tried, each once; fewer than `trials`
+    where no other change is left.
 
     Args:
         accuracy: order -> percent. start: int64 (K,), whose accuracy counts as no trial. tasks: as
-            `split:<tasks>` cuts the order. trials: calls of `accuracy` beside that.
+            `split:<tasks>` cuts the order. trials: further calls of `accuracy`.
 
     Raises:
         InputError: with one task there is nothing to change.
@@ -83,13 +82,13 @@ def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: n
     pairs = [(i, j) for i in range(len(start)) for j in range(i) if task[i] != task[j]]
     order, lowest, tried, seen = start, accuracy(start), [], {_content(start, task)}
 
-    def fresh():
+    def untried():
         for k in random.permutation(len(pairs)):
             other = order.copy()
             other[list(pairs[k])] = other[list(pairs[k][::-1])]
             if _content(other, task) not in seen:
                 yield other
-    while len(tried) < trials and (other := next(fresh(), None)) is not None:
+    while len(tried) < trials and (other := next(untried(), None)) is not None:
         tried.append(other)
         seen.add(_content(other, task))
         found = accuracy(other)
@@ -99,5 +98,5 @@ def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: n
 
 
 def _content(order: np.ndarray, task: np.ndarray) -> tuple:
-    """What classes each task has: their order within it is no difference."""
+    """The classes of each task; their order within it makes no difference."""
     return tuple(tuple(sorted(order[task == t].tolist())) for t in range(task[-1] + 1))

@@ -1,9 +1,9 @@
 """Many schedules over the same samples: the learner after any segment, fast where classes arrive whole.
 
 Where each class arrives in one segment, the statistics after a segment are the sum of those of its classes so
-far. Sums of integers are exact, so that short cut (`SummedStream`) gives, bit by bit, what learning the
-stream gives (`learn_stream`); it makes a thousand schedules of CIFAR-100 a matter of minutes. Each schedule's
-predictor is still solved from that schedule's own sums.
+far. Sums of integers are exact, so this short cut (`SummedStream`) gives the same bits as learning the stream
+(`learn_stream`), and a thousand schedules of CIFAR-100 in minutes. Each schedule's predictor is still solved
+from that schedule's own sums.
 """
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -49,27 +49,22 @@ def class_statistics(features: np.ndarray, labels: np.ndarray, lift: Lift = None
     return ClassStatistics(parts.classes, parts.counts, parts.sums, parts.grams, lift, by_class)
 
 
-def class_segments(schedule, ranks: np.ndarray):
-    """int64 (K,): the segment in which each class arrives; None if a class arrives in several.
-
-    Args:
-        ranks: int64 (N,), place of each sample's class among the sorted classes.
-    """
-    segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
-    arrived = ranks[schedule.order]
-    out = np.empty(int(ranks.max()) + 1, np.int64)
-    out[arrived] = segment
-    return out if (out[arrived] == segment).all() else None
-
-
 def first_segments(schedule, ranks: np.ndarray) -> np.ndarray:
-    """int64 (K,): the segment in which a class is first seen."""
+    """int64 (K,): the segment in which a class is first seen; ranks: int64 (N,), place of each sample's class
+    among the sorted classes."""
     segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
     return segment[np.unique(ranks[schedule.order], return_index=True)[1]]
 
 
+def class_segments(schedule, ranks: np.ndarray):
+    """`first_segments`; None if a class arrives in several."""
+    first = first_segments(schedule, ranks)
+    segment = np.repeat(np.arange(len(schedule.cuts) - 1), np.diff(schedule.cuts))
+    return first if (first[ranks[schedule.order]] == segment).all() else None
+
+
 def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
-    """Segments after which the predictor is looked at: those that end next to N/P, 2N/P, ..., N.
+    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N.
 
     Args:
         cuts: of the schedule. most: P; 0: all segments.
@@ -123,7 +118,7 @@ class TestSet:
             numbers of a lifted feature.
         classes: (K,). sizes: int64 (K,), samples of each class.
     """
-    __test__ = False                    # no test case, whatever pytest thinks of the name
+    __test__ = False                    # not a test case of pytest
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, lift: Lift = None):
         self.order = np.argsort(labels, kind='stable')
@@ -175,8 +170,7 @@ class TestSet:
         """
         order = np.argsort(segments, kind='stable')
         rows = np.concatenate([np.arange(self._starts[k], self._starts[k] + self.sizes[k]) for k in order])
-        # one copy: classes so far are its first rows
-        single, ends = self._single[rows], np.cumsum(self.sizes[order])
+        single, ends = self._single[rows], np.cumsum(self.sizes[order])     # classes so far: the first rows
         hits = np.zeros((len(points), len(order)), np.int64)
         for p, (point, predictor) in enumerate(zip(points, predictors)):
             upto = int(np.searchsorted(segments[order], point, side='right'))

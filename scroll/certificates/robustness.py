@@ -22,9 +22,7 @@ def anytime_accuracy(hits: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> n
 
 
 def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
-    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N, the area under the anytime accuracy.
-
-    Koh et al. 2022, whose steps are equal.
+    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal).
 
     Args:
         samples: int (P,), n_k, increasing to N. accuracies: (P,).
@@ -68,11 +66,11 @@ def summary(accuracies) -> Summary:
     a = np.asarray(accuracies, np.float64)
     if not len(a):
         raise InputError('there are no accuracies to compare')
-    mean, worst, best = float(a.mean()), float(a.min()), float(a.max())
-    mean = min(max(mean, worst), best)  # rounding must not make equal ones differ
-    deviation = float(np.std(a, ddof=1)) if len(a) > 1 and best > worst else 0.0
+    worst, best = float(a.min()), float(a.max())
+    mean = min(max(float(a.mean()), worst), best)       # rounding must not make equal ones differ
+    deviation = float(np.std(a, ddof=1)) if best > worst else 0.0
     return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1),
-                  (mean - worst) / mean if mean else 0.0)
+                   (mean - worst) / mean if mean else 0.0)
 
 
 def cvar(accuracies, share: float) -> float:
@@ -88,11 +86,8 @@ def cvar(accuracies, share: float) -> float:
 
 
 def order_disparity(accuracies) -> tuple:
-    """(AOPD, MOPD) of accuracies (R, K), of K tasks or classes under R schedules (Yoon et al. 2020).
-
-    OPD_k = max_r P_k^r - min_r P_k^r; the mean and the maximum over k. Of classes, since tasks differ between
-    schedules.
-    """
+    """(AOPD, MOPD) of accuracies (R, K), of K classes under R schedules (Yoon et al. 2020): mean and maximum
+    over k of max_r P_k^r - min_r P_k^r."""
     opd = np.ptp(np.asarray(accuracies, np.float64), axis=0)
     return float(opd.mean()), float(opd.max())
 
@@ -126,11 +121,8 @@ def disagreement(predictions: np.ndarray, times=None) -> float:
 
 
 def largest_weight_difference(weights) -> float:
-    """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or not as many.
-
-    Args:
-        weights: an iterable of arrays (P,); the largest and the smallest of each weight say it all.
-    """
+    """max over pairs of schedules and over weights of |w_r - w_s|; infinite if not finite, or of different
+    numbers of weights. weights: an iterable of arrays (P,)."""
     low = high = None
     for row in weights:
         row = np.asarray(row, np.float64)
@@ -146,7 +138,7 @@ class TwoWay(NamedTuple):
 
     Attributes:
         schedule, seed, rest: shares of the sum of squares, percent: of the means of schedules, of the means
-            of seeds, and of what is left (interaction and noise, which one run a pair cannot tell apart).
+            of seeds, and of the remainder (interaction and noise, which one run a pair cannot tell apart).
         p_schedule, p_seed: probability of such an F or a larger one were there no such effect; 1 where
             nothing varies.
     """
@@ -171,25 +163,18 @@ def two_way(accuracies) -> TwoWay:
     rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
     rest = a - a.mean() - rows[:, None] - columns
     squares = np.array([s * (rows ** 2).sum(), r * (columns ** 2).sum(), (rest ** 2).sum()])
-    squares[squares < 1e-18 * max(1.0, (a ** 2).sum())] = 0             # of rounding alone
-    if not squares.sum():
+    squares[squares < 1e-18 * max(1.0, (a ** 2).sum())] = 0             # rounding errors
+    if not squares.any():
         return TwoWay(0.0, 0.0, 0.0, 1.0, 1.0)
     free = np.array([r - 1, s - 1, (r - 1) * (s - 1)])
-    p = []
-    for effect in (0, 1):
-        if not squares[effect]:
-            p.append(1.0)
-        elif not squares[2]:
-            p.append(0.0)
-        else:
-            ratio = squares[effect] / free[effect] / (squares[2] / free[2])
-            p.append(float(stats.f.sf(ratio, free[effect], free[2])))
-    return TwoWay(*(100 * squares / squares.sum()).tolist(), *p)
+    with np.errstate(divide='ignore', invalid='ignore'):                # F of an exact effect is infinite
+        ratios = np.where(squares > 0, squares / free / (squares[2] / free[2]), 0)
+    return TwoWay(*(100 * squares / squares.sum()).tolist(), *stats.f.sf(ratios, free, free[2])[:2].tolist())
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What R schedules did to one method.
+    """The effect of R schedules on one method.
 
     Attributes:
         schedules: R. identical: whether each digest that was claimed to be the same under all schedules is.
@@ -226,8 +211,8 @@ def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, fina
         outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R.
         labels: (N,), of the test samples. final, incremental: R accuracies, percent.
     """
-    distinct = {name: len({d for d in values if d is not None}) for name, values in digests.items()}
-    identical = all(len({d for d, c in zip(digests[name], claims) if c and d is not None}) <= 1
+    distinct = {name: len({*values} - {None}) for name, values in digests.items()}
+    identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1
                     for name, claims in claimed.items())
     times, weights, predictions = zip(*outcomes.values())
     predictions = np.stack(predictions)

@@ -2,7 +2,7 @@
 import argparse
 
 from scroll import archive
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.files import columns
 from scroll.files.statistics import StatisticsFile
 from scroll.learner import Scroll
@@ -12,7 +12,7 @@ from scroll.state import KIND, State
 def add_columns(parser) -> None:
     """--columns, of files of features."""
     parser.add_argument('--columns', metavar='X=NAME,y=NAME', type=_columns,
-                        help='columns of features that are called otherwise; X=f*: all that match')
+                        help='columns of features with other names; X=f*: all that match')
 
 
 def add_out(parser, **how) -> None:
@@ -51,8 +51,6 @@ def write(what, path) -> None:
 def adapted(args) -> Scroll:
     """The learner of the file args.state, with f_T, and with args.adapt f*; InputError names the file."""
     learner = Scroll.load(args.state)
-    try:
+    with naming(args.state):
         learner.predictor()
         return learner.adapt() if args.adapt else learner
-    except InputError as error:
-        raise InputError(f'{args.state}: {error}') from error

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and output that nobody reads any more."""
+"""Exit codes and one-line errors; output that nobody reads any more."""
 import os
 import select
 import signal
@@ -8,9 +8,11 @@ CLOSED_PIPE = 128 + signal.SIGPIPE      # as shells have it of a command that th
 
 
 def flushed(name: str, main) -> int:
-    """What `main()` returns, once all that it has printed is written; `CLOSED_PIPE`, without a word, if the
-    reader of stdout or stderr has gone (`python -m scroll show x | head -1`); 2 after one line, which begins
-    with the name of the command, for another OSError."""
+    """What `main()` returns, once all that it has printed is written.
+
+    `CLOSED_PIPE`, without a word, if the reader of stdout or stderr has gone (`python -m scroll show x |
+    head -1`); 2 after one line, which begins with the name of the command, for another OSError.
+    """
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     try:
         try:
@@ -23,19 +25,19 @@ def flushed(name: str, main) -> int:
         if not gone:
             raise
         for stream in gone:
-            _write_to_nowhere(stream)
+            _discard(stream)
         return CLOSED_PIPE
     except OSError as error:
         print(f'{name}: error: {describe(error)}', file=sys.stderr, flush=True)
         try:
             sys.stdout.flush()
-        except OSError:                 # a disk that is full
-            _write_to_nowhere(sys.stdout)
+        except OSError:                 # a full disk
+            _discard(sys.stdout)
         return 2
 
 
-def _write_to_nowhere(stream) -> None:
-    """What is in its buffer is flushed when the process ends, which shall not fail again."""
+def _discard(stream) -> None:
+    """Its buffer is flushed when the process ends, which must not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -49,7 +51,7 @@ def _reader_is_gone(stream) -> bool:
 
 
 def describe(error) -> str:
-    """An OSError or a MemoryError in a line: what the machine refused."""
+    """An OSError or a MemoryError in a line."""
     if isinstance(error, MemoryError):
         return 'there is not enough memory: use fewer features, or smaller blocks and buffers'
     return f'{error.filename}: {error.strerror}' if error.filename else str(error.strerror or error)

@@ -1,26 +1,32 @@
-"""Commands on files of learners and statistics: show, digest, merge, remove, rename, unlearn."""
+"""Commands on files of learners and statistics, on exports: show, digest, merge, remove, rename, check."""
 import sys
 from pathlib import Path
 
-from scroll import archive
-from scroll import edits as unlearn
+from scroll import archive, edits
+from scroll.certificates.files import told
 from scroll.commands import common
 from scroll.errors import InputError
-from scroll.files import features, learning, proofs
+from scroll.export import folders
+from scroll.files import features
 from scroll.files import statistics as statistics_files
 from scroll.files.statistics import StatisticsFile
 from scroll.state import State
 
+_MEMBERSHIP = ('that these samples had been learned was not checked: the learner keeps no keys, and its sums '
+               'show only that it is possible',
+               'that these samples had been learned was checked')
+
 
 def add_commands(command) -> None:
     """`command(name, run, about, description)` adds a parser and returns it."""
+    learner_or_statistics = 'file of statistics, or of a learner'
     out = command('show', show, 'what a file holds: classes, counts, digest')
     out.add_argument('file', help='file of statistics, of a learner, or of features')
     common.add_columns(out)
-    command('digest', digest, 'the digest of its statistics alone').add_argument(
-        'file', help='file of statistics, or of a learner')
+    out = command('digest', digest, 'the digest of its statistics alone')
+    out.add_argument('file', help=learner_or_statistics)
     out = command('merge', merge, 'add the samples of all files', statistics_files.__doc__)
-    out.add_argument('file', help='file of statistics, or of a learner, whose settings go on')
+    out.add_argument('file', help=f'{learner_or_statistics}, whose settings are kept')
     out.add_argument('others', nargs='+', metavar='file', help='files of the same kind')
     out.add_argument('--repeated', action='store_true', help='let samples count as often as they come')
     common.add_out(out)
@@ -28,29 +34,29 @@ def add_commands(command) -> None:
     out.add_argument('file', help='file of a learner')
     out.add_argument('names', nargs='+', metavar='OLD=NEW', help='a class and its new name')
     common.add_out(out)
-    _add_removing(command)
-
-
-def _add_removing(command) -> None:
     out = command('remove', remove, 'take samples out of a learner, or of statistics',
-                  f'{statistics_files.__doc__}\n{unlearn.__doc__}')
-    out.add_argument('file', help='file of statistics, or of a learner')
+                  f'{statistics_files.__doc__}\n{edits.__doc__}')
+    out.add_argument('file', help=learner_or_statistics)
     _add_what(out, 'statistics files of the samples to remove; of a learner, of whole classes')
-    common.add_out(out)
-    out = command('unlearn', forget, 'make a saved learner forget', unlearn.__doc__)
-    out.add_argument('state', nargs='?', help='file of Scroll.save, or of main.py --save_state')
+    out = command('unlearn', remove, 'make a saved learner forget', edits.__doc__)
+    out.add_argument('file', metavar='state', help='file of Scroll.save, or of main.py --save_state')
     _add_what(out, 'statistics files of whole classes')
-    common.add_out(out, required=False)
     out.add_argument('--feature_cache', metavar='FOLDER',
                      help='take the images of --samples out of the feature caches below')
-    out.add_argument('--find', metavar='FOLDER',
-                     help='change nothing: list the files below that hold --samples, or may')
-    out.add_argument('--proof', metavar='FILE', help='write a record of the digests, for `check`')
-    out.add_argument('--key', metavar='FILE', help='sign the record with the bytes of this file')
+    out = command('export', export, 'a learner as files for other programs', folders.__doc__)
+    out.add_argument('state', help='file of a learner of features')
+    common.add_out(out, metavar='FOLDER', help='new folder')
+    out.add_argument('--formats', nargs='+', choices=folders.FORMATS, default=folders.USUAL,
+                     help=f"(default: {', '.join(folders.USUAL)})")
+    out.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and export it, too')
+    out = command('check', check, 'whether exported files are those of a certificate, and of a state',
+                  folders.check.__doc__)
+    out.add_argument('folder', help='folder of an export')
+    out.add_argument('--state', metavar='FILE', help='statistics, or a learner: whether f_T follows from it')
 
 
 def _add_what(parser, minus: str) -> None:
-    """What is to be removed, in one of three ways."""
+    """What is to be removed, in one of three ways, and the file to write."""
     ways = parser.add_mutually_exclusive_group(required=True)
     ways.add_argument('--minus', nargs='+', metavar='FILE', help=minus)
     ways.add_argument('--samples', nargs='+', metavar='FILE',
@@ -58,16 +64,17 @@ def _add_what(parser, minus: str) -> None:
                            'npz file: labels (N,), quantised or features (N, d), and keys (N,) or images '
                            '(N, H, W, C)')
     ways.add_argument('--classes', nargs='+', metavar='LABEL',
-                      help='of a learner, whole classes: where there is a Gram matrix a class (heads '
-                           'balanced, qda), or the buffer has every sample of them')
+                      help='of a learner, whole classes: where there is a Gram matrix for each class (heads '
+                           'balanced, qda), or the buffer has all their samples')
     parser.add_argument('--repeated', action='store_true',
                         help='remove from a learner again what was removed from it before')
     common.add_columns(parser)
+    common.add_out(parser)
 
 
 def show(args) -> None:
     """Print what is known of a file."""
-    if archive.is_npz(args.file) and archive.kind_of(args.file):
+    if archive.names_of(args.file) and archive.kind_of(args.file):
         common.read(args.file).show()
     else:
         features.show(features.open_files([args.file], args.columns))
@@ -80,86 +87,65 @@ def digest(args) -> None:
 
 def merge(args) -> None:
     """Statistics, or learners, of several streams as one."""
-    file = common.read(args.file)
+    file, words = common.read(args.file), {State: 'a learner', StatisticsFile: 'statistics'}
     for path in args.others:
         other = common.read(path)
         if type(other) is not type(file):
-            raise InputError(f'{path}: is a file of {_what(other)}, {args.file} of {_what(file)}: expected '
-                             'files of one kind')
-        if isinstance(file, State):
-            file = learning.merged(file, other, path, args.repeated)
-        else:
-            file.merge(other, args.repeated)
+            raise InputError(f'{path}: is a file of {words[type(other)]}, {args.file} of '
+                             f'{words[type(file)]}: expected files of one kind')
+        file = (edits.merged(file, other, path, args.repeated) if isinstance(file, State) else
+                file.merge(other, args.repeated))
     common.write(file, args.out)
-
-
-def _what(file) -> str:
-    return 'a learner' if isinstance(file, State) else 'statistics'
 
 
 def remove(args) -> None:
     """A learner, or statistics, without a part of the stream."""
-    file = common.read(args.file)
+    if args.command == 'unlearn':
+        file, cache = State.read(args.file), args.feature_cache
+        if cache is not None and not (args.samples and Path(cache).is_dir()):
+            raise InputError(f'--feature_cache {cache}: ' + (
+                'there is no such folder' if args.samples else 'it goes with --samples, which have images'))
+    else:
+        file, cache = common.read(args.file), None
     if isinstance(file, State):
-        file = _without(file, args.file, args)
+        file = _without(file, args, cache)
     elif args.samples:
-        samples = statistics_files.samples_of(args.samples, args.columns, precision=file.precision)
-        file.remove(statistics_files.part_of(args.samples[0], samples, file.psi, file.statistics,
-                                             file.precision))
+        file.remove(StatisticsFile.of_samples(args.samples, args.columns, file))
     elif args.classes:
         raise InputError(f'{args.file} holds statistics: --classes is for files of learners; give --minus or '
                          '--samples')
-    else:
-        for path in args.minus:
-            file.remove(StatisticsFile.read(path))
+    for path in args.minus or () if isinstance(file, StatisticsFile) else ():
+        file.remove(StatisticsFile.read(path))
     common.write(file, args.out)
+
+
+def _without(state: State, args, cache) -> State:
+    if args.samples:
+        state = edits.without_samples(state, args.samples, cache, args.columns, args.repeated)
+        print(_MEMBERSHIP[state.keys is not None], file=sys.stderr)
+    for path in args.minus or ():
+        state = edits.without_classes(state, path, args.repeated)
+    for text in args.classes or ():
+        state = state.without_class(edits.class_of(state, text, args.file))
+    return state
 
 
 def rename(args) -> None:
     """A learner whose classes have other names, as if the stream had had them. Labels stay numbers where all
     of them are whole numbers; otherwise all are text."""
-    common.write(unlearn.renamed(common.read(args.file), args.names, args.file), args.out)
+    common.write(edits.renamed(common.read(args.file), args.names, args.file), args.out)
 
 
-def forget(args) -> int:
-    """A learner without some samples; or where they still are, with exit code 1 if they are anywhere."""
-    if args.find is not None:
-        if args.samples is None or args.state or args.out or args.feature_cache or args.proof or args.key:
-            raise InputError('--find FOLDER goes with --samples FILE and nothing else')
-        from scroll.files.traces import find
-        return int(find(args.find, args.samples, args.columns))
-    if not (args.state and args.out):
-        raise InputError('expected a state file and -o FILE (or --find FOLDER)')
-    if args.feature_cache is not None and not (args.samples and Path(args.feature_cache).is_dir()):
-        raise InputError(f'--feature_cache {args.feature_cache}: ' + (
-            'there is no such folder' if args.samples else 'it goes with --samples, which have images'))
-    if args.proof:
-        archive.check_target(args.proof, '--proof')
-    if args.key and not args.proof:
-        raise InputError('--key FILE signs a record: it goes with --proof FILE')
-    if args.key:
-        proofs.secret_of(args.key)
-    before = State.read(args.state)
-    after = _without(before, args.state, args, args.feature_cache)
-    common.write(after, args.out)
-    if args.proof:
-        proofs.write(args.proof, proofs.record(before.statistics, after.statistics, before.psi,
-                                               _membership_is_known(before, args)), args.key)
-    return 0
+def export(args) -> None:
+    """The files of an export."""
+    learner = common.adapted(args)
+    learner.export(args.out, args.formats)
+    print(learner.predictor().digest())
 
 
-def _without(state: State, origin, args, cache=None) -> State:
-    if args.samples:
-        state = unlearn.without_samples(state, args.samples, cache, args.columns, args.repeated)
-    for path in args.minus or ():
-        state = unlearn.without_classes(state, path, args.repeated)
-    for text in args.classes or ():
-        state = state.without_class(unlearn.class_of(state, text, origin))
-    if args.samples:
-        print(proofs.MEMBERSHIP[_membership_is_known(state, args)], file=sys.stderr)
-    return state
-
-
-def _membership_is_known(state: State, args) -> bool:
-    """Whether all that was removed had surely been learned: by its keys, or as all that a class has added."""
-    return state.keys is not None or bool(args.classes)
+def check(args) -> int:
+    """Whether an export is what its certificate says; exit code 1 if not."""
+    state = None if args.state is None else common.read(args.state)
+    lines, same = told(folders.check(args.folder, state))
+    print('\n'.join(lines))
+    return int(not same)

@@ -13,7 +13,7 @@ from scroll.files.shards import shard
 from scroll.learner import Scroll
 from scroll.state import PARAMS, State, check_params
 
-# settings whose default is another here: no sample is kept, but keys are, to unlearn by
+# other defaults than those of Scroll: keep no samples, but keys, to unlearn by
 _USUAL = dict(buffer_size=0, keep_keys=True)
 
 
@@ -21,7 +21,7 @@ def add_commands(command) -> None:
     """`command(name, run, about, description)` adds a parser and returns it."""
     about = f'{features.__doc__}\n{learning.__doc__}'
     learned = command('learn', learn, 'make a learner of files of features', about)
-    longer = command('add', add, 'let a learner go on with more files', about)
+    longer = command('add', add, 'let a learner learn more files', about)
     predicted = command('predict', predict, 'labels of samples, as CSV', learning.predict.__doc__)
     for out, usual in ((learned, 'train'), (longer, 'train'), (predicted, 'test')):
         if out is not learned:
@@ -38,14 +38,14 @@ def add_commands(command) -> None:
                          help='learn the i-th of n shares of the samples, cut by their features or pixels')
     _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
-    predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and ask it')
+    predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and use it')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
     for name, parameter in inspect.signature(Scroll).parameters.items():
         if name in PARAMS and name != 'adaptation':
             default, kind = _USUAL.get(name, parameter.default), parameter.annotation
             among = get_args(kind) if get_origin(kind) is Literal else ()
-            yes_or_no = isinstance(default, bool)
-            how = dict(action=argparse.BooleanOptionalAction) if yes_or_no else dict(type=common.setting)
+            how = (dict(action=argparse.BooleanOptionalAction) if isinstance(default, bool) else
+                   dict(type=common.setting))
             flag(f'--{name}', default=argparse.SUPPRESS, **how,
                  help=f"{', '.join(map(str, among))} (default: {default})".lstrip())
 

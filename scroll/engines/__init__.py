@@ -1,17 +1,15 @@
-"""Learning where the data are: Ray, Spark or Dask decide where a file is counted; the sums are the same.
+"""Learn where the data are: Ray, Spark or Dask decide where a file is counted; the sums are the same.
 
     python -m scroll learn --from 'day*/*.parquet' --engine ray --workers 3 -o state.npz
 
 Statistics are integers that add up in any order, so an engine needs no more of this project than
-`Counter(file) -> counted` and `together(counted, counted) -> counted` (`scroll.engines.counting`). Each
-module here is what it takes to have one engine do that: a map over files and a tree of sums. `local` does it
-in this process. What was counted is known by name and content: a task that an engine runs twice counts once,
-and one that it loses is noticed.
+`Counter(file) -> counted` and `merge_counts(counted, counted) -> counted` (`scroll.engines.counting`): a map
+and a reduce (`scroll.engines.running`). Counts are known by name and content: a task that an engine runs
+twice counts once, and one that it loses is noticed.
 """
-import importlib
-
 from scroll.arguments import not_installed, number, one_of, whole
-from scroll.engines.counting import Careful, Counter, check_complete
+from scroll.engines import running
+from scroll.engines.counting import Counter, ReturningErrors, check_complete
 from scroll.errors import InputError
 from scroll.files.statistics import StatisticsFile
 
@@ -25,9 +23,9 @@ def total(engine: str, counter: Counter, sources: list, workers: int = None, par
 
     Args:
         engine: of `ENGINES`. counter: of a `Source`; it is sent to the workers. sources: `Source`s.
-        workers: processes; None: as many as the engine likes. Not looked at where an engine runs already.
+        workers: processes; None: the engine's default. Ignored where an engine runs already.
         partitions: parts that the sources are dealt into, each of which goes to one worker; None: one each.
-        gpus: share of a GPU that each worker has to itself, of ray alone.
+        gpus: share of a GPU for each worker, of ray alone.
 
     Returns:
         The statistics, with the digest of the embedder as `psi` and the blocks as `parts`.
@@ -46,9 +44,8 @@ def total(engine: str, counter: Counter, sources: list, workers: int = None, par
     if engine == LOCAL and (workers or partitions):
         raise InputError(f'--workers and --partitions are of an engine; --engine {LOCAL} is one process')
     try:
-        module = importlib.import_module(f'scroll.engines.{engine}')
-        out = module.total(Careful(counter), sources, workers, min(partitions or len(sources), len(sources)),
-                           gpus)
+        out = getattr(running, engine)(ReturningErrors(counter), sources, workers,
+                                       min(partitions or len(sources), len(sources)), gpus)
     except ModuleNotFoundError as error:
         raise not_installed(f'--engine {engine}', error.name, engine) from error
     except InputError:

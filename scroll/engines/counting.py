@@ -1,22 +1,22 @@
-"""What is counted, once: a file, by name and content; and how two counts are put together.
+"""Count a file once, by name and content; merge two counts.
 
-A block is a file: what an engine gives to a worker, loses, or runs twice. It goes by three things:
+A block is a file: what an engine gives to a worker, loses, or runs twice. Its name has three parts:
 
     4a9d...c13e day1/part-3.parquet[0:65536]
 
-the digest of its statistics, the file's name, and its rows. The digest is that of the content as far as it
-counts: it does not depend on the order of the rows, on the kind of the file or on who counts it, and it is
-what a part of a statistics file goes by, too (`scroll.files.statistics`). The name is that below the
-folder where the patterns begin, so that the same data mounted elsewhere have the same blocks. Equal name and
-content: the same block, which counts once. Another name, or the same name with other content (another site's
-`part-0.parquet`): another block, which counts, also where its content is equal to another's: two files may
-well hold equal samples. A copy of a file under a new name is therefore not known for one.
+the digest of its statistics, which does not depend on the order of the rows, the kind of file or who counts
+it; the file's name below the folder where the patterns begin, the same wherever the data are mounted; and
+its rows. Equal name and content: the same block, which counts once. Another name, or other content under the
+same name (another site's `part-0.parquet`): another block, which counts, even if its content equals
+another's, since two files may well hold equal samples. So a copy of a file under a new name is not
+recognised.
 """
 import copy
 import functools
 import glob
 import importlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,11 +37,6 @@ class Source(NamedTuple):
     name: str
 
 
-def block_name(digest: str, name: str, rows: int) -> str:
-    """What a block goes by."""
-    return f'{digest} {name}[0:{rows}]'
-
-
 def rows_of(block: str) -> int:
     """How many rows a block's file has."""
     return int(block.rpartition(':')[2].rstrip(']'))
@@ -52,26 +47,29 @@ def find(patterns: list) -> list:
     once, in the order of their names; InputError where none matches."""
     paths, starts = set(), []
     for pattern in patterns:
-        first = min((pattern.find(c) for c in '*?[' if c in pattern), default=len(pattern))
-        folder = os.path.dirname(pattern[:first])
+        folder = os.path.dirname(re.split(r'[*?[]', pattern)[0])
         if '://' in pattern:
-            found = _remote(pattern)
+            files, path = _file_system(pattern)
+            with _one_line(f'--from {pattern}'):
+                found = [files.unstrip_protocol(found) for found in files.glob(path)]
         else:
-            found, folder = glob.glob(pattern, recursive=True), os.path.abspath(folder)
+            found = [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
+            folder = os.path.abspath(folder)
         if not found:
             raise InputError(f'--from {pattern}: no file matches')
-        paths.update(found if '://' in pattern else map(os.path.abspath, found))
+        paths.update(found)
         starts.append(f"{folder.rstrip('/')}/")
     start = os.path.commonprefix(starts).rpartition('/')[0]
     return [Source(path, path[len(start) + 1:]) for path in sorted(paths)]
 
 
-def _remote(pattern: str) -> list:
-    files, path = _file_system(pattern)
+@contextmanager
+def _one_line(what: str):
+    """Any error in the block as an InputError: each kind of store has errors of its own."""
     try:
-        return [files.unstrip_protocol(found) for found in files.glob(path)]
-    except Exception as error:          # each kind of store has errors of its own
-        raise InputError(f'--from {pattern}: {" ".join(str(error).split())[:300]}') from error
+        yield
+    except Exception as error:
+        raise InputError(f'{what}: {" ".join(str(error).split())[:300]}') from error
 
 
 def _file_system(url: str) -> tuple:
@@ -95,10 +93,8 @@ def _here(path: str) -> Iterator[str]:
     files, remote = _file_system(path)
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, 'file')
-        try:
+        with _one_line(f'{path} cannot be read'):
             files.get(remote, local)
-        except Exception as error:      # each kind of store has errors of its own
-            raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:300]})') from error
         try:
             yield local
         except InputError as error:
@@ -113,7 +109,7 @@ class Counter:
         params: of `Scroll`, but for the embedder; there is no buffer, and keys are not kept.
         columns, split, size, shard: as of `scroll.files.learning.learn`.
         embedder: 'MODULE:NAME' of what makes an `Embedder`, once in each process: the files then hold images
-            (`scroll.engines.images`). '' for features.
+            (`scroll.files.images`). '' for features.
         device: what it is called with, as `device=`, unless it is cpu.
         names: of the columns of features, in the order in which they are counted (`names_in`).
     """
@@ -134,12 +130,12 @@ class Counter:
             if embedder is None:
                 file, = features.open_files([path], self.columns, ('X', 'y'), self.names)
             else:
-                from scroll.engines.images import ImageFile
+                from scroll.files.images import ImageFile
                 file = ImageFile(path, self.columns)
             learn_blocks(learner, [file], self.split, self.size, self.shard)
         dim = file.dim if embedder is None else embedder.dim
         statistics = learner.statistics_ if hasattr(learner, 'statistics_') else learner.new_statistics(dim)
-        block = block_name(statistics.digest(), source.name, file.rows)
+        block = f'{statistics.digest()} {source.name}[0:{file.rows}]'
         return StatisticsFile(source.path, statistics, embedder.digest if embedder else '', {block: 1})
 
 
@@ -165,9 +161,9 @@ def embedder_of(name: str, device: str = 'cpu'):
 
 
 @dataclass(frozen=True)
-class Careful:
-    """A counter whose InputError is what it returns, so that no engine takes it for a failure to be tried
-    again, or wraps it."""
+class ReturningErrors:
+    """A counter that returns its InputError, so that no engine takes it for a failure to be tried again, or
+    wraps it."""
     counter: Counter
 
     def __call__(self, source: Source):
@@ -177,8 +173,8 @@ class Careful:
             return error
 
 
-def together(one, two):
-    """What two counts come to; neither is changed, since an engine may use them again. None counts nothing.
+def merge_counts(one, two):
+    """The sum of two counts; neither is changed, since an engine may use them again. None counts nothing.
 
     A count all of whose blocks are in the other comes from a task that was run twice: it adds nothing. The
     first error stays.

@@ -1,21 +1,20 @@
-"""A learner as files for other programs: tensors, graphs, and a card that says what they are.
+"""A learner as files for other programs: tensors, graphs, and a certificate of their digests.
 
     f_T.safetensors, f_T.json      weights, exact; classes, input, formula          (format safetensors)
     f_T.pt2                        a graph, for `torch.export.load`                 (torch)
     f_T.onnx                       a graph, for ONNX Runtime and others             (onnx)
     f_star.*                       the same of f*, where `adapt` has made one
     backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
-    README.md, certificate.json    model card; digests of statistics, f_T, f* and of each file
+    certificate.json               digests of statistics, f_T, f* and each file; classes, settings
 
-A graph goes from samples to logits and columns of labels: it puts features on the grid, or runs the backbone
+A graph maps samples to logits and columns of labels: it puts features on the grid, or runs the backbone
 on images, and cuts the weights of f_T into limbs (`scroll.export.modules`), so that its logits are those of
-the library to the last bit. `scroll.export.checking` looks whether they are what the certificate says.
+the library to the last bit.
 """
 import importlib.util
 import json
 import os
 import platform
-import shutil
 import warnings
 from dataclasses import asdict
 from pathlib import Path
@@ -23,14 +22,16 @@ from pathlib import Path
 import numpy as np
 
 import scroll
-from scroll.archive import locked_part, part_of, remove_parts, sha256
+from scroll.archive import new_part, read_json, sha256, unwritable
 from scroll.arguments import need_torch, not_installed, shown
+from scroll.certificates.files import DIFFERS, SAME, Line
 from scroll.errors import InputError
-from scroll.export.model_card import card
+from scroll.learner import Scroll
+from scroll.state import PARAMS, State
 
 FORMATS = ('safetensors', 'torch', 'onnx')
 USUAL = ('safetensors', 'torch')
-CERTIFICATE, CARD = 'certificate.json', 'README.md'
+CERTIFICATE = 'certificate.json'
 FORMAT = 'scroll-model-1'
 _NEEDS = dict(safetensors=('safetensors',), torch=(), onnx=('onnx', 'onnxscript'))
 
@@ -68,8 +69,7 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
         formats: some of `FORMATS`.
         image_shape: (H, W, C), or (H, W) of grey images, that graphs take; default: of the buffer's samples,
             or the size that the backbone works at.
-        names: (K,), what the classes are called, for the card.
-        command: what makes the statistics again, as file again.npz, for the card.
+        names: (K,), names of the classes. command: what makes the statistics again, for the certificate.
 
     Raises:
         InputError: nothing was learned, the folder is there or cannot be written, or packages are missing.
@@ -83,28 +83,66 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
     if learner.adapted_ is not None:
         predictors['f_star'] = learner.adapted_
     facts = _certificate(learner, predictors, names, command)
-    side = part_of(folder)
-    try:
+    with unwritable(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        remove_parts(folder)
-        side.mkdir()
-        with locked_part(side):
+        with new_part(folder, folder=True) as part:
             for name, predictor in predictors.items():
-                _write(side, name, predictor, learner, formats, image_shape, facts)
-            names = sorted(path.name for path in side.iterdir())
-            (side / CARD).write_text(card(facts, names), encoding='utf-8')
-            facts['files'] = {path.name: sha256(path) for path in sorted(side.iterdir())}
+                _write(part, name, predictor, learner, formats, image_shape, facts)
+            facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
             text = json.dumps(facts, indent=1, default=lambda value: value.item())  # numpy's numbers
-            (side / CERTIFICATE).write_text(f'{text}\n', encoding='utf-8')
-            os.replace(side, folder)
+            (part / CERTIFICATE).write_text(f'{text}\n', encoding='utf-8')
+            os.replace(part, folder)
+
+
+def check(folder, counted=None) -> list:
+    """Whether the files of an export have the digests of its certificate; with --state, whether statistics,
+    backbone and f_T, made from them with its settings, have those that it names.
+
+    Args:
+        counted: a `State` or `StatisticsFile`.
+
+    Returns:
+        `scroll.certificates.files.Line`s.
+
+    Raises:
+        InputError: there is no certificate, or it is damaged.
+    """
+    folder = Path(folder)
+    facts = _read(folder / CERTIFICATE)
+    said = facts['files']
+    found = {name: sha256(folder / name) if (folder / name).is_file() else 'not there' for name in said}
+    if counted is not None:
+        settings = {name: value for name, value in facts['settings'].items()
+                    if name in PARAMS and name != 'adaptation'}
+        learner = Scroll(**settings).take(State(settings, counted.psi, counted.statistics))
+        said = said | {name: facts['anywhere'][name] for name in ('statistics', 'f_T')}
+        said['embedder'] = facts.get('embedder', {}).get('digest', 'features')
+        found |= dict(statistics=learner.digest(), f_T=learner.predictor().digest(),
+                      embedder=counted.psi or 'features')
+    return [Line(name, said[name], value, SAME if value == said[name] else DIFFERS)
+            for name, value in found.items()]
+
+
+def _read(path: Path) -> dict:
+    """The content of a certificate."""
+    try:
+        facts = read_json(path)
+        texts = [*facts['files'].items(), *facts['anywhere'].items()]
+        texts += [('embedder', facts['embedder']['digest'])] if 'embedder' in facts else []
+        if (facts['format'] == FORMAT and isinstance(facts['settings'], dict)
+                and {'statistics', 'f_T'} <= facts['anywhere'].keys()
+                and all(isinstance(text, str) for pair in texts for text in pair)
+                and all(Path(name).name == name for name in facts['files'])):
+            return facts
     except OSError as error:
-        raise InputError(f'{folder} cannot be written ({error.strerror})') from error
-    finally:
-        shutil.rmtree(side, ignore_errors=True)
+        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise InputError(f'{path}: no certificate of an export, or damaged')
 
 
 def _certificate(learner, predictors: dict, names, command) -> dict:
-    """What the card and the certificate say, but for the digests of files."""
+    """The certificate, without the digests of files."""
     import torch
 
     from scroll.embedding.machine import in_words

@@ -1,1 +1,1 @@
-"""State and statistics files: written whole or not at all, read with care; merge, remove, unlearn."""
+"""Statistics files, files of features and of images: read, checked, learned from."""

@@ -1,9 +1,9 @@
-"""Columns of a file of features: what they are called, and what they must look like."""
+"""Column names and types of a file of features."""
 from scroll.errors import InputError
 
 NAMES = dict(X=('X', 'features'), y=('y', 'labels'), id=('id',), split=('split',))     # the latter: our own
-MOST = 1 << 16                      # features of a sample, and bytes of a label
-BLOCK_BYTES = 1 << 27                # of the samples that are in memory at once
+MAX_WIDTH = 1 << 16                 # features of a sample, and bytes of a label
+BLOCK_BYTES = 1 << 27               # of the samples that are in memory at once
 _WORDS = dict(f='numbers', i='numbers', u='numbers', U='text', S='bytes', b='yes or no', O='Python objects',
               c='complex numbers')
 
@@ -20,15 +20,22 @@ def columns_of(text: str) -> dict:
     return {name: column for name, _, column in pairs}
 
 
+def found_in(known: list, columns: dict) -> dict:
+    """name -> its column among the known ones, of X, y, id and split."""
+    wanted = {name: [columns[name]] if name in columns else own for name, own in NAMES.items()}
+    found = {name: next((column for column in own if column in known), None) for name, own in wanted.items()}
+    return {name: column for name, column in found.items() if column is not None}
+
+
 def rows_at_once(size: int, row_bytes: int) -> int:
     """`size`, or as many rows as `BLOCK_BYTES` hold."""
     return max(min(size, BLOCK_BYTES // max(row_bytes, 1)), 1)
 
 
 def check_shape(name: str, shape: tuple, kind: str, rows: int) -> None:
-    """InputError unless X is (N, d), d at least 1, of numbers, and another column (N,) of what X has N of."""
-    if name == 'X' and (len(shape) != 2 or not 0 < shape[1] < MOST or kind not in 'fiu'):
+    """InputError unless X is (N, d), d at least 1, of numbers, and another column (N,), as long as X."""
+    if name == 'X' and (len(shape) != 2 or not 0 < shape[1] < MAX_WIDTH or kind not in 'fiu'):
         raise InputError(f'X has shape {shape} and holds {_WORDS.get(kind, "something else")}: expected '
-                         f'numbers (N, d), d from 1 to {MOST - 1}')
+                         f'numbers (N, d), d from 1 to {MAX_WIDTH - 1}')
     if name != 'X' and shape != (rows,):
         raise InputError(f'{name} has shape {shape}: expected ({rows},), one a sample of X')

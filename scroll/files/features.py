@@ -1,4 +1,4 @@
-"""Features as people have them: npz, npy and Parquet files of any size, read one block after the other.
+"""Files of features: npz, npy and Parquet files of any size, read one block after the other.
 
     X      numbers (N, d): embeddings of anything; each becomes a unit vector on the grid (`scroll.grid`)
     y      labels (N,), all integers or all text
@@ -13,6 +13,7 @@ no more of it is in memory than a block (of Parquet, a row group; an npz array i
 whole).
 """
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
@@ -21,10 +22,10 @@ import numpy as np
 
 from scroll.archive import open_file
 from scroll.arguments import one_of, shown, whole
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.files.arrays import Arrays, is_column
 from scroll.files.columns import NAMES, rows_at_once
-from scroll.labels import by_label, check_labels
+from scroll.labels import check_labels
 from scroll.tables import Columns, places
 
 BLOCK = 1 << 13                     # samples
@@ -89,12 +90,13 @@ class FeatureFile:
             has no label at all is none).
         names: of the columns that X is made of; None where X is one column, or an array.
     """
+    names = None
 
     def __init__(self, paths: list, kind: str, columns: dict, need: tuple):
         self.path, self._paths, self._kind, self._columns = ' '.join(paths), paths, kind, columns
-        with self._source() as source:
+        with self._opened() as source:
             self.has, self.rows, self.dim = tuple(source.has), source.rows, source.dim
-            self.names = getattr(source, 'x_names', None)
+            self.names = source.x_names
             if 'y' in need and getattr(source, 'no_labels', False):
                 raise InputError('y has no label at all: expected one a sample')
             if not set(need) <= set(self.has):
@@ -110,10 +112,8 @@ class FeatureFile:
             warnings.warn(f'{self.path}: X has no names of columns: they are taken to stand in the order of '
                           'what was learned', UserWarning, stacklevel=3)
             return
-        try:
+        with naming(self.path):
             places(self.names, names)
-        except InputError as error:
-            raise InputError(f'{self.path}: {error}') from error
         self.names = names
 
     def named(self, X: np.ndarray):
@@ -121,39 +121,36 @@ class FeatureFile:
         return X if self.names is None else Columns(X, self.names)
 
     @contextmanager
-    def _source(self):
-        """What reads it; whatever goes wrong there is an InputError that names the file."""
+    def _opened(self):
+        """Its reader; whatever goes wrong there is an InputError that names the file."""
         try:
-            with ExitStack() as stack:
-                yield self._opened(stack)
-        except InputError as error:
-            raise InputError(f'{self.path}: {error}') from error
+            with naming(self.path), ExitStack() as stack:
+                yield self._reader(stack)
+        except InputError:
+            raise
         except Exception as error:          # damaged archives raise almost anything
             raise InputError(f'{self.path}: cannot be read as {self._kind}, or damaged '
                              f'({" ".join(str(error).split())[:300]})') from error
 
-    def _opened(self, stack: ExitStack):
+    def _reader(self, stack: ExitStack):
         if self._kind != 'parquet':
             return Arrays(self._paths, self._kind, self._columns, stack)
         from scroll.files.parquet import Table
-        return Table(*self._paths, self._columns, stack, getattr(self, 'names', None))
+        return Table(*self._paths, self._columns, stack, self.names)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
         """Yield all samples, in the file's order, `size` at once; fewer where they would take more than
         `BLOCK_BYTES` as float64, whatever they are stored as.
 
         Raises:
-            InputError: values that are not finite, labels that are none, another split than train and test
+            InputError: values that are not finite, invalid labels, another split than train and test
                 (which sample it is), or the file is damaged.
         """
-        with self._source() as source:
+        with self._opened() as source:
             start = 0
             for columns in source.blocks(rows_at_once(size, 8 * source.dim)):
-                try:
+                with naming(f"samples {start} to {start + len(columns['X']) - 1}"):
                     block = _checked(Block(**columns), start)
-                except InputError as error:
-                    last = start + len(columns['X']) - 1
-                    raise InputError(f'samples {start} to {last}: {error}') from error
                 start += len(block.X)
                 yield block
 
@@ -188,20 +185,24 @@ def read_blocks(files: list, split: str = None, size: int = BLOCK, usual: str = 
 
 
 def show(files: list) -> None:
-    """Print what there is in files of features, after reading them through."""
-    counts, splits = {}, {}
+    """Print the content of files of features, after reading them through."""
+    counts, splits = Counter(), Counter()
     for _, block in read_blocks(files, ALL):
         for column, known in ((block.y, counts), (block.split, splits)):
-            for value, at in by_label(column) if column is not None else ():
-                known[value] = known.get(value, 0) + len(at)
+            known.update(() if column is None else column.tolist())
     facts = dict(samples=sum(file.rows for file in files), dim=files[0].dim, columns=', '.join(files[0].has))
     if splits:
         facts['split'] = ', '.join(f'{count} {split}' for split, count in sorted(splits.items()))
-    for name, value in (facts | dict(classes=len(counts)) if counts else facts).items():
+    print_facts(facts | (dict(classes=len(counts)) if counts else {}), sorted(counts.items()) or None)
+
+
+def print_facts(facts: dict, counts=None) -> None:
+    """Print named facts, then how many samples each class has, if pairs (label, count) are given."""
+    for name, value in facts.items():
         print(f'{name:<8} {value}')
-    if counts:
+    if counts is not None:
         print(f"\n{'samples':>8}  class")
-    for label, count in sorted(counts.items()):
+    for label, count in counts or ():
         print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
 
 
@@ -230,7 +231,7 @@ def _checked(block: Block, start: int) -> Block:
             try:
                 check_labels(column, len(X))
             except InputError as error:
-                raise InputError(f'{name} is to be integers or text, one a sample') from error
+                raise InputError(f'{name}: expected integers or text, one a sample') from error
     split = None if block.split is None else np.asarray(block.split).astype(str)
     wrong = np.flatnonzero(~np.isin(split, SPLITS)) if split is not None else ()
     if len(wrong):

@@ -1,18 +1,26 @@
 """Encoded images (JPEG, PNG, ...) -> 8-bit RGB: one reader for image files and for images in Parquet.
 
-Of an image only what it looks like is kept: turned as its EXIF or TIFF orientation says, what is transparent
-over white, the first of several frames or pages. Colour profiles (ICC) are not applied. Grey of 16 bits is
-scaled by 65535, of other depths (TIFF: 12, 32 or signed bits) by the largest number of its kind; real numbers
-are grey from 0 to 1. Colours of 16 bits keep their upper 8.
+Images are turned as their EXIF or TIFF orientation says, transparent ones laid over white; of several frames
+or pages the first is taken. Colour profiles (ICC) are not applied. Grey of 16 bits is scaled by 65535, of
+other depths (TIFF: 12, 32 or signed bits) by the largest number of its kind; real numbers are grey from 0 to
+1. Colours of 16 bits keep their upper 8.
+
+A Parquet file of images has `image`, a column of encoded bytes, or of structs with a field `bytes`, as the
+`datasets` library writes them; `y`, `id` and `split` are as in files of features. Images keep their own
+size; the embedder scales them. A digest is of pixels: PNG gives the same everywhere, JPEG, WebP and AVIF may
+give others in another version of their decoder.
 """
 import io
 import os
 import warnings
+from contextlib import ExitStack
 
 import numpy as np
 
 from scroll.arguments import not_installed
 from scroll.errors import InputError
+from scroll.files.features import Block, FeatureFile
+from scroll.labels import by_label
 
 # Without EPS, for which Pillow would run a program.
 FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO', 'AVIF')
@@ -23,6 +31,7 @@ _BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 _WHITE_IS_ZERO, _SIGNED = 0, 2
 _SHALLOW_PNG = {'L;2': 85, 'L;4': 17}       # what Pillow has multiplied grey values by
 _AT_ONCE = 1 << 20                  # pixels converted at once, where that takes several times their memory
+_ROWS, _BYTES = 16, 1 << 28         # encoded images, bytes of decoded ones, in memory at once
 
 
 def decode(source, name: str) -> tuple:
@@ -148,3 +157,50 @@ def _grey(image):
     if image.info.get('transparency') is not None:
         grey[values == image.info['transparency']] = 255
     return Image.fromarray(grey)
+
+
+class ImageFile(FeatureFile):
+    """A Parquet file of images and labels; its blocks hold uint8 (n, H, W, 3), each of images of one size."""
+
+    def __init__(self, path: str, columns: dict = None):
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise InputError(f'{path}: expected a regular file')    # a pipe or a device may never end
+        columns = dict(X='image') | (columns or {})
+        super().__init__([path], 'parquet', columns, ('X', 'y', *columns))
+
+    def _reader(self, stack: ExitStack):
+        from scroll.files.parquet import ImageTable
+        return ImageTable(*self._paths, self._columns, stack)
+
+    def blocks(self, size: int):
+        """Yield all samples as `Block`s of at most `size`, and of 256 MB of pixels or one image; InputError
+        for a damaged image (which sample)."""
+        start, held, pixels = 0, [], 0
+        for part in super().blocks(min(size, _ROWS)):
+            for i, content in enumerate(part.X):
+                image = self._decoded(content, start + i)
+                held.append(part.part(slice(i, i + 1))._replace(X=image[None]))
+                pixels += image.nbytes
+                if len(held) == size or pixels >= _BYTES:
+                    yield from _by_shape(held)
+                    held, pixels = [], 0
+            start += len(part.X)
+        yield from _by_shape(held)
+
+    def _decoded(self, content, row: int) -> np.ndarray:
+        """uint8 (H, W, 3) of bytes, or of a struct with bytes."""
+        name, path = f'{self.path}: image of sample {row}', None
+        if isinstance(content, dict):
+            content, path = content['bytes'], content.get('path')
+        if content is None:
+            raise InputError(f'{name} is missing' if path is None else
+                             f'{name} is the path {path[:200]!r} without bytes: store the bytes, as '
+                             'Dataset.to_parquet of datasets does')
+        return np.asarray(decode(content, name)[0])
+
+
+def _by_shape(samples: list):
+    """Yield `Block`s of one size of image each, of `Block`s of one sample each."""
+    for _, at in by_label(np.array(['{}x{}'.format(*one.X.shape[1:3]) for one in samples], str)):
+        yield Block(*(None if column[0] is None else np.concatenate(column)
+                      for column in zip(*(samples[i] for i in at))))

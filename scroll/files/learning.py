@@ -1,4 +1,4 @@
-"""Learners of files of features, from file to file: what `python -m scroll learn, add, predict, merge` do.
+"""Learn from files of features, and predict: what `python -m scroll learn, add, predict` do.
 
 Files are read in blocks (`scroll.files.features`). Statistics, and so f_T, are the same bits whatever the
 order of samples and files, their kind and the size of the blocks. So is a buffer with `strategy='hash'`;
@@ -6,18 +6,16 @@ other strategies choose among the samples of a block.
 """
 import csv
 import io
+import sys
+from contextlib import nullcontext
 
-import numpy as np
-
-from scroll.archive import output
+from scroll.archive import atomic_write, unwritable
 from scroll.arguments import shown
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.files.features import BLOCK, open_files, read_blocks
-from scroll.files.parts import counted_twice
 from scroll.files.shards import in_shard
 from scroll.grid import intake, quantise
 from scroll.learner import Scroll
-from scroll.state import State
 
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
@@ -49,14 +47,12 @@ def learn_blocks(learner: Scroll, files: list, split: str = None, size: int = BL
     """`learn`, of files that are open; returns how many samples were learned, which may be none."""
     learned = 0
     for file, block in read_blocks(files, split, size):
-        try:
+        images = block.X.ndim > 2
+        with naming(file.path):
             if shard:
-                own = block.X if block.X.ndim > 2 else quantise(intake(block.X))
-                block = block.part(in_shard(own, shard))
+                block = block.part(in_shard(block.X if images else quantise(intake(block.X)), shard))
             if len(block.X):
-                learner.partial_fit(block.X if block.X.ndim > 2 else file.named(block.X), block.y)
-        except InputError as error:
-            raise InputError(f'{file.path}: {error}') from error
+                learner.partial_fit(block.X if images else file.named(block.X), block.y)
         learned += len(block.X)
     return learned
 
@@ -75,31 +71,25 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
     files, right, total = open_files(paths, columns, names=_names(learner)), 0, 0
     known = 'y' in files[0].has
     names = ['id', 'label', *['y'] * known, *[f'score {label}' for label in learner.classes_] * scores]
-    try:
-        with output(out) as target:
-            target.write(_csv([names]))
-            for file, block in read_blocks(files, split, size, usual='test'):
-                try:
-                    X = file.named(block.X)
-                    labels = learner.predict(X).tolist()
-                    logits = learner.decision_function(X).T.tolist() if scores else []
-                except InputError as error:
-                    raise InputError(f'{file.path}: {error}') from error
-                true = [block.y.tolist()] if known else []
-                for column in true:
-                    if isinstance(labels[0], str) != isinstance(column[0], str):
-                        raise InputError(f'{file.path}: y holds labels like {shown(column[0])}: those of the '
-                                         f'learner are like {shown(labels[0])}')
-                    right += sum(a == b for a, b in zip(labels, column))
-                target.write(_csv(zip(block.id.tolist(), labels, *true, *logits)))
-                total += len(labels)
-            if not total:
-                raise InputError(f'{files[0].path}: there are no samples of the split that is to be '
-                                 'predicted')
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise InputError(f'{out} cannot be written ({error.strerror})') from error
+    with unwritable(out), nullcontext(sys.stdout.buffer) if out == '-' else atomic_write(out) as target:
+        sys.stdout.flush()
+        target.write(_csv([names]))
+        for file, block in read_blocks(files, split, size, usual='test'):
+            with naming(file.path):
+                X = file.named(block.X)
+                labels = learner.predict(X).tolist()
+                logits = learner.decision_function(X).T.tolist() if scores else []
+            true = [block.y.tolist()] if known else []
+            for column in true:
+                if isinstance(labels[0], str) != isinstance(column[0], str):
+                    raise InputError(f'{file.path}: y holds labels like {shown(column[0])}: those of the '
+                                     f'learner are like {shown(labels[0])}')
+                right += sum(a == b for a, b in zip(labels, column))
+            target.write(_csv(zip(block.id.tolist(), labels, *true, *logits)))
+            total += len(labels)
+        if not total:
+            raise InputError(f'{files[0].path}: there are no samples of the split that is to be predicted')
+        target.flush()
     return right if known else None, total
 
 
@@ -113,28 +103,3 @@ def _csv(rows) -> bytes:
     text = io.StringIO(newline='')
     csv.writer(text, lineterminator='\n').writerows(rows)
     return text.getvalue().encode('utf-8', 'backslashreplace')
-
-
-def merged(state: State, other: State, path, repeated: bool = False) -> State:
-    """What two learners know, with the settings of the first.
-
-    Args:
-        path: of the other, for errors. repeated: let samples count twice.
-
-    Raises:
-        InputError: their features are of different backbones, one keeps keys and the other does not, or, as
-            far as can be seen, they have learned the same samples: what parts or keys tell, or equal sums.
-    """
-    again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)
-    if state.keys is not None and other.keys is not None:
-        own = other.keys.state_dict()
-        labels = np.repeat(own['labels'], own['sizes'])
-        again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
-    if again and not repeated:
-        part = f', its part {again}' if isinstance(again, str) else ''
-        raise InputError(f'{path}: samples of it{part} are learned already: merged, they would count twice '
-                         '(where they are to: --repeated)')
-    try:
-        return state.merged(other)
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error

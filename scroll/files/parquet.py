@@ -6,11 +6,10 @@ import numpy as np
 
 from scroll.arguments import not_installed
 from scroll.errors import InputError
-from scroll.files.columns import MOST, NAMES, check_shape
+from scroll.files.columns import check_shape, found_in
 
 try:
-    import pyarrow
-    from pyarrow import parquet
+    from pyarrow import parquet, types
 except ModuleNotFoundError as error:
     raise not_installed('Parquet', 'pyarrow', 'parquet') from error
 
@@ -21,77 +20,49 @@ class Table:
     Attributes:
         names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d.
         x_names: of the columns that X is made of, `names` if they are given; None where X is one column of
-            lists. no_labels: whether it has a column y without a single label, which counts for none.
+            lists. no_labels: whether it has a column y without a single label, which is ignored.
     """
 
     def __init__(self, path: str, columns: dict, stack: ExitStack, names: tuple = None):
         # else all that is read of the file stays in memory until its end
         self._file = stack.enter_context(parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20))
-        schema = self._file.schema_arrow
-        self.names, self.rows, self.dim = schema.names, self._file.metadata.num_rows, 0
+        schema, pattern = self._file.schema_arrow, columns.get('X', '')
+        self.names, self.rows, self.dim, self.x_names = schema.names, self._file.metadata.num_rows, 0, None
         if len(set(self.names)) < len(self.names):
             raise InputError('two columns have one name')
-        self._read = {}                 # X, y, id, split -> names of columns
-        for name, own in NAMES.items():
-            found = [column for column in ([columns[name]] if name in columns else own)
-                     if column in self.names][:1]
-            if name == 'X' and not found and '*' in columns.get(name, ''):
-                found = [column for column in self.names if fnmatchcase(column, columns[name])]
-            if found:
-                self._read[name] = found
+        self._read = {name: [column] for name, column in found_in(self.names, columns).items()}
+        matching = [column for column in self.names if fnmatchcase(column, pattern)]
+        if '*' in pattern and matching:
+            self._read = dict(X=matching) | self._read
         if names is not None:
             self._read['X'] = list(names)
-        labels = self._read.get('y')
-        self.no_labels = bool(labels and self.rows and self._is_empty(schema.get_field_index(labels[0])))
+        self.no_labels = bool('y' in self._read and self.rows and self._is_empty(*self._read['y']))
         if self.no_labels:
             del self._read['y']
-        self.has, self.x_names = list(self._read), None
+        self.has = list(self._read)
         if 'X' in self._read:
-            if not pyarrow.types.is_nested(schema.field(self._read['X'][0]).type):
+            kinds = [schema.field(name).type for name in self._read['X']]
+            if not types.is_nested(kinds[0]):
                 self.x_names = tuple(self._read['X'])
-            self.dim = self._width([schema.field(name).type for name in self._read['X']])
+            self.dim = self._width(kinds)
             check_shape('X', (self.rows, self.dim), 'f', self.rows)
-            self._check_values(self._file.metadata)
 
-    def _check_values(self, metadata) -> None:
-        """InputError, before they are read, if lists have more numbers than the first."""
-        most = self.dim if self.dim > 1 else MOST       # 1: the first may be missing
-        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-        for rows, column in ((group.num_rows, group.column(j)) for group in groups
-                             for j in range(group.num_columns)):
-            inside = column.path_in_schema.partition('.')
-            if inside[0] == self._read['X'][0] and inside[1] and column.num_values > rows * most:
-                raise InputError(f'X has lists of {column.num_values} numbers in {rows} rows: the first has '
-                                 f'{self.dim}')
-
-    def _is_empty(self, column: int) -> bool:
-        """Whether a column has missing values alone, as far as the file says so."""
-        if pyarrow.types.is_null(self._file.schema_arrow.field(column).type):
-            return True
-        groups = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]
-        known = [group.column(column).statistics for group in groups if group.num_columns ==
-                 len(self._file.schema_arrow)]                          # nested columns count more than once
-        return len(known) == len(groups) and all(
-            found is not None and found.null_count == group.num_rows for found, group in zip(known, groups))
+    def _is_empty(self, column: str) -> bool:
+        values = (batch.column(0) for batch in self._file.iter_batches(columns=[column]))
+        return all(part.null_count == len(part) for part in values)
 
     def _width(self, kinds: list) -> int:
         """d; InputError unless X is a column of lists of numbers, or of numbers each."""
-        kind = kinds[0]
-        if pyarrow.types.is_fixed_size_list(kind):
-            self._check_numbers(kind.value_type)
-            return kind.list_size
-        if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
-            self._check_numbers(kind.value_type)
-            first = next(self._file.iter_batches(1, columns=self._read['X']), None)
-            return 1 if first is None or first.column(0)[0].as_py() is None else len(first.column(0)[0])
-        for kind in kinds:
-            self._check_numbers(kind)
-        return len(kinds)
-
-    def _check_numbers(self, kind) -> None:
-        if not (pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)):
-            raise InputError(f'X holds {kind}: expected lists of numbers, or with a pattern (X=f*) columns '
-                             'of numbers')
+        lists = types.is_list(kinds[0]) or types.is_large_list(kinds[0])
+        fixed = types.is_fixed_size_list(kinds[0])
+        for kind in [kinds[0].value_type] if lists or fixed else kinds:
+            if not (types.is_floating(kind) or types.is_integer(kind)):
+                raise InputError(f'X holds {kind}: expected lists of numbers, or with a pattern (X=f*) '
+                                 'columns of numbers')
+        if not lists:
+            return kinds[0].list_size if fixed else len(kinds)
+        first = next(self._file.iter_batches(1, columns=self._read['X']), None)
+        return 1 if first is None or first.column(0)[0].as_py() is None else len(first.column(0)[0])
 
     def blocks(self, size: int):
         """Yield dicts of columns, of up to `size` rows."""
@@ -103,23 +74,38 @@ class Table:
 
     def _matrix(self, parts: list) -> np.ndarray:
         """X (n, d)."""
-        if any(part.null_count for part in parts):
+        if not types.is_nested(parts[0].type):
+            return np.stack([self._column('X', part) for part in parts], axis=1)
+        if parts[0].null_count:
             raise InputError('X has missing values')
-        if not pyarrow.types.is_nested(parts[0].type):
-            return np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
-        values = parts[0].flatten()
         lengths = parts[0].value_lengths().to_numpy(zero_copy_only=False)
         if (lengths != self.dim).any():
             raise InputError(f'X has lists of {lengths[lengths != self.dim][0]} numbers: the first has '
                              f'{self.dim}')
-        if values.null_count:
-            raise InputError('X has missing values')
-        return values.to_numpy(zero_copy_only=False).reshape(-1, self.dim)
+        return self._column('X', parts[0].flatten()).reshape(-1, self.dim)
 
     def _column(self, name: str, values) -> np.ndarray:
         """y, id or split (n,)."""
         if values.null_count:
             raise InputError(f'{name} has missing values')
-        if pyarrow.types.is_dictionary(values.type):
+        if types.is_dictionary(values.type):
             values = values.dictionary_decode()
         return values.to_numpy(zero_copy_only=False)
+
+
+class ImageTable(Table):
+    """A Parquet file whose X is a column of encoded images: (n,) bytes, structs with bytes, or None."""
+
+    def _width(self, kinds: list) -> int:
+        kind = kinds[0]
+        if types.is_struct(kind) and kind.get_field_index('bytes') >= 0:
+            kind = kind.field('bytes').type
+        known = types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind)
+        if len(kinds) > 1 or not known:
+            raise InputError(f'images are {kind}: expected a column of bytes, or of structs with bytes')
+        return 1
+
+    def _matrix(self, parts: list) -> np.ndarray:
+        out = np.empty(len(parts[0]), object)
+        out[:] = parts[0].to_pylist()
+        return out

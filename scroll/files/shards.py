@@ -1,4 +1,4 @@
-"""Shares of samples that machines cut without talking to each other: a sample's bytes say whose it is."""
+"""Shares of samples that machines cut without talking to each other, by the samples' bytes."""
 import argparse
 import re
 

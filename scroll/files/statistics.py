@@ -1,13 +1,11 @@
-"""Statistics on disk: put together from the shares of several machines, and with a share taken out again.
+"""Statistics on disk: merged from the shares of several machines, and with a share taken out again.
 
 Sums of integers: `all` has the digest of one machine that saw both shares, `rest` that of one that never saw
-b, to the last bit. A file says which parts it is made of. A part is what one run or one learner has counted,
-and goes by the digest of its statistics: the same samples give the same part whoever counts them, on whatever
-schedule, so that a share that was counted twice is noticed, also within files that were merged before (a|b
-with b|c). What was removed stands with a minus, and may be merged again. Two shares with an equal digest can
-also be two shares that hold equal samples; whoever knows that they are says `--repeated`. Shares that overlap
-in some of their samples have other digests, and nothing shows that they do: cut shares that cannot
-overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
+b, to the last bit. A file names its parts (`scroll.files.parts`): a part is what one run or one learner has
+counted, and goes by the digest of its statistics, so a share that was counted twice is noticed, also within
+files that were merged before. What was removed has a minus, and may be merged again. Two shares that do hold
+equal samples: `--repeated`. Shares that overlap in some samples have other digests, which nothing shows: cut
+shares that cannot overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
 """
 from dataclasses import dataclass
 
@@ -15,8 +13,8 @@ import numpy as np
 
 from scroll import archive
 from scroll.embedding.images import check_images
-from scroll.errors import InputError
-from scroll.files.features import open_files, read_blocks
+from scroll.errors import InputError, naming
+from scroll.files.features import open_files, print_facts, read_blocks
 from scroll.files.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.grid import FLOAT32, as_learned, check_quantised, quantise, sample_keys
 from scroll.labels import check_labels
@@ -45,6 +43,14 @@ class StatisticsFile:
         """What `write`, or `Statistics.save`, wrote; InputError if it is damaged or something else."""
         return cls(str(path), *Statistics.load_with_facts(path))
 
+    @classmethod
+    def of_samples(cls, paths: list, columns, like: 'StatisticsFile') -> 'StatisticsFile':
+        """The samples of files (`samples_of`) as if they had been counted in statistics like these."""
+        samples = samples_of(paths, columns, precision=like.precision)
+        with naming(paths[0]):
+            statistics = like.statistics.like().add(samples['features'], samples['labels'])
+        return cls(str(paths[0]), statistics, like.psi, one_part(statistics), like.precision)
+
     def write(self, path) -> None:
         """To `path`, whole or not at all; InputError if it cannot be written."""
         self.statistics.save(path, self.psi, self.parts, self.precision)
@@ -55,26 +61,16 @@ class StatisticsFile:
         if again and not repeated:
             raise InputError(f'{other.path}: its part {again[:16]} is in {self.path} already: merged, it '
                              'would count twice (two shares that do hold equal samples: --repeated)')
-        self._check_meaning(other)
-        self._named(other, lambda: self.statistics.merge(other.statistics))
-        self.parts = accounted(self.parts, other.parts)
-        return self
+        return self._changed(other, self.statistics.merge, 1)
 
     def remove(self, other: 'StatisticsFile') -> 'StatisticsFile':
         """Take another file's samples out; InputError if they are out already, or cannot have been in."""
         again = clash(self.parts, other.parts, -1)
         if again:
             raise InputError(f'{other.path}: its part {again[:16]} was removed from {self.path} already')
-        self._check_meaning(other)
-        self._named(other, lambda: self.statistics.subtract(other.statistics))
-        self.parts = accounted(self.parts, other.parts, -1)
-        return self
+        return self._changed(other, self.statistics.subtract, -1)
 
-    def show(self) -> None:
-        """Print what is known of the file."""
-        show(self.statistics, self.psi, parts=list_parts(self.parts))
-
-    def _check_meaning(self, other) -> None:
+    def _changed(self, other: 'StatisticsFile', change, sign: int) -> 'StatisticsFile':
         if not self.psi and other.precision != self.precision:
             raise InputError(f'{other.path}: its features were taken in as {other.precision}, those of '
                              f'{self.path} as {self.precision} (before version 0.3): count one of them again')
@@ -82,12 +78,14 @@ class StatisticsFile:
             raise InputError(f'{other.path}: made with another backbone than {self.path} '
                              f'({_name(other.psi)}, {_name(self.psi)}): '
                              'weights, input, kind of machine and version of torch must be the same')
+        with naming(other.path):
+            change(other.statistics)
+        self.parts = accounted(self.parts, other.parts, sign)
+        return self
 
-    def _named(self, other, change) -> None:
-        try:
-            change()
-        except InputError as error:
-            raise InputError(f'{other.path}: {error}') from error
+    def show(self) -> None:
+        """Print what is known of the file."""
+        show(self.statistics, self.psi, parts=list_parts(self.parts))
 
 
 def samples_of(paths: list, columns: dict = None, names: tuple = None, precision: str = FLOAT32) -> dict:
@@ -102,14 +100,19 @@ def samples_of(paths: list, columns: dict = None, names: tuple = None, precision
         columns: other names of columns, by X and y. names, precision: of the state that they are to be
             removed from: names of its columns, and how its features were taken in.
     """
-    own = len(paths) == 1 and not columns and archive.is_npz(*paths)
-    if not own or 'X' in archive.names_of(*paths):
-        return _features_of(paths, columns, names, precision)
+    names_there = archive.names_of(*paths) if len(paths) == 1 and not columns else []
+    if not names_there or 'X' in names_there:
+        blocks = read_blocks(open_files(paths, columns, ('X', 'y'), names))
+        parts = [(quantise(as_learned(block.X, precision)), block.y) for _, block in blocks]
+        if not parts:
+            raise InputError(f'{paths[0]}: there are no samples to train, so none to remove')
+        features, labels = (np.concatenate(part) for part in zip(*parts))
+        return dict(features=features, labels=labels, keys=None, images=None)
     arrays = archive.arrays_of(*paths)
     if 'labels' not in arrays or ('quantised' in arrays) == ('features' in arrays):
         raise InputError(f'{paths[0]}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays))}')
-    try:
+    with naming(paths[0]):
         features = arrays['quantised'] if 'quantised' in arrays else quantise(as_learned(arrays['features'],
                                                                                       precision))
         check_quantised(features)
@@ -122,30 +125,7 @@ def samples_of(paths: list, columns: dict = None, names: tuple = None, precision
                 keys is not None and (keys.dtype != np.uint64 or keys.ndim != 1):
             raise InputError(f'its keys or images do not go with its {len(features)} features: expected one '
                              'a sample')
-    except InputError as error:
-        raise InputError(f'{paths[0]}: {error}') from error
     return dict(features=features, labels=labels, keys=keys, images=images)
-
-
-def _features_of(paths: list, columns: dict, names: tuple, precision: str) -> dict:
-    blocks = read_blocks(open_files(paths, columns, ('X', 'y'), names))
-    parts = [(quantise(as_learned(block.X, precision)), block.y) for _, block in blocks]
-    if not parts:
-        raise InputError(f'{paths[0]}: there are no samples to train, so none to remove')
-    features, labels = (np.concatenate(part) for part in zip(*parts))
-    return dict(features=features, labels=labels, keys=None, images=None)
-
-
-def part_of(path, samples: dict, backbone: str, like: Statistics = None,
-            precision: str = FLOAT32) -> StatisticsFile:
-    """The samples of a file as if a machine had counted them, and nothing else; `like`: in statistics of this
-    kind (no lift, one Gram matrix)."""
-    try:
-        empty = Statistics(samples['features'].shape[1]) if like is None else like.like()
-        statistics = empty.add(samples['features'], samples['labels'])
-    except InputError as error:
-        raise InputError(f'{path}: {error}') from error
-    return StatisticsFile(str(path), statistics, backbone, one_part(statistics), precision)
 
 
 def _name(backbone: str) -> str:
@@ -156,8 +136,4 @@ def show(statistics: Statistics, backbone: str, **more: str) -> None:
     """Print what is known of statistics, and more of their file; then how many samples each class has."""
     facts = dict(samples=statistics.total, classes=len(statistics.classes), dim=statistics.dim,
                  backbone=_name(backbone), **more, digest=statistics.digest())
-    for name, value in facts.items():
-        print(f'{name:<8} {value}')
-    print(f"\n{'samples':>8}  class")
-    for label, count in zip(statistics.classes.tolist(), statistics.counts.tolist()):
-        print(f'{count:>8}  {label if str(label).isprintable() else repr(label)}')
+    print_facts(facts, zip(statistics.classes.tolist(), statistics.counts.tolist()))

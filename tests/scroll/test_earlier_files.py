@@ -46,15 +46,6 @@ def test_a_state_is_read_and_goes_on_as_the_version_that_wrote_it(name):
     assert found == expected
 
 
-@pytest.mark.parametrize('name', STATES)
-def test_a_state_unlearns_and_learns_again_from_file_to_file(name, tmp_path):
-    learner = Scroll.load(FOLDER / f'{name}.npz')
-    X, y = samples(0, 12, names_of(learner.classes_))
-    learner.remove(X[:3], y[:3]).save(tmp_path / 'today.npz')
-    again = Scroll.load(tmp_path / 'today.npz')
-    assert again.statistics_.total == 9 and again.partial_fit(X[:3], y[:3]).statistics_.digest() == DIGESTS[name]['learned']
-
-
 @pytest.mark.parametrize('name', [name for name in DIGESTS if name not in STATES])
 def test_statistics_are_read_and_go_on(name):
     statistics, expected = Statistics.load(FOLDER / f'{name}.npz'), DIGESTS[name]

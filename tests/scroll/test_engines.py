@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
@@ -17,10 +18,9 @@ from PIL import Image
 from pyarrow import parquet
 from sklearn.datasets import load_digits
 
-from bench.speed.engines import Measured
 from scroll import Embedder, InputError, Scroll, engines
 from scroll.__main__ import main
-from scroll.engines import counting, local
+from scroll.engines import counting, running
 from scroll.state import State
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
 
@@ -150,7 +150,7 @@ def test_any_tree_with_any_repetitions_counts_each_block_once(data):
     try:
         while len(counts) > 1:
             i, j = data.draw(st.permutations(range(len(counts))))[:2]
-            both = counting.together(counts[i], counts[j])
+            both = counting.merge_counts(counts[i], counts[j])
             counts = [count for k, count in enumerate(counts) if k not in (i, j)] + [both]
     except InputError as error:
         assert 'two parts' in str(error)
@@ -162,15 +162,15 @@ def test_any_tree_with_any_repetitions_counts_each_block_once(data):
 
 
 def test_lost_changed_and_repeated_files_are_noticed(home, monkeypatch):
-    sources, total = counting.find([f'{home}/early/*']), local.total
+    sources, total = counting.find([f'{home}/early/*']), running.local
     assert engines.total('local', COUNTER, sources).statistics.total == sum(map(len, CUTS[:6]))
-    monkeypatch.setattr(local, 'total', lambda counter, all_, *rest: total(counter, all_[:2] + all_[3:], *rest))
+    monkeypatch.setattr(running, 'local', lambda counter, all_, *rest: total(counter, all_[:2] + all_[3:], *rest))
     with refused('02.parquet: was not counted, nor were 0 others of 6'):
         engines.total('local', COUNTER, sources)
-    monkeypatch.setattr(local, 'total', lambda counter, all_, *rest: total(counter, [*all_, *all_[1:3]], *rest))
+    monkeypatch.setattr(running, 'local', lambda counter, all_, *rest: total(counter, [*all_, *all_[1:3]], *rest))
     assert len(engines.total('local', COUNTER, sources).parts) == 6
     other = sources[3]._replace(path=str(home / 'late/07.npz'))
-    monkeypatch.setattr(local, 'total', lambda counter, all_, *rest: total(counter, [*all_, other], *rest))
+    monkeypatch.setattr(running, 'local', lambda counter, all_, *rest: total(counter, [*all_, other], *rest))
     with refused('03.npz: was read twice, with different content'):
         engines.total('local', COUNTER, sources)
 
@@ -194,8 +194,6 @@ def test_what_cannot_be_is_one_line(home, command, words, said):
 @pytest.mark.parametrize('engine', ['ray', 'spark', 'dask'])
 def test_an_engine_that_is_not_installed(home, command, monkeypatch, engine):
     package = dict(spark='pyspark').get(engine, engine)
-    for name in [name for name in sys.modules if name == f'scroll.engines.{engine}']:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     code, _, error = command('learn', '--from', f'{home}/*/*', '--engine', engine, '-o', 'x.npz')
     assert code == 2 and f'pip install ".[{engine}]"' in error and 'not installed' in error
@@ -246,6 +244,23 @@ def test_images_as_bytes_are_embedded_where_they_are_read(command):
 
 # Engines
 
+@dataclass(frozen=True)
+class Killed:
+    """Counts as `counter`; the first process that takes the file `victim` ends at once."""
+    counter: counting.Counter
+    folder: str
+    victim: str
+
+    def __call__(self, source):
+        try:
+            if source.name == self.victim:
+                os.close(os.open(os.path.join(self.folder, 'killed'), os.O_CREAT | os.O_EXCL))
+                os._exit(9)
+        except FileExistsError:
+            pass
+        return self.counter(source)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('engine, workers, partitions', [('ray', 3, None), ('spark', 3, 7), ('dask', 3, None)])
 def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(home, tmp_path, monkeypatch, engine, workers,
@@ -257,10 +272,10 @@ def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(hom
     if engine == 'spark' and not (shutil.which('java') or os.environ.get('JAVA_HOME')):
         pytest.skip('Spark needs Java, which is not there')
     sources = counting.find([f'{home}/*/*'])
-    counted = engines.total(engine, Measured(COUNTER, str(tmp_path), sources[4].name), sources, workers, partitions)
+    counted = engines.total(engine, Killed(COUNTER, str(tmp_path), sources[4].name), sources, workers, partitions)
     assert (tmp_path / 'killed').exists() and counted.statistics.digest() == WHOLE
     assert counted.parts == engines.total('local', COUNTER, sources).parts
-    with refused('y'):                                                              # what is wrong with a file is told as ever
+    with refused('y'):                                                              # errors of a file are as in one process
         engines.total(engine, counting.Counter(PARAMS, dict(y='none')), sources[:2], 1)
 
 

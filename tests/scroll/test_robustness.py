@@ -98,12 +98,6 @@ def test_formulas_by_hand(got, expected):
     assert got == expected
 
 
-@quick
-@given(accuracies)
-def test_anytime_area_of_equal_steps_is_the_mean(values):
-    assert anytime_area(np.arange(1, len(values) + 1) * 7, values) == pytest.approx(np.mean(values))
-
-
 def test_average_incremental_accuracy_by_hand():
     """Task 0: classes 0 and 2 (4 and 6 test samples), task 1: class 1 (10). R = [[70]], [[40, 90]]."""
     hits, sizes, tasks = np.array([[3, 0, 4], [2, 9, 2]]), np.array([4, 10, 6]), np.array([0, 1, 0])
@@ -131,9 +125,3 @@ def test_a_verdict_by_hand():
     assert (got.schedules, got.distinct, got.weight_difference, got.disagreement) == (2, dict(buffer=2), 0.5, 50)
     assert (got.aopd, got.mopd, got.final.range, got.incremental.mean) == (50, 50, 0, 85)
     assert '50.00 %' in got.sentence() and 'not identical' in got.sentence()
-
-
-def test_a_verdict_on_one_outcome():
-    got = _judge('aa', [True, True], dict(a=(2, *SAME[1:])))
-    assert (got.weight_difference, got.disagreement, got.aopd) == (0, 0, 0)
-    assert got.sentence() == 'bit-identical under 2 schedules'
