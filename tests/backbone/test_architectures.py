@@ -13,6 +13,7 @@ from backbone import (
     num_flat_features,
     xavier,
 )
+from backbone.MNISTMLP import BaseMNISTMLP
 from scroll.adaptation.adapters import ParallelAdapter, attach
 from scroll.embedding.embedder import fold_batch_norm
 from tests.backbone.conftest import CONVOLUTIONAL, OPTIONS, build, pictures, small
@@ -54,6 +55,22 @@ def test_published_sizes(name, parameters, features, adapters, adapter_parameter
         assert net.feature_dim == net.classifier.in_features == features
         alphas = attach(net)
     assert len(alphas) == adapters and count(alphas) == adapter_parameters
+
+
+@torch.no_grad()
+def test_the_perceptron_of_mnist(command_line):
+    """89,610 parameters with ten classes; logits by hand; images of another size are one line of a run."""
+    assert count(build('mnistmlp', num_classes=10).parameters()) == 89_610
+    net = BaseMNISTMLP(6, 3, hidden_size=4)
+    w1, b1, w2, b2, w3, b3 = (p.data.normal_(generator=torch.Generator().manual_seed(i)) for i, p in enumerate(net.parameters()))
+    x = pictures(5)[:, :1, :2, :3]
+    torch.testing.assert_close(net(x), (((x.flatten(1) @ w1.T + b1).relu() @ w2.T + b2).relu() @ w3.T + b3))
+    words = ['--model', 'sgd', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'mnistmlp', '--mlp_hidden_size', '8',
+             '--lr', '0.1', '--n_epochs', '1', '--disable_log', '1', '--non_verbose', '1']
+    with torch.enable_grad():
+        code, out, err = command_line(*words)
+        assert code == 2 and all(word in err for word in ('(3, 8, 8)', '192 values', '784', '--mlp_input_size 192'))
+        assert command_line(*words, '--mlp_input_size', '192')[0] == 0
 
 
 @pytest.mark.parametrize('name, size, sides', [
