@@ -119,7 +119,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
 
     def from_model_config(defaults: dict, dataset):
         """(values, source) of the method's config file, for what the run's arguments are so far."""
-        known = {action.dest: parser.get_default(action.dest) for action in parser._actions
+        known = {action.dest: action.default for action in parser._actions
                  if action.default is not argparse.SUPPRESS} | defaults | said
         known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
         known['n_splits'] = dataset.get_n_splits(argparse.Namespace(**known))
