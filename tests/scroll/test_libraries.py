@@ -254,7 +254,7 @@ def learned(folder, mode: str = 'adapters') -> tuple:
     images, labels = toy_images(4, 24)
     images = images[:, :, :16]
     learner = Scroll(Embedder.from_transformers(str(folder), chunk=4), buffer_size=6,
-                     adaptation=Adaptation(mode=mode, iterations=3, minibatch=3, lr=1.0))
+                     adaptation=Adaptation(mode=mode, iterations=3, minibatch=3, lr=1.0, select='none'))
     return learner.partial_fit(images, labels).adapt(), images
 
 
