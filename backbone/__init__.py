@@ -55,16 +55,15 @@ class MammothBackbone(nn.Module):
         list of maps)."""
         if returnt in ('full', 'all'):
             maps = self.maps(x)
-            flat = [m.contiguous() for m in maps]           # which may be viewed as vectors
-            return self.classifier(maps[-1].mean(dim=(2, 3))), flat
+            # contiguous: methods view them as vectors
+            return self.classifier(maps[-1].mean(dim=(2, 3))), [m.contiguous() for m in maps]
+        if returnt not in ('out', 'features', 'both'):
+            raise ValueError(f"returnt={returnt!r}: expected 'out', 'features', 'both' or 'full'")
         features = self.features(x)
         if returnt == 'features':
             return features
-        if returnt == 'out':
-            return self.classifier(features)
-        if returnt == 'both':
-            return self.classifier(features), features
-        raise ValueError(f"returnt={returnt!r}: expected 'out', 'features', 'both' or 'full'")
+        logits = self.classifier(features)
+        return logits if returnt == 'out' else (logits, features)
 
     def get_params(self) -> torch.Tensor:
         """All parameters as one flat vector."""
@@ -72,12 +71,9 @@ class MammothBackbone(nn.Module):
 
     def set_params(self, flat: torch.Tensor) -> None:
         """Overwrite all parameters from one flat vector (the inverse of `get_params`)."""
-        sizes = [p.numel() for p in self.parameters()]
-        if flat.numel() != sum(sizes):
-            raise ValueError(f'{flat.numel()} values given, {sum(sizes)} parameters expected')
         with torch.no_grad():
-            for p, values in zip(self.parameters(), flat.split(sizes)):
-                p.copy_(values.view_as(p))
+            for p, values in zip(self.parameters(), self._split(flat)):
+                p.copy_(values)
 
     def get_grads(self) -> torch.Tensor:
         """All gradients as one flat vector, zero where a parameter has none."""
@@ -86,9 +82,16 @@ class MammothBackbone(nn.Module):
 
     def set_grads(self, flat: torch.Tensor) -> None:
         """Overwrite all gradients from one flat vector."""
-        sizes = [p.numel() for p in self.parameters()]
-        for p, values in zip(self.parameters(), flat.split(sizes)):
-            p.grad = values.view_as(p).clone()
+        for p, values in zip(self.parameters(), self._split(flat)):
+            p.grad = values.clone()
+
+    def _split(self, flat: torch.Tensor) -> list:
+        """Parts of a flat vector in the shapes of the parameters; ValueError for another length."""
+        parameters = list(self.parameters())
+        sizes = [p.numel() for p in parameters]
+        if flat.numel() != sum(sizes):
+            raise ValueError(f'{flat.numel()} values given, {sum(sizes)} parameters expected')
+        return [values.view_as(p) for p, values in zip(parameters, flat.split(sizes))]
 
 
 class StagedBackbone(MammothBackbone):
@@ -96,9 +99,9 @@ class StagedBackbone(MammothBackbone):
 
     Attributes:
         channels_last: let images and maps lie in memory with the channels of a pixel together, up to the
-            first stage that is given small maps: the same shapes and, but for rounding, the same values;
-            faster on CPUs. Parameters and gradients stay as they are, and may be viewed flat.
-        CONTIGUOUS_PIXELS: a stage that is given maps of so many pixels or fewer has contiguous ones, with
+            first stage that is given small maps: faster on CPUs, the same values but for rounding.
+            Parameters and gradients stay as they are, and may be viewed flat.
+        CONTIGUOUS_PIXELS: a stage whose input maps have at most this many pixels gets contiguous ones, with
             which it is faster.
     """
     channels_last = False
@@ -121,6 +124,13 @@ class StagedBackbone(MammothBackbone):
                 small = self.channels_last and maps[-1].shape[2:].numel() <= self.CONTIGUOUS_PIXELS
                 maps.append(stage(maps[-1].contiguous() if small else maps[-1]))
         return maps
+
+
+class Mapless(MammothBackbone):
+    """A backbone over vectors: it has no maps, so `full` gives (logits, features)."""
+
+    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
+        return super().forward(x, 'both' if returnt in ('full', 'all') else returnt)
 
 
 def get_backbone(args) -> nn.Module:

@@ -11,9 +11,8 @@ What a file holds is recognised by its content, never by its name:
 | EfficientNet-Lite | a dict of tensors with `_conv_stem` | efficientnet-lite |
 | bare state dict (torchvision) | a dict of tensors | by its tensors |
 
-Every tensor becomes one of the backbone's or falls under a rule that says why it is not needed
-(`Checkpoint.info['ignored']`). What fits neither keeps its name, and the check against the backbone reports
-it. Where a file does not say how its images were normalised, it is what the architecture's published weights
+Heads and batch counters are left out. What fits no backbone keeps its name, and `Weights.check` reports it.
+Where a file does not say how its images were normalised, it is what the architecture's published weights
 expect.
 """
 import argparse
@@ -61,24 +60,8 @@ MAMMOTH_INPUT = {'seq-cifar10': (32, CIFAR10), 'seq-cifar100': (32, CIFAR100),
                  'seq-tinyimg': (64, TINY_IMAGENET)}
 
 _HIDDEN_OPTIONS = {'stem_padding': (1, 2), 'stride_on': ('3x3', '1x1')}     # no tensor shows them
-_MOST_NUMBERS = 10 ** 9
 _PREFIXES = ('net.', 'module.', 'backbone.')        # of Mammoth, data parallelism, SCROLL
 _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'  # the number that opens files of torch before 1.6
-
-
-class Checkpoint(NamedTuple):
-    """What a file holds, in our terms; the fields are those of `backbone.weights.Weights`.
-
-    `info`: `format`; `ignored`: rule -> how many tensors or which entries it took out; `saw`: a data set all
-    of whose classes it was trained on, where that is known and limits what it may be tested on.
-    """
-    tensors: dict
-    backbone: str
-    options: dict
-    input_size: int
-    mean: tuple
-    std: tuple
-    info: dict
 
 
 def is_checkpoint(path) -> bool:
@@ -91,11 +74,10 @@ def is_checkpoint(path) -> bool:
     return start.startswith((b'PK\x03\x04', b'\x80')) and not start.endswith(b'\0\0\0\0{')
 
 
-def read(path) -> Checkpoint:
-    """The checkpoint in a file of torch's or a pickle.
+def read(path) -> dict:
+    """What a file of torch's or a pickle holds: all fields of `backbone.weights.Weights` but name and digest.
 
-    Raises:
-        InputError: it is damaged, names code, or holds no network that is known here.
+    InputError: it is damaged, names code, or holds no network that is known here.
     """
     with open(path, 'rb') as file:
         start = file.read(len(_LEGACY_TORCH))
@@ -104,59 +86,43 @@ def read(path) -> Checkpoint:
     else:
         content = safe_pickle.load(path, records=('byol', 'haiku', 'optax'))
     try:
-        if isinstance(content, dict) and 'experiment_state' in content:
-            return from_byol(content)
-        return from_state_dict(*_state_dict(content))
+        if not isinstance(content, dict) or not content:
+            raise InputError(f'it holds a {type(content).__name__} where a dict of tensors was expected')
+        if 'experiment_state' in content:
+            return from_byol(content['experiment_state'])
+        for entry in ('state_dict', 'model'):
+            if isinstance(content.get(entry), dict):
+                return from_state_dict(content[entry], content.get('args'))
+        return from_state_dict(content)
     except InputError as error:
         raise InputError(f'{path}: {error}') from error
 
 
-def _state_dict(content) -> tuple:
-    """(state dict, format, what else is in the file, arguments of the run) of what torch loaded."""
-    if not isinstance(content, dict) or not content:
-        raise InputError(f'it holds a {type(content).__name__} where a dict of tensors was expected')
-    for entry, kind in (('state_dict', 'checkpoint with state_dict'), ('model', 'checkpoint with model')):
-        if isinstance(content.get(entry), dict):
-            given = content.get('args')
-            args = vars(given) if isinstance(given, argparse.Namespace) else given
-            if any(str(name).startswith('net.') for name in content[entry]):
-                kind = 'Mammoth checkpoint'
-            beside = sorted(str(name) for name in content if name != entry)
-            return content[entry], kind, beside, args if isinstance(args, dict) else {}
-    return content, 'state dict', [], {}
+def from_state_dict(state: dict, args=None) -> dict:
+    """As `read`, of a state dict (name -> tensor), whatever its names are prefixed with.
 
+    args: of the run that wrote it: its data set says what images were like, and some options show in no
+    tensor.
 
-def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None) -> Checkpoint:
-    """The checkpoint that a state dict is, whatever its names are prefixed with.
-
-    Args:
-        state: name -> tensor. kind: of file it comes from. beside: entries of the file that are not used.
-        args: of the run that wrote it: its data set says what images were like, and some options show in no
-            tensor.
-
-    Raises:
-        InputError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors
-            of one name.
+    InputError: it is no architecture known here, or has what is no tensor of real numbers, or two tensors of
+    one name.
     """
     _refuse([name for name, t in state.items()
              if not isinstance(name, str) or not isinstance(t, torch.Tensor)])
-    if sum(t.numel() for t in state.values()) > _MOST_NUMBERS:      # a stride of 0 makes any number of one
-        raise InputError(f'its tensors stand for more than {_MOST_NUMBERS:,} numbers, more than any backbone '
-                         'here has')
-    ignored = {'beside the network': list(beside)} if beside else {}
     for prefix in _PREFIXES:
         if any(name.startswith(prefix) for name in state):
-            if prefix == 'net.':                            # what a method of Mammoth has beside its network
-                ignored['of the method'] = sum(not name.startswith(prefix) for name in state)
+            if prefix == 'net.':                            # a method of Mammoth has more than its network
                 state = {name: t for name, t in state.items() if name.startswith(prefix)}
             state = _renamed(state, [name.removeprefix(prefix) for name in state])
-    for rule, pattern in IGNORED.items():
-        ignored[rule] = sum(bool(pattern.fullmatch(name)) for name in state)
-        state = {name: t for name, t in state.items() if not pattern.fullmatch(name)}
+    state = {name: t for name, t in state.items()
+             if not any(pattern.fullmatch(name) for pattern in IGNORED.values())}
     _refuse([name for name, t in state.items()
              if not t.is_floating_point() or t.layout != torch.strided or t.is_meta])
     if '_conv_stem.weight' in state:
-        return _from_efficientnet_lite(state, kind, ignored)
+        tensors, variant = efficientnet_lite.from_published(state)
+        architecture = Architecture('efficientnet-lite', None, efficientnet_lite.INPUT_SIZES[variant],
+                                    EFFICIENTNET_LITE)
+        return _checkpoint(architecture, tensors, dict(variant=variant), saw='ImageNet')
     state = _renamed(state, [name.replace('.shortcut.', '.downsample.') for name in state])  # Mammoth's word
     stem, convolutions, stages = _anatomy(state)
     architecture = ARCHITECTURES.get((stem, convolutions, stages))
@@ -165,35 +131,25 @@ def from_state_dict(state: dict, kind: str = 'state dict', beside=(), args=None)
                          f"conv1 of {stem} px, blocks {'-'.join(map(str, stages)) or 'none'} of "
                          f"{convolutions} convolutions; known: "
                          f"{', '.join(sorted(a.backbone for a in ARCHITECTURES.values()))}")
-    args = {name: value for name, value in (args or {}).items() if type(value) in (int, str)}
+    args = vars(args) if isinstance(args, argparse.Namespace) else args if isinstance(args, dict) else {}
+    args = {name: value for name, value in args.items() if type(value) in (int, str)}
     if architecture.backbone == 'resnet50-tv' and args.get('backbone') == BYOL.backbone:    # the same tensors
         architecture = BYOL
     input_size, normalisation = MAMMOTH_INPUT.get(str(args.get('dataset')).replace('_', '-'),
                                                   architecture[2:])
     architecture = architecture._replace(input_size=input_size, normalisation=normalisation)
-    return _checkpoint(architecture, state, kind, ignored,
-                       {name: args[name] for name, values in _HIDDEN_OPTIONS.items()
-                        if args.get(name) in values})
+    return _checkpoint(architecture, state, {name: args[name] for name, values in _HIDDEN_OPTIONS.items()
+                                             if args.get(name) in values})
 
 
-def _from_efficientnet_lite(state: dict, kind: str, ignored: dict) -> Checkpoint:
-    tensors, variant = efficientnet_lite.from_published(state)
-    architecture = Architecture('efficientnet-lite', None, efficientnet_lite.INPUT_SIZES[variant],
-                                EFFICIENTNET_LITE)
-    found = _checkpoint(architecture, tensors, kind, ignored, dict(variant=variant))
-    return found._replace(info=found.info | dict(saw='ImageNet'))
-
-
-def _checkpoint(architecture: Architecture, tensors: dict, kind: str, ignored: dict,
-                options: dict) -> Checkpoint:
-    tensors = {name: t.detach().float() for name, t in tensors.items()}
-    channels = [tensors[name].shape[0] for name in ('layer1.0.bn1.weight', 'layer1.0.bn1.bias')
-                if name in tensors and tensors[name].dim() == 1]
-    if architecture.width and channels:
-        options = {architecture.width: channels[0], **options}
-    return Checkpoint(tensors, architecture.backbone, options, architecture.input_size,
-                      *architecture.normalisation,
-                      dict(format=kind, ignored={rule: what for rule, what in ignored.items() if what}))
+def _checkpoint(architecture: Architecture, tensors: dict, options: dict, **info) -> dict:
+    norms = [tensors[name] for name in ('layer1.0.bn1.weight', 'layer1.0.bn1.bias') if name in tensors]
+    if architecture.width and norms and norms[0].dim() == 1:
+        options = {architecture.width: len(norms[0]), **options}
+    mean, std = architecture.normalisation
+    return dict(tensors={name: t.detach().float() for name, t in tensors.items()}, options=options,
+                backbone=architecture.backbone, input_size=architecture.input_size, mean=mean, std=std,
+                info=info)
 
 
 def _refuse(odd: list) -> None:
@@ -212,11 +168,11 @@ def _renamed(state: dict, names: list) -> dict:
 def _anatomy(state: dict) -> tuple:
     """A key of `ARCHITECTURES`; all convolutions of a stage count, so that a missing one hides nothing."""
     found = [re.fullmatch(r'layer(\d)\.(\d)\.conv(\d)\.weight', name) for name in state]
-    blocks = sorted({(m[1], m[2]) for m in found if m})
-    stages = [stage for stage, _ in blocks]
+    blocks = {(m[1], m[2]) for m in found if m}
+    stages = Counter(stage for stage, _ in blocks)
     stem = state.get('conv1.weight', torch.empty(0))
     return (stem.shape[2] if stem.dim() == 4 else 0, max((int(m[3]) for m in found if m), default=0),
-            tuple(stages.count(stage) for stage in sorted(set(stages))))
+            tuple(stages[stage] for stage in sorted(stages)))
 
 
 def _first(names: list) -> str:
@@ -234,37 +190,27 @@ _BYOL_LEAVES = {('conv', 'w'): 'weight', ('batchnorm', 'scale'): 'weight', ('bat
                 ('batchnorm', 'var_ema/average'): 'running_var'}
 
 
-def from_byol(content: dict) -> Checkpoint:
-    """The online network's torso of BYOL's `pretrain_res50x1.pkl`.
+def from_byol(experiment) -> dict:
+    """As `read`, of the online network's torso in BYOL's `pretrain_res50x1.pkl`.
 
-    The file is of https://github.com/google-deepmind/deepmind-research, folder byol. `experiment_state` is
-    (online parameters, target's, online state, target's, optimiser's). Parameters and state are
+    The file is of https://github.com/google-deepmind/deepmind-research, folder byol. Its `experiment_state`
+    is (online parameters, target's, online state, target's, optimiser's). Parameters and state are
     {module path: {leaf: array}}, where a batch norm's running statistics are modules `mean_ema` and
-    `var_ema` of its own.
-
-    Raises:
-        InputError: it is not made like that. What it has beside the torso and the three heads keeps its Haiku
-            name.
+    `var_ema` of its own. What is neither torso nor head keeps its Haiku name.
     """
-    experiment = content['experiment_state']
     if not isinstance(experiment, tuple) or len(experiment) != 5:
-        raise InputError('not a BYOL checkpoint known here: its experiment_state has not the five parts of '
-                         'BYOL')
-    ignored = {'target network, optimiser': ['target_params', 'target_state', 'opt_state'],
-               'beside the network': sorted(str(name) for name in content if name != 'experiment_state')}
-    tensors, counts = {}, {'head': 0, 'average without correction, and its counter': 0}
+        raise InputError('not a BYOL checkpoint known here: its experiment_state has not the five parts')
+    tensors = {}
     for path, leaf, array in [*_leaves(experiment[0]), *_leaves(experiment[2])]:
         parts = [part for part in path.split('/') if part != '~']
-        if _BYOL_HEADS & set(parts):
-            counts['head'] += 1
-        elif parts[-1].endswith('_ema') and leaf in ('hidden', 'counter'):
-            counts['average without correction, and its counter'] += 1
-        else:
-            name, tensor = _from_haiku(parts, leaf, array)
-            if name in tensors:
-                raise InputError(f'two of its arrays are {name} of the network')
-            tensors[name] = tensor
-    return _checkpoint(BYOL, tensors, 'BYOL experiment', ignored | counts, {})
+        uncorrected = parts[-1].endswith('_ema') and leaf in ('hidden', 'counter')
+        if uncorrected or _BYOL_HEADS & set(parts):
+            continue
+        name, tensor = _from_haiku(parts, leaf, array)
+        if name in tensors:
+            raise InputError(f'two of its arrays are {name} of the network')
+        tensors[name] = tensor
+    return _checkpoint(BYOL, tensors, {})
 
 
 def _leaves(modules):
@@ -278,7 +224,7 @@ def _leaves(modules):
 
 
 def _mapping(value) -> dict:
-    """A dict, or the one that a mapping of Haiku's own was made from."""
+    """A dict, or the one that Haiku's own mapping was made from."""
     if isinstance(value, tuple) and len(value) == 1:
         value = value[0]
     if not isinstance(value, dict):

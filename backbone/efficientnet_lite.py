@@ -124,8 +124,7 @@ def from_published(state: dict) -> tuple:
 
     What has no place here keeps its name.
 
-    Raises:
-        InputError: they have the blocks and channels of no variant.
+    InputError: they have the blocks and channels of no variant.
     """
     found = [re.fullmatch(r'_blocks\.(\d+)\.(\w+)\.(\w+)', name) for name in state]
     blocks = len({m[1] for m in found if m})

@@ -3,11 +3,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import MammothBackbone, ReturnTypes, register_backbone, xavier
+from backbone import Mapless, register_backbone, xavier
 
 
 @register_backbone('linear')
-class Linear(MammothBackbone):
+class Linear(Mapless):
     """(B, num_inputs) -> linear head.
 
     Args:
@@ -21,10 +21,6 @@ class Linear(MammothBackbone):
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         return x
-
-    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        """As every backbone; there are no maps, so `full` gives (logits, features)."""
-        return super().forward(x, 'both' if returnt in ('full', 'all') else returnt)
 
 
 @register_backbone('mlp')

@@ -15,27 +15,20 @@ import torch
 from torch import nn
 
 from backbone import MammothBackbone, ReturnTypes, register_backbone
-from scroll.embedding.libraries import LIBRARIES, LibraryNetwork
-from scroll.embedding.timm_networks import timm_network
-from scroll.embedding.transformers_networks import transformers_network
+from scroll.embedding.libraries import LIBRARIES, LibraryNetwork, timm_network, transformers_network
 from scroll.errors import InputError
 
 _OPTIONS = {'timm': dict(random=int, img_size=int, file=str), 'transformers': dict(random=int, file=str)}
 
 
 class LibraryBackbone(LibraryNetwork, MammothBackbone):
-    """A network of another library with a linear head of ours, at its random start or with its weights.
-
-    Args:
-        net: as `timm_network` or `transformers_network` makes it.
-    """
+    """A `LibraryNetwork` with a linear head of ours."""
 
     def __init__(self, net: LibraryNetwork, num_classes: int):
         super().__init__(net.body, net.input_size, ())
         self.origin.copy_(net.origin)
-        size = net.input_size
         with torch.no_grad():
-            self.feature_dim = net.features(torch.zeros(1, 3, size, size)).shape[1]
+            self.feature_dim = net.features(torch.zeros(1, 3, net.input_size, net.input_size)).shape[1]
         self.num_classes, self.classifier = num_classes, nn.Linear(self.feature_dim, num_classes)
         self.train()
 
@@ -50,16 +43,15 @@ class LibraryBackbone(LibraryNetwork, MammothBackbone):
 
 def is_of_a_library(name) -> bool:
     """Whether weights of this name are those of a network of timm or transformers."""
-    return str(name).partition(':')[0] in LIBRARIES and ':' in str(name)
+    library, colon, _ = str(name).partition(':')
+    return library in LIBRARIES and colon == ':'
 
 
 def network_of(weights: str) -> tuple:
     """(`LibraryNetwork`, `Preprocessing`, backbone, its options, what else is known) of weights so named.
 
-    Published weights are taken to have seen ImageNet, as nearly all have.
-
-    Raises:
-        InputError: the name is not as the head of this file says, or the network cannot be had.
+    Published weights are assumed to have seen ImageNet, as nearly all have. InputError: the name is not as
+    the head of this file says, or the network cannot be had.
     """
     library, _, rest = str(weights).partition(':')
     rest, last, path = rest.partition(',file=')
@@ -77,14 +69,12 @@ def network_of(weights: str) -> tuple:
         net, preprocessing = build(name, **given)
     except InputError as error:
         raise InputError(f'--weights {weights}: {error}') from error
-    options = {f'{library}_name': name}
-    if 'img_size' in given:
-        options['img_size'] = given['img_size']
+    options = {f'{library}_name': name} | {key: given[key] for key in ('img_size',) if key in given}
     published = not {'random', 'file'} & set(given) and not Path(name).is_dir()
     return net, preprocessing, library, options, dict(saw='ImageNet') if published else {}
 
 
-def drawn() -> int:
+def _seed() -> int:
     """A seed from torch's generator, which a run seeds."""
     return int(torch.randint(2 ** 62, ()))
 
@@ -95,7 +85,7 @@ def timm(num_classes: int, timm_name: str = 'vit_small_patch16_224', img_size: i
         timm_name: any image network of timm's, here at its random start.
         img_size: pixels of the images that it gets, of networks that are built for one size.
     """
-    return LibraryBackbone(timm_network(timm_name, random=drawn(), img_size=img_size)[0], num_classes)
+    return LibraryBackbone(timm_network(timm_name, random=_seed(), img_size=img_size)[0], num_classes)
 
 
 @register_backbone('transformers')
@@ -104,4 +94,4 @@ def transformers(num_classes: int, transformers_name: str = 'vit') -> LibraryBac
         transformers_name: a type of model, a folder with a config.json, or a model on the hub; here at its
             random start.
     """
-    return LibraryBackbone(transformers_network(transformers_name, random=drawn())[0], num_classes)
+    return LibraryBackbone(transformers_network(transformers_name, random=_seed())[0], num_classes)

@@ -51,22 +51,23 @@ def read(path: Path) -> dict:
     """What `record` wrote; InputError if it is something else."""
     try:
         content = read_json(path)
-        sound = (content['format'] == FORMAT and isinstance(content['psi'], str)
-                 and all(isinstance(scale, float) for scale in content['scales'])
-                 and all(int(size) and isinstance(facts[name], str)
-                         for size, facts in content['networks'].items() for name in ('digest', 'golden')))
-    except OSError as error:
-        raise InputError(f'{path}: {error.strerror}') from error
-    except (ValueError, KeyError, TypeError, AttributeError):
-        sound = False
-    if not sound:
-        raise InputError(f'{path} is damaged, or no file of recorded scales')
-    return content
+        if content['format'] == FORMAT and content.keys() >= {'psi', 'scales', 'networks'}:
+            return content
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise InputError(f'{path} cannot be read, is damaged, or no file of recorded scales')
 
 
 def sizes(path: Path) -> list:
     """Pixels of the images that a file of recorded scales has networks for."""
     return sorted(map(int, read(path)['networks']))
+
+
+def check_source(psi: str, net, path: Path, name: str) -> None:
+    """InputError unless an integer network, or scales, were made from the weights that `net` has."""
+    if psi != state_digest(net):
+        raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights '
+                         f'{name}: python pretrain.py quantise {name}')
 
 
 def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None) -> IntegerNetwork:
@@ -76,19 +77,16 @@ def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None
         path: of the scales. name: of the weights. net: has them.
         cache: a folder where the network is kept, or None.
 
-    Raises:
-        InputError: the scales are of other weights, or not for images of this size, or give another network
-            on this machine than where they were recorded.
+    InputError: the scales are of other weights, or not for images of this size, or give another network on
+    this machine than where they were recorded.
     """
     recorded, size = read(path), preprocessing.input_size
-    expected, offered = recorded['networks'].get(str(size)), ', '.join(map(str, sizes(path)))
-    if recorded['psi'] != state_digest(net):
-        raise InputError(f'--embedding_dtype integer: {path} is of other weights than --weights {name}: '
-                         f'python pretrain.py quantise {name}')
+    check_source(recorded['psi'], net, path, name)
+    expected = recorded['networks'].get(str(size))
     if expected is None:
         raise InputError(f'--embedding_dtype integer: --weights {name} has integer networks for images of '
-                         f'{offered} pixels, and none for {size}: give --input_size one of these, or '
-                         '--embedding_dtype float32')
+                         f"{', '.join(map(str, sizes(path)))} pixels, and none for {size}: give --input_size "
+                         'one of these, or --embedding_dtype float32')
     kept = None if cache is None else Path(cache) / f"{Path(name).stem}-{size}-{expected['digest'][:16]}.npz"
     if kept is not None and kept.is_file():
         with suppress(InputError):                          # only ever a copy of what can be made again

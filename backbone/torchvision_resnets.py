@@ -1,12 +1,9 @@
-"""ResNet18 and ResNet50 of torchvision: 7x7 stem of stride 2, max-pool; with or without its ImageNet weights.
+"""ResNet18 and ResNet50 of torchvision, at their random start: 7x7 stem of stride 2, max-pool.
 
-`resnet18-tv` and `resnet50-tv` start at random; `resnet18-7x7-pt` and `resnet50-pt`, as Mammoth calls them,
-from torchvision's `IMAGENET1K_V1` weights, which it fetches once into `TORCH_HOME`. They are made for 224 px
-and ImageNet's mean and standard deviation. The state dict is torchvision's, with `classifier` for `fc`.
-He et al. 2016, "Deep residual learning".
+`--weights ResNet50_Weights.IMAGENET1K_V2` and the like are theirs, for 224 px. The state dict is
+torchvision's, with `classifier` for `fc`. He et al. 2016, "Deep residual learning".
 """
 import torch
-from torch import nn
 from torchvision import models
 
 from backbone import StagedBackbone, register_backbone
@@ -33,19 +30,6 @@ class TorchvisionResNet(StagedBackbone):
         return self.maxpool(self.relu(self.bn1(self.conv1(x))))
 
 
-def _pretrained(build, weights: models.WeightsEnum, num_classes: int) -> TorchvisionResNet:
-    """A network from `weights`, with a new head; ValueError where they cannot be had."""
-    try:
-        tensors = weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
-    except (OSError, RuntimeError) as error:
-        raise ValueError(f'{weights} cannot be fetched from {weights.url} ({error}); put the file into '
-                         f'{torch.hub.get_dir()}/checkpoints') from error
-    net = build()
-    net.load_state_dict(tensors)
-    net.fc = nn.Linear(net.fc.in_features, num_classes)
-    return TorchvisionResNet(net)
-
-
 @register_backbone('resnet18-tv')
 def resnet18_tv(num_classes: int) -> TorchvisionResNet:
     return TorchvisionResNet(models.resnet18(num_classes=num_classes))
@@ -54,13 +38,3 @@ def resnet18_tv(num_classes: int) -> TorchvisionResNet:
 @register_backbone('resnet50-tv')
 def resnet50_tv(num_classes: int) -> TorchvisionResNet:
     return TorchvisionResNet(models.resnet50(num_classes=num_classes))
-
-
-@register_backbone('resnet18-7x7-pt')
-def resnet18_pt(num_classes: int) -> TorchvisionResNet:
-    return _pretrained(models.resnet18, models.ResNet18_Weights.IMAGENET1K_V1, num_classes)
-
-
-@register_backbone('resnet50-pt')
-def resnet50_pt(num_classes: int) -> TorchvisionResNet:
-    return _pretrained(models.resnet50, models.ResNet50_Weights.IMAGENET1K_V1, num_classes)

@@ -1,8 +1,8 @@
 """Where the file of weights lies: in the repository, in an installed package, in torch's cache, or at a path.
 
 Shipped files lie in `backbone/weights/` and go by their stem: `--weights compact`. Those of `PUBLISHED` are
-fetched by hand, those of `PACKAGED` are part of distributions of the package index, and torchvision's go by
-torchvision's names.
+fetched by hand, those of `PACKAGED` are part of distributions of the package index, and torchvision's, which
+are downloaded, go by torchvision's names.
 """
 import difflib
 import importlib.util
@@ -67,11 +67,9 @@ def names() -> list:
 def find(name: str) -> Path:
     """The file of a shipped, published or packaged name, of a name of torchvision's, or at a path.
 
-    Raises:
-        InputError: there is none; with where to fetch it and where to put it, or else the nearest known
-            names.
+    InputError: there is none; with where to fetch it and where to put it, or else the nearest known names.
     """
-    published = PUBLISHED.get(str(name))
+    name, published = str(name), PUBLISHED.get(str(name))
     files = [SHIPPED / f'{name}.safetensors', Path(name)]
     for path in [SHIPPED / published.file, *files] if published else files:
         try:
@@ -82,13 +80,11 @@ def find(name: str) -> Path:
     if published:
         raise InputError(f'--weights {name}: fetch {published.source}, {published.size}, and put it at '
                          f'{SHIPPED / published.file}')
-    if str(name) in PACKAGED:
+    if name in PACKAGED:
         return _of_package(name)
-    if TORCHVISION.fullmatch(str(name)):
+    if TORCHVISION.fullmatch(name):
         return _of_torchvision(name)
-    known = [*names(), *PACKAGED, *PUBLISHED, 'ResNet18_Weights.IMAGENET1K_V1',
-             'ResNet50_Weights.IMAGENET1K_V1']
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    close = difflib.get_close_matches(name, [*names(), *PACKAGED, *PUBLISHED], n=1, cutoff=0.4)
     offered = (f"shipped: {', '.join(names()) or 'none'}; to be installed: {', '.join(PACKAGED)}; to be "
                f"fetched: {', '.join(PUBLISHED)}; of other libraries: timm:NAME, transformers:NAME")
     hint = f'did you mean {close[0]}?' if close else offered
@@ -111,7 +107,7 @@ def _of_package(name: str) -> Path:
 
 
 def _of_torchvision(name: str) -> Path:
-    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache.
+    """The file of `ResNet50_Weights.IMAGENET1K_V2` and the like in torch's cache, fetched if it is not there.
 
     Its name ends in the start of its digest.
     """
@@ -121,9 +117,14 @@ def _of_torchvision(name: str) -> Path:
     except (AttributeError, KeyError, ValueError) as error:
         raise InputError(f'--weights {name}: torchvision has no such weights ({error})') from error
     path = Path(torch.hub.get_dir()) / 'checkpoints' / weights.url.rpartition('/')[2]
-    if not path.is_file():
-        raise InputError(f"--weights {name}: fetch {weights.url}, {weights.meta['_file_size']:.0f} MB, and "
-                         f"put it at {path}")
-    if not sha256(path).startswith(path.stem.rpartition('-')[2]):
-        raise InputError(f'--weights {name}: {path} is damaged: fetch {weights.url} again')
+    digest = path.stem.rpartition('-')[2]
+    try:
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(weights.url, str(path), digest, progress=False)
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"--weights {name}: {weights.url} ({weights.meta['_file_size']:.0f} MB) cannot be "
+                         f'fetched ({error}): put the file at {path}') from error
+    if not sha256(path).startswith(digest):
+        raise InputError(f'--weights {name}: {path} is damaged: delete it')
     return path

@@ -7,7 +7,6 @@ Checkpoints of others are read as well (`backbone/checkpoints.py`), and networks
 `timm:NAME` and `transformers:NAME` (`backbone/libraries.py`).
 """
 import json
-import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +19,7 @@ from backbone import checkpoints, get_backbone_class, get_backbone_names, record
 from backbone.libraries import is_of_a_library, network_of
 from core.plugins import backbone_name
 from scroll.archive import atomic_write, sha256
-from scroll.embedding.embedder import Embedder, state_digest
+from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.errors import InputError
@@ -40,8 +39,8 @@ class Weights:
         input_size: pixels. mean, std: per channel, for images in [0, 1]. resampling: how images come to that
             size, where it is not the usual way: other arguments of `Preprocessing`.
         digest: SHA-256 of the file; of a network of another library, of what it is made from.
-        info: classes seen, data digest, recipe, accuracies; of a checkpoint, its format, what of it is
-            ignored, and a data set that it `saw` with all classes.
+        info: classes seen, data digest, recipe, accuracies; of a checkpoint, a data set that it `saw` with
+            all classes.
     """
     name: str
     tensors: dict
@@ -96,10 +95,9 @@ def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: i
 
 
 def integer_file(name: str) -> Path:
-    """Where the integer network of weights lies: beside them; of packaged ones, their recorded scales.
+    """Where the integer network of weights lies: next to them; of packaged ones, their recorded scales.
 
-    Raises:
-        InputError: there are no such weights, or there is no integer network of such.
+    InputError: there are no such weights, or such weights cannot have an integer network.
     """
     if is_of_a_library(name):
         raise InputError(f'--weights {name}: networks of timm and transformers run in floating point: their '
@@ -123,8 +121,7 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
 
     cache: a folder where one that is made is kept, or None.
 
-    Raises:
-        InputError: there is none, or it was made from other weights, or for images of another size.
+    InputError: there is none, or it was made from other weights, or for images of another size.
     """
     if name == 'none':
         raise InputError('--embedding_dtype integer: --weights none has no integer network; give weights')
@@ -135,9 +132,7 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
     if name in weight_files.PACKAGED:
         return recorded_scales.network(path, name, net, preprocessing, cache)
     network, about = IntegerNetwork.load(path)
-    if about.get('psi') != state_digest(net):
-        raise InputError(f'--embedding_dtype integer: {path} was made from other weights than --weights '
-                         f'{name}: python pretrain.py quantise {name}')
+    recorded_scales.check_source(about.get('psi'), net, path, name)
     if network.input_size != preprocessing.input_size:
         raise InputError(f'--embedding_dtype integer: {path} takes images of {network.input_size} pixels: '
                          f'--input_size {preprocessing.input_size} needs one of its own')
@@ -171,12 +166,12 @@ def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedde
 def load(name: str, tensors: bool = True) -> Weights:
     """Read weights by name or path; `tensors=False` gives only what the file says about itself.
 
-    Raises:
-        InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does
-            not fit its backbone.
+    InputError: there is no such file, or it is damaged, or in no format known here, or a checkpoint does not
+    fit its backbone.
     """
+    name = str(name)
     if is_of_a_library(name):
-        return _of_a_library(str(name), tensors)
+        return _of_a_library(name, tensors)
     path = weight_files.find(name)
     try:
         published = checkpoints.is_checkpoint(path)
@@ -189,8 +184,8 @@ def load(name: str, tensors: bool = True) -> Weights:
         raise InputError(f'--weights {name}: {path}: {error.strerror}') from error
     except InputError as error:
         raise InputError(f'--weights {name}: {error}') from error
-    found = Weights(name=str(name), digest=digest, **content._asdict())
-    if name == 'byol-resnet50' or weight_files.TORCHVISION.fullmatch(str(name)):
+    found = Weights(name=name, digest=digest, **content)
+    if name == 'byol-resnet50' or weight_files.TORCHVISION.fullmatch(name):
         found = replace(found, info=found.info | dict(saw='ImageNet'))
     if tensors or published or found.tensors:         # a file of ours is believed until its tensors are read
         _check(found)
@@ -216,7 +211,7 @@ def _read_checkpoint(path: Path, size: int, modified: int) -> tuple:
     return checkpoints.read(path), sha256(path)
 
 
-def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:
+def _read_safetensors(path: Path, tensors: bool) -> dict:
     """A file of ours, or a bare state dict, which has no metadata."""
     try:
         with safe_open(path, framework='pt') as file:
@@ -230,25 +225,20 @@ def _read_safetensors(path: Path, tensors: bool) -> checkpoints.Checkpoint:
                          f'({error})') from error
     if bare:
         return checkpoints.from_state_dict(values)
-    if not isinstance(about, dict) or about.get('format') != _FORMAT or not _complete(about):
+    try:
+        options, info = about['options'], about['info']
+        preprocessing = Preprocessing(about['input_size'], tuple(about['mean']), tuple(about['std']))
+        backbone = backbone_name(about['backbone'], options)
+        sound = (about['format'] == _FORMAT and isinstance(info, dict) and len(preprocessing.mean) == 3
+                 and preprocessing.input_size <= 4096 and backbone in get_backbone_names()
+                 and all(type(value) in (int, float, str, bool) for value in options.values()))
+    except (KeyError, TypeError, AttributeError, InputError):
+        sound = False
+    if not sound:
         raise InputError(f'{path} does not say what it is; expected the metadata that pretrain.py writes')
-    name = backbone_name(about['backbone'], about['options'])
-    return checkpoints.Checkpoint({key: t.float() for key, t in values.items()}, name, about['options'],
-                                  int(about['input_size']), tuple(about['mean']), tuple(about['std']),
-                                  about['info'])
-
-
-def _complete(about: dict) -> bool:
-    """Whether metadata say all that is needed, each in its kind."""
-    levels = [v for name in ('mean', 'std')
-              for v in (about[name] if isinstance(about.get(name), list) else [None])]
-    kinds = dict(backbone=str, options=dict, info=dict, input_size=int)
-    return (all(isinstance(about.get(name), kind) for name, kind in kinds.items())
-            and backbone_name(about['backbone'], about['options']) in get_backbone_names()
-            and all(type(value) in (int, float, str, bool) for value in about['options'].values())
-            and 1 <= about['input_size'] <= 4096
-            and len(levels) == 6 and all(type(v) in (int, float) and math.isfinite(v) for v in levels)
-            and min(levels[3:]) > 0)
+    return dict(tensors={key: t.float() for key, t in values.items()}, backbone=backbone, options=options,
+                input_size=preprocessing.input_size, mean=preprocessing.mean, std=preprocessing.std,
+                info=info)
 
 
 def _check(weights: Weights) -> None:

@@ -22,7 +22,7 @@ from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, as_images, make_embedder, settle_dtype
 from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
-from scroll.embedding.machine import in_words
+from scroll.embedding.machine import describe_machine
 from scroll.errors import InputError
 from scroll.files.shards import in_shard
 from scroll.learner import Scroll
@@ -244,7 +244,9 @@ class ScrollModel(ContinualModel):
     def summary(self) -> list:
         online, final = self.accuracies
         adapted = self.learner.adapted_
-        f_star = f', f* {adapted.digest()[:16]} (on {in_words(self.device)})' if adapted is not None else ''
+        f_star = ''
+        if adapted is not None:
+            f_star = f', f* {adapted.digest()[:16]} (on {describe_machine(self.device)})'
         lines = [f'statistics {self.learner.digest()[:16]}, f_T '
                  f'{self.learner.predictor().digest()[:16]}{f_star}',
                  f'statistics and f_T are the same under every schedule, on {self.embedder.holds_on}']
@@ -278,7 +280,7 @@ class ScrollModel(ContinualModel):
             row |= dict(label_error_auc=self.scores.auc)
         if adapted is not None:
             row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(),
-                        adapted_on=in_words(self.device), adapted_mode=adapted.mode,
+                        adapted_on=describe_machine(self.device), adapted_mode=adapted.mode,
                         initial_scale=adapted.initial_scale, final_scale=adapted.scale)
         elif learner.selection_ is not None:            # f* is f_T
             row |= dict(adapted_accuracy=final, adapted_mode='f_T')

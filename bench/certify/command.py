@@ -211,11 +211,11 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, options)
 
 def lines_of(identity: dict, rows: list, trials) -> dict:
     """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
-    from scroll.embedding.machine import in_words
+    from scroll.embedding.machine import describe_machine
     anywhere = dict(data=identity['data_digest'], backbone=identity['psi_digest'],
                     schedules=f"{digest_of([row['schedule_digest'] for row in rows])} ({len(rows)})")
     travelling, bound = trials.lines(rows)
-    return dict(anywhere=anywhere | travelling, here=dict(machine=in_words(trials.device)) | bound)
+    return dict(anywhere=anywhere | travelling, here=dict(machine=describe_machine(trials.device)) | bound)
 
 
 def write(folder: Path, certificate: dict, rows: list) -> Path:

@@ -1,1 +1,1 @@
-"""Where a backbone comes from: training, widening, its integer network."""
+"""Where a backbone comes from: its training and its integer network."""

@@ -1,27 +1,24 @@
 """Learn a backbone by multi-class classification on classes that no stream has.
 
     python pretrain.py --out backbone/weights/compact.safetensors
-    python pretrain.py --out wide.safetensors --width 64 --grow_from compact --small_epochs 4 --epochs 8 \\
-        --batch_size 64 --lr 0.04
     python pretrain.py --out mini.safetensors --recipe rfs --backbone resnet12 --leave_out none
     python pretrain.py --out cifar.safetensors --width 64 --input_size 84 --epochs 60 \\
         --leave_out cifar100 cifar10
     python pretrain.py quantise compact
 
-1. The compact backbone: ResNet18 of width 32 at 42 px. 2. The wide one, of the paper's width, which starts as
-the compact one: what two cores learn in two hours. 3. For a GPU and miniImageNet streams: the paper's
-ResNet12 with the recipe of RFS (Tian et al. 2020) on all 64 training classes. 4. For a GPU and CIFAR streams:
+1. The compact backbone: ResNet18 of width 32 at 42 px. 2. For a GPU and miniImageNet streams: the paper's
+ResNet12 with the recipe of RFS (Tian et al. 2020) on all 64 training classes. 3. For a GPU and CIFAR streams:
 the paper's ResNet18 at its size. All learn from miniImageNet's training classes, less those that a stream has
-(--leave_out). 5. The integer network of weights, whose features are the same on every machine, in a file
-beside them (`main.py --embedding_dtype integer`).
+(--leave_out). 4. The integer network of weights, whose features are the same on every machine, in a file
+next to them (`main.py --embedding_dtype integer`).
 
-The classes left out are not wasted: nearest-centroid accuracy on them, after every epoch, tells how well the
-features serve classes they have never seen, which is what a backbone is for. Where none is left out, 50 of
-the 600 images of each class are, and take their place. With `--recipe compact` half of the batches are first
-shrunk to 32 px, so that the backbone meets images as coarse as CIFAR's.
+Nearest-centroid accuracy on the classes left out, after every epoch, tells how well the features serve
+classes they have never seen, which is what a backbone is for. Where none is left out, 50 of the 600 images of
+each class are held out instead. With `--recipe compact` half of the batches are first shrunk to 32 px, so
+that the backbone meets images as coarse as CIFAR's.
 
-A run that is killed goes on from its last epoch when it is started again, also on another machine; on a CPU,
-with as many threads, it ends in the same bits as one that was not. `<out>.png` shows how far it is.
+The same command resumes a killed run from its last epoch, also on another machine; on a CPU with the same
+number of threads the weights are the same to the last bit. `<out>.png` shows the learning curve.
 """
 import argparse
 import sys
@@ -31,6 +28,15 @@ from bench.pretraining.recipes import RECIPES, SHARED
 from core.arguments import ArgumentParser, real, share, whole
 from core.plugins import backbone_name
 from scroll.errors import InputError
+
+_NUMBERS = (        # flag, type, help
+    ('input_size', whole(1), 'pixels'), ('epochs', whole(1), ''), ('batch_size', whole(2), ''),
+    ('lr', real(positive=True), 'learning rate at its highest'), ('momentum', share, ''),
+    ('wd', real(0), 'weight decay'),
+    ('jitter', share, 'strength of changes of brightness, contrast and saturation'),
+    ('coarse', share, 'share of batches shrunk to 32 px first'),
+    ('warmup', whole(0), 'epochs of rising learning rate'), ('padding', whole(0), 'largest shift in pixels'),
+    ('lr_decay', real(positive=True), 'factor of the learning rate at each milestone'))
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -49,27 +55,12 @@ def parse_args(argv=None) -> argparse.Namespace:
                         help='streams whose classes are left out: cifar100, cifar10 or both, or none '
                              '(default: cifar100)')
     parser.add_argument('--seed', type=whole(0), default=0)
-    parser.add_argument('--grow_from', metavar='WEIGHTS',
-                        help='start as this narrower network, which has learned already')
-    parser.add_argument('--small_size', type=whole(1), default=32,
-                        help='pixels in the first --small_epochs epochs')
-    parser.add_argument('--small_epochs', type=whole(0), default=0,
-                        help='epochs at --small_size, which are the cheaper ones')
     parser.add_argument('--device', affects='speed',
                         help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
     parser.add_argument('--dtype', choices=('float32', 'bfloat16'),
                         help='of convolutions and products (default: bfloat16 on a GPU, float32 on a CPU)')
-    parser.add_argument('--compile', affects='speed', action='store_true', help='compile the network')
     group = parser.add_argument_group('numbers of the recipe')
-    for name, kind, text in (
-            ('input_size', whole(1), 'pixels'), ('epochs', whole(1), ''), ('batch_size', whole(2), ''),
-            ('lr', real(positive=True), 'learning rate at its highest'), ('momentum', share, ''),
-            ('wd', real(0), 'weight decay'),
-            ('jitter', share, 'strength of changes of brightness, contrast and saturation'),
-            ('coarse', share, 'share of batches shrunk to 32 px first'),
-            ('warmup', whole(0), 'epochs of rising learning rate'),
-            ('padding', whole(0), 'largest shift in pixels'),
-            ('lr_decay', real(positive=True), 'factor of the learning rate at each milestone')):
+    for name, kind, text in _NUMBERS:
         values = ', '.join(f'{recipe}: {numbers[name]:g}' for recipe, numbers in RECIPES.items()
                            if name in numbers)
         group.add_argument(f'--{name}', type=kind, help=f'{text} ({values})'.strip())
@@ -91,16 +82,13 @@ def fill_in(args) -> None:
     if args.recipe == 'rfs':
         usual = {round(part * args.epochs) for part in (0.6, 0.8)} - {0, args.epochs}
         args.milestones = args.milestones or sorted(usual)
-        if (sorted(set(args.milestones)) != args.milestones
-                or args.milestones and args.milestones[-1] >= args.epochs):
+        if sorted(set(args.milestones)) != args.milestones or max(args.milestones, default=0) >= args.epochs:
             raise InputError(f"--milestones {' '.join(map(str, args.milestones))}: expected rising numbers "
                              f'below --epochs {args.epochs}')
     args.leave_out = sorted({name for text in args.leave_out for name in text.split(',')})
     if args.leave_out != ['none'] and not set(args.leave_out) <= set(SHARED):
         raise InputError(f"--leave_out {' '.join(args.leave_out)}: expected {', '.join(SHARED)} or both, or "
                          'none')
-    if args.small_epochs > args.epochs:
-        raise InputError(f'--small_epochs {args.small_epochs}: there are {args.epochs} epochs')
     if not Path(args.out).absolute().parent.is_dir() or Path(args.out).is_dir():
         raise InputError(f'--out {args.out}: expected a file name in a folder that exists')
     from scroll.archive import check_target  # numpy: --help needs none

@@ -1,23 +1,19 @@
-"""What pretrain.py learns from and shows: classes, augmented batches, network, accuracy, speed, curve.
+"""What pretrain.py learns from and shows: classes, augmented batches, network, accuracy, curve.
 
 Random numbers come from a generator on the CPU and are applied wherever the images are: batches do not depend
 on the device.
 """
 import ast
 import hashlib
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from backbone import get_backbone_class, weights
-from bench.pretraining.widening import widened
+from backbone import get_backbone_class
 from bench.results import style
 from core.plugins import keyword_flags
-from scroll.archive import atomic_write
 from scroll.embedding.layout import layout_for
 from scroll.embedding.transforms import colour_jitter, random_crop, random_flip, resize
 from scroll.errors import InputError
@@ -49,7 +45,7 @@ class Data(NamedTuple):
 def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Data:
     """Of all images and labels (places in `wnids`): classes to learn from, all but `left_out`, and to probe.
 
-    Where none is left out, the last twelfth of every class's images (at most 50) is held out in its place.
+    Where none is left out, the last twelfth of every class's images (at most 50) is held out instead.
     """
     rows = {wnid: np.flatnonzero(labels == i) for i, wnid in enumerate(wnids)}
     unseen = [rows[wnid] for wnid in wnids if wnid in left_out]
@@ -66,8 +62,8 @@ def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Dat
         fit = min(fewest - tested, CENTROID)
         probe = [np.concatenate([ids[:fit], ids[-tested:]]) for ids in rows.values()]
         rows = {wnid: ids[:-tested] for wnid, ids in rows.items()}
-    x, y = (images[np.concatenate([rows[wnid] for wnid in classes])],
-            np.repeat(np.arange(len(classes)), [len(rows[wnid]) for wnid in classes]))
+    x = images[np.concatenate([rows[wnid] for wnid in classes])]
+    y = np.repeat(np.arange(len(classes)), [len(rows[wnid]) for wnid in classes])
     digest = hashlib.sha256(x)
     digest.update(little_endian(y))
     return Data(torch.from_numpy(x), torch.from_numpy(y), classes,
@@ -100,31 +96,11 @@ def padded_batch(images, size: int, padding: int, jitter: float, generator) -> t
     return random_flip(colour_jitter(resize(x, size).clamp_(0, 1), jitter, generator), generator)
 
 
-def augment(images, size: int, args, generator) -> torch.Tensor:
+def augment(images, args, generator) -> torch.Tensor:
     """The recipe's batch."""
     if args.recipe == 'rfs':
-        return padded_batch(images, size, args.padding, args.jitter, generator)
-    return training_batch(images, size, args.coarse, args.jitter, generator)
-
-
-def beside(make, device):
-    """On a GPU, `make` (a function that makes a tensor) in a stream of its own; elsewhere as it is.
-
-    Copying random numbers to the GPU waits for the stream's work: for the batch before, then, and not for the
-    network.
-    """
-    if device.type != 'cuda':
-        return make
-    stream = torch.cuda.Stream(device)
-
-    def made(*args, **kwargs):
-        here = torch.cuda.current_stream(device)
-        with torch.cuda.stream(stream):
-            x = make(*args, **kwargs)
-        here.wait_stream(stream)
-        x.record_stream(here)           # its memory is not to be used again before `here` has read it
-        return x
-    return made
+        return padded_batch(images, args.input_size, args.padding, args.jitter, generator)
+    return training_batch(images, args.input_size, args.coarse, args.jitter, generator)
 
 
 def backbone_options(name: str, width, default_width: int, given: list) -> dict:
@@ -157,32 +133,13 @@ def make_net(name: str, num_classes: int, options: dict) -> torch.nn.Module:
         raise InputError(f'--backbone {name} {options}: {error}') from error
 
 
-def grow(net, name: str, left_out, seed: int) -> None:
-    """Let `net` begin with the function of narrower weights (`bench.pretraining.widening`), its head apart.
-
-    Raises:
-        InputError: the weights do not fit, or have seen a class that is to be left out.
-    """
-    narrow = weights.load(name)
-    seen = sorted(set(left_out) & set(narrow.info.get('classes', ())))
-    if seen:
-        raise InputError(f'--grow_from {name}: it has seen {seen[0]} ({left_out[seen[0]]}), which '
-                         '--leave_out leaves out')
-    try:
-        tensors = widened(narrow.tensors, net, torch.Generator().manual_seed(seed))
-    except ValueError as error:
-        raise InputError(f'--grow_from {name}: {error}') from error
-    net.load_state_dict({**net.state_dict(), **tensors})
-
-
 def make_optimiser(net, args) -> torch.optim.SGD:
     """compact: Nesterov momentum, biases and batch norms do not decay; rfs: plain momentum, all decay."""
-    plain = args.recipe == 'rfs'
-    decay = [p for p in net.parameters() if plain or p.dim() > 1]
-    rest = [p for p in net.parameters() if not (plain or p.dim() > 1)]
-    groups = [dict(params=decay, weight_decay=args.wd), dict(params=rest, weight_decay=0)]
-    return torch.optim.SGD(groups[:1] if plain else groups, lr=args.lr, momentum=args.momentum,
-                           nesterov=not plain and args.momentum > 0)
+    if args.recipe == 'rfs':
+        return torch.optim.SGD(net.parameters(), args.lr, args.momentum, weight_decay=args.wd)
+    groups = [dict(params=[p for p in net.parameters() if p.dim() > 1], weight_decay=args.wd),
+              dict(params=[p for p in net.parameters() if p.dim() <= 1], weight_decay=0)]
+    return torch.optim.SGD(groups, args.lr, args.momentum, nesterov=args.momentum > 0)
 
 
 def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> float:
@@ -199,79 +156,14 @@ def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> f
     return 100 * hits.float().mean().item()
 
 
-def compile_net(net) -> None:
-    """`--compile`, if this machine can."""
-    try:
-        torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
-    except Exception as error:          # whatever the compilers of this machine say
-        raise InputError(f'--compile does not work on this machine ({type(error).__name__}: {error}); leave '
-                         'it out') from error
-    net.compile()
-
-
-def training_flops(name: str, net, size: int, device) -> float:
-    """Multiplications and additions of one image's forward and backward pass; changes nothing in `net`.
-
-    Raises:
-        InputError: the network cannot take images of `size` pixels.
-    """
+def check_size(name: str, net, size: int, device) -> None:
+    """InputError if the network cannot take images of `size` pixels; changes nothing in `net`."""
     net.eval()
     try:
-        with FlopCounterMode(display=False) as counter:
-            net(torch.zeros(2, 3, size, size, device=device)).sum().backward()
+        with torch.no_grad():
+            net(torch.zeros(2, 3, size, size, device=device))
     except RuntimeError as error:
         raise InputError(f'--backbone {name} cannot take images of {size} pixels: {error}') from error
-    net.zero_grad()
-    return counter.get_total_flops() / 2
-
-
-def matmul_peak(device, dtype, seconds: float = 0.3) -> float:
-    """Operations a second of the fastest of the large matrix products that fit into `seconds`."""
-    side = 8192 if device.type == 'cuda' else 1024
-    a = torch.rand(side, side, device=device).to(dtype)
-    best, end = float('inf'), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        began = time.perf_counter()
-        torch.mm(a, a)
-        if device.type == 'cuda':
-            torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - began)
-    return 2 * side ** 3 / best
-
-
-def save_checkpoint(path: Path, state: dict) -> None:
-    """Whole or not at all, and on the disk when this returns."""
-    with atomic_write(path) as file:
-        torch.save(state, file)
-
-
-def load_checkpoint(path: Path, settings: dict) -> dict:
-    """What `save_checkpoint` wrote for the same `settings`.
-
-    Raises:
-        InputError: it was written for others, or is no such file.
-    """
-    try:
-        state = torch.load(path, map_location='cpu', weights_only=True)
-        there = state['settings']
-        differ = sorted(key for key in {*there, *settings} if there.get(key) != settings.get(key))
-    except Exception as error:          # whatever damage makes of the file
-        raise InputError(f'{path} cannot be read ({type(error).__name__}: {error}): '
-                         'delete it to start again') from error
-    if differ:
-        key = differ[0]
-        raise InputError(f'{path} belongs to other settings: delete it to start again, or go on with its own '
-                         f'({key} {there.get(key)}, not {settings.get(key)})')
-    return state
-
-
-def save_weights(path, net, backbone: str, options: dict, preprocessing, info: dict) -> None:
-    """The weights file."""
-    try:
-        weights.save(path, net, backbone, options, preprocessing.input_size, preprocessing.mean,
-                     preprocessing.std, info)
-    except ValueError as error:
-        raise InputError(f'{path} is not written: {error}; give a smaller --lr') from error
 
 
 def learning_curve(path: Path, curve: list, title: str) -> None:

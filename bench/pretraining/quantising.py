@@ -1,4 +1,4 @@
-"""`pretrain.py quantise`: the integer network of weights, made once and kept in a file beside them.
+"""`pretrain.py quantise`: the integer network of weights, made once and kept in a file next to them.
 
 Of weights that come with a package only the scales are kept (`backbone.recorded_scales`).
 """
@@ -8,16 +8,15 @@ import numpy as np
 import torch
 
 from backbone import recorded_scales, weight_files, weights
-from bench.pretraining import parts as pretraining
-from core.arguments import whole
+from bench.pretraining import parts
+from core.arguments import ArgumentParser, whole
 from datasets.utils.readers import mini_split
-from scroll.embedding.embedder import Embedder, state_digest
+from scroll.embedding.embedder import state_digest
 from scroll.embedding.quantisation import quantise_network
 
 
 def parse_args(words) -> argparse.Namespace:
     """The words behind `pretrain.py quantise`."""
-    from core.arguments import ArgumentParser
     parser = ArgumentParser(prog='pretrain.py quantise', description=__doc__)
     parser.add_argument('weights', help='name of shipped weights, or a file')
     parser.add_argument('--base_path', default='./data/', help='folder that holds MINIIMAGENET')
@@ -28,16 +27,15 @@ def parse_args(words) -> argparse.Namespace:
 
 
 def quantise(args) -> str:
-    """Write the integer network of `args.weights`; returns a line on what that has cost.
+    """Write the integer network of `args.weights`; returns a line on its size and accuracy.
 
-    Scales come from images of the classes that the weights were trained on. The accuracies, by nearest
-    centroid, are of classes that they have not seen, where there are such, else of held-out images
-    (`bench.pretraining.parts.divide`).
+    Scales come from images of the classes that the weights were trained on, accuracies (nearest centroid)
+    from those that `bench.pretraining.parts.divide` keeps apart.
     """
     path = weights.integer_file(args.weights)
     found = weights.load(args.weights, tensors=False)
     net, preprocessing = weights.network(args.weights)
-    data = pretraining.divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
+    data = parts.divide(*mini_split(args.base_path, 'train'), found.info.get('left_out', {}))
     chosen = np.random.default_rng(args.seed).choice(len(data.images), min(args.images, len(data.images)),
                                                      replace=False)
     images = data.images[torch.from_numpy(np.sort(chosen))].numpy()
@@ -49,9 +47,8 @@ def quantise(args) -> str:
     network = quantise_network(net, preprocessing, images)
     network.golden = network.check()
     network.save(path, about | dict(psi=state_digest(net)))
-    before = pretraining.centroid_accuracy(net, preprocessing, data.probe, data.tested)
-    after = pretraining.centroid_accuracy(network, network.prepare, data.probe, data.tested)
-    embedder = Embedder(net, preprocessing, 'integer', integers=network)
+    before, after = (parts.centroid_accuracy(*pair, data.probe, data.tested)
+                     for pair in ((net, preprocessing), (network, network.prepare)))
     what = 'unseen classes' if data.unseen else 'held-out images'
-    return (f'{path}: {path.stat().st_size / 1e6:.1f} MB, digest {embedder.digest[:16]}, nearest centroid on '
-            f'{what} {before:.2f} % in floating point, {after:.2f} % in integers')
+    return (f'{path}: {path.stat().st_size / 1e6:.1f} MB, digest {network.digest()[:16]}, nearest centroid '
+            f'on {what} {before:.2f} % in floating point, {after:.2f} % in integers')

@@ -18,9 +18,8 @@ class FeatureCache:
     """Quantised features on disk by sample key, in files written once and never changed, only replaced.
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own
-    SHA-256, so a torn or altered file is recognised, dropped and made again, and so is one of the right name
-    that holds what `quantise` never gives. Processes and threads may share the folder. New features are
-    written every 8,192 samples and by `flush`.
+    SHA-256: a damaged file, or one with content that `quantise` never gives, is dropped and made again.
+    Processes and threads may share the folder. New features are written every 8,192 samples and by `flush`.
     """
     _FLUSH = 8192
 
@@ -37,8 +36,6 @@ class FeatureCache:
     def _load(self, path: Path):
         try:
             table = _table(path)
-            if table.shape[1] != 2 + self.dim:
-                raise ValueError('it has another shape')
             check_quantised(table[:, 2:], self.dim)
             return table
         except Exception:                       # damaged headers raise almost anything
@@ -74,7 +71,6 @@ class FeatureCache:
                 return
             table, self._new = np.concatenate(self._new), []
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
                 _write(self.folder, table)
             except OSError as error:
                 raise InputError(f'feature cache {self.folder}: {error.strerror}; choose another folder or '
@@ -84,8 +80,7 @@ class FeatureCache:
     def remove(self, keys: np.ndarray) -> None:
         """Forget these, here and on disk; what other processes hold in memory they keep until they end.
 
-        Raises:
-            InputError: a file cannot be replaced. Some of them may have been, then.
+        InputError as of `remove_from_files`.
         """
         with _WRITING:
             remove_from_files(self.folder, keys)
@@ -95,20 +90,12 @@ class FeatureCache:
             self._known = own[left], features[left]
 
 
-def _joined(keys: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """A table int32 (n, 2 + d) of keys uint64 (n,) and features (n, d)."""
-    return np.concatenate([keys[:, None].view(np.int32).reshape(-1, 2), features], axis=1)
-
-
 def remove_from_files(folder, keys: np.ndarray) -> int:
     """Take features out of all feature caches in `folder` and below, of every backbone; returns how many.
 
     A file that has some is replaced by one without them, which is there before the old one goes: processes
     that read the folder at the same time find all others. Damaged files are left to the next cache that reads
-    the folder.
-
-    Raises:
-        InputError: a file cannot be replaced. Some of them may have been, then.
+    the folder. InputError: a file cannot be replaced; others may have been.
     """
     removed = 0
     for path in sorted(Path(folder).rglob('*.npy')):
@@ -128,6 +115,11 @@ def remove_from_files(folder, keys: np.ndarray) -> int:
                              f'({error.strerror})') from error
         removed += int((~left).sum())
     return removed
+
+
+def _joined(keys: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """A table int32 (n, 2 + d) of keys uint64 (n,) and features (n, d)."""
+    return np.concatenate([keys[:, None].view(np.int32).reshape(-1, 2), features], axis=1)
 
 
 def keys_in(table: np.ndarray) -> np.ndarray:

@@ -1,11 +1,11 @@
 """Images -> unit features on a fixed grid; each image's feature depends on its pixels and the backbone alone.
 
 A network's output for one image may change in its last bits with the shape of the batch around it. So the
-backbone runs on micro-batches of one fixed shape (the last is padded), in eval mode: the feature then depends
-on neither neighbours nor order. It is scaled to unit length in float64 and rounded to a multiple of 2^-18.
-Features are kept on disk by pixel digest: the second run over a data set, under any schedule, runs no
-network. Bits are promised for one kind of hardware and one version of torch; both are part of the key of the
-cache, as are versions and switches that may matter too (`scroll.embedding.machine`).
+backbone runs in eval mode on micro-batches of one fixed shape (the last is padded): neither neighbours nor
+order matter. Features are scaled to unit length in float64 and rounded to a multiple of 2^-18, and kept on
+disk by pixel digest: a second run over a data set, under any schedule, runs no network. In floating point
+their bits hold for one kind of hardware and one version of torch, which are part of the key of the cache, as
+are other versions and switches that may matter (`scroll.embedding.machine`).
 """
 import copy
 import hashlib
@@ -33,7 +33,7 @@ _NUMBERS = 1 << 23                  # of large images, resized at once in float6
 
 
 class Embedder:
-    """A backbone: uint8 images -> quantised unit features.
+    """A backbone: uint8 images -> quantised unit features. InputError for invalid arguments.
 
     Args:
         net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy
@@ -45,18 +45,15 @@ class Embedder:
         chunk: images per micro-batch; part of the definition of a feature.
         channels_last: memory layout of the network, where that is sound for it (`scroll.embedding.layout`).
         cache: a folder for features on disk, or None.
-        integers: the integer network made from `net` (`quantisation`); of dtype 'integer' alone. What is
-            adapted is `net`.
+        integers: the integer network made from `net` (`quantisation`), for dtype 'integer'. What is adapted
+            is `net`.
 
     Attributes:
-        digest: hex SHA-256 of all that determines the bits of a feature, but for the pixels: the backbone and
+        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels: the backbone and
             input; in floating point the machine, too.
         psi_digest: hex SHA-256 of the tensors of `pristine`, the same on any machine.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it.
-
-    Raises:
-        InputError: an argument that cannot be.
     """
 
     def __init__(self, net: nn.Module, preprocessing: Preprocessing, dtype: str = 'float32', device='cpu',
@@ -73,19 +70,19 @@ class Embedder:
         if cache is not None and not isinstance(cache, (str, os.PathLike)):
             raise InputError(f'cache {shown(cache)}: expected a folder, or None')
         try:
-            device = torch.device(device)
+            self.device = torch.device(device)
         except (RuntimeError, TypeError, ValueError) as error:
             raise InputError(f'device {shown(device)}: expected cpu, or cuda, or cuda:1') from error
-        self.preprocessing, self.dtype, self.device, self.chunk = preprocessing, dtype, device, int(chunk)
+        self.preprocessing, self.dtype, self.chunk = preprocessing, dtype, int(chunk)
         self.layout = layout_for(net) if channels_last else torch.contiguous_format
         self.pristine = copy.deepcopy(net).eval().requires_grad_(False)
-        self.net = (self.folded if integers is None
-                    else copy.deepcopy(integers).to(self.device, memory_format=self.layout))
         self.psi_digest = state_digest(self.pristine)
         if integers is None:
+            self.net = self.folded
             with torch.inference_mode():                # of one image: a whole chunk may take seconds
                 self.dim = self._run(preprocessing(torch.zeros((1, 8, 8), dtype=torch.uint8))).shape[1]
         else:
+            self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
             self.net.check(self.layout)
             self.dim = integers.dim
         self.digest = self._digest()
@@ -126,20 +123,19 @@ class Embedder:
     @classmethod
     def from_timm(cls, name: str, *, file=None, random: int = None, img_size: int = None,
                   **options) -> 'Embedder':
-        """An embedder of any image network of timm, with the preprocessing that timm says it wants.
+        """An embedder of any image network of timm, with the preprocessing that timm names for it.
 
         Args:
-            name: as `timm.create_model` takes it, with or without a tag. file: a checkpoint for it, in any
-                layout that timm reads (DeiT's, DINOv2's, CLIP's, ...); default: the published weights, from
-                the local cache of the hub, or the hub.
-            random: seed of random weights in the place of any others.
+            name: as `timm.create_model` takes it, with or without a tag.
+            file: a checkpoint for it, in any layout that timm reads (DeiT's, DINOv2's, CLIP's, ...); default:
+                the published weights, from the local cache of the hub, or the hub.
+            random: seed of random weights instead.
             img_size: pixels of images, of networks that are built for one size.
             options: dtype, device, chunk, channels_last, cache, as above; never integers.
 
-        Raises:
-            InputError: timm or the weights are missing, or do not fit.
+        InputError: timm or the weights are missing, or do not fit.
         """
-        from scroll.embedding.timm_networks import timm_network
+        from scroll.embedding.libraries import timm_network
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
@@ -148,14 +144,14 @@ class Embedder:
 
         Args:
             name: of a model on the hub, a folder that `save_pretrained` wrote, or with `random` or `file` a
-                type of model, as 'vit'. file: a checkpoint for it, safetensors or torch's; default: that of
-                the folder, or of the hub or its local cache.
+                type of model, as 'vit'.
+            file: a checkpoint for it, safetensors or torch's; default: that of the folder, or of the hub or
+                its local cache.
             random, options: as of `from_timm`.
 
-        Raises:
-            InputError: transformers or the weights are missing, or do not fit.
+        InputError: transformers or the weights are missing, or do not fit.
         """
-        from scroll.embedding.transformers_networks import transformers_network
+        from scroll.embedding.libraries import transformers_network
         return cls(*transformers_network(name, file, random), **options)
 
     def with_net(self, net: nn.Module) -> 'Embedder':
@@ -164,29 +160,27 @@ class Embedder:
         channels_last = self.layout == torch.channels_last
         return Embedder(net, self.preprocessing, dtype, self.device, self.chunk, channels_last)
 
+    @torch.inference_mode()
     def features(self, images) -> np.ndarray:
         """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of inputs (N, 3, S, S), float."""
-        integer = self.dtype == 'integer'
-        if isinstance(images, torch.Tensor) and images.is_floating_point():
-            return self._in_chunks(images, self._as_integers if integer else lambda x: x)
-        prepare = self.net.prepare if integer else self.preprocessing
-        return self._in_chunks(_tensor(check_images(images)), prepare)
-
-    def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
-        """Ready inputs, normalised, as the integers that they stand for."""
-        return self.net.centred((255 * self.preprocessing.restore(x.double())).float())
-
-    @torch.inference_mode()
-    def _in_chunks(self, samples: torch.Tensor, prepare) -> np.ndarray:
-        rows, at_once = [], max(1, _NUMBERS // max(1, samples[:1].numel()))
-        for start in range(0, len(samples), self.chunk):
-            parts = samples[start:start + self.chunk].split(at_once)
+        if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
+            images = _tensor(check_images(images))
+            prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
+        else:
+            prepare = self._as_integers if self.dtype == 'integer' else torch.Tensor.clone
+        rows, at_once = [], max(1, _NUMBERS // max(1, images[:1].numel()))
+        for start in range(0, len(images), self.chunk):
+            parts = images[start:start + self.chunk].split(at_once)
             x = torch.cat([prepare(part.to(self.device)) for part in parts])
             count = len(x)
             if count < self.chunk:
                 x = torch.cat([x, x.new_zeros(self.chunk - count, *x.shape[1:])])
             rows.append(self._run(x)[:count])
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.dim), np.float32)
+
+    def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalised inputs as the integers that they stand for."""
+        return self.net.centred((255 * self.preprocessing.restore(x.double())).float())
 
     def _run(self, x: torch.Tensor) -> torch.Tensor:
         """float32 (B, d) on the CPU of ready inputs (B, C, S, S)."""
@@ -198,11 +192,8 @@ class Embedder:
         """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones are read.
 
         `progress`, if given, is called with the number of images done, as they are done. Without `keep` the
-        cache stays as it is.
-
-        Raises:
-            InputError: not uint8 images, or the backbone gives a value that is not finite (the sample is
-                named).
+        cache stays as it is. InputError: not uint8 images, or a feature that is not finite (the sample is
+        named).
         """
         images = check_images(images)
         keys = sample_keys(images)
@@ -261,9 +252,9 @@ def state_digest(net: nn.Module) -> str:
 def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     """Fold each eval-mode BatchNorm2d that directly follows a Conv2d into it, in place.
 
-    Which follows which is seen in one forward pass of `example`; should the outputs then differ by more than
-    rounding (a convolution also read by something else), the network is restored. A folded convolution has
-    the norm's factor (C,) as its buffer `gain`.
+    A forward pass of `example` shows which follows which; should outputs then differ by more than rounding
+    (something else reads the convolution, too), the network is restored. A folded convolution has the norm's
+    factor (C,) as its buffer `gain`.
     """
     made_by, pairs, hooks = {}, [], []
     names = {module: name for name, module in net.named_modules()}

@@ -39,10 +39,11 @@ class Preprocessing:
     keep_ratio: bool = False
 
     def __repr__(self):
-        """Digests have it; so what was added later is said where it is not as it always was."""
-        said = [f'{field.name}={getattr(self, field.name)!r}' for field in fields(self)
-                if field.name in ('input_size', 'mean', 'std') or getattr(self, field.name) != field.default]
-        return f"Preprocessing({', '.join(said)})"
+        """Digests contain it: fields that were added later appear where they differ from their default."""
+        values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
+        parts = [f'{name}={value!r}' for name, value, default in values
+                 if name in ('input_size', 'mean', 'std') or value != default]
+        return f"Preprocessing({', '.join(parts)})"
 
     def __post_init__(self):
         whole('preprocessing input_size', self.input_size, 1, 1 << 16)
@@ -91,7 +92,7 @@ class Preprocessing:
         return images * std + mean
 
     def _moments(self, images, dtype=None):
-        """`mean` and `std` beside (B, C, H, W); of torch's default type unless one is given."""
+        """`mean` and `std` as (1, C, 1, 1), of torch's default type unless one is given."""
         import torch
         return (torch.tensor(values, dtype=dtype, device=images.device).view(1, -1, 1, 1)
                 for values in (self.mean, self.std))
@@ -132,9 +133,7 @@ class Augmentation:
 def check_images(images, name: str = 'X') -> np.ndarray:
     """uint8 images (N, H, W, C) or (N, H, W), an array or a CPU tensor, as an array, C-contiguous.
 
-    Raises:
-        InputError: they are something else, or H, W or C is 0, or C neither 1 nor 3. `name` is what it calls
-            them.
+    InputError: they are something else, or H or W is 0, or C neither 1 nor 3. `name` is what it calls them.
     """
     try:
         images = np.asarray(images, order='C')

@@ -3,14 +3,14 @@
 Every activation is an integer of at most eight bits and a sign, every weight one of eight bits, and for each
 output channel sum |q| A + |b| <= 2^24 (A: the largest activation, b: the bias). So every partial sum of a
 convolution is an integer that float32 holds: order, blocking, threads, batch, memory layout and vector width
-cannot matter, nor can TF32, whose factors have eleven bits. Between convolutions stand one product with a
-float32 number, rounded as IEEE 754 says, rint and a clamp, each a call of its own, so that no compiler can
-contract them. Ordinary float32 convolutions run it.
+cannot matter, nor can TF32, whose factors have eleven bits. Ordinary float32 convolutions run it. Between
+them stand one product with a float32 number, rounded as IEEE 754 says, rint and a clamp, each a call of its
+own, so that no compiler can contract them.
 
-What could break it are algorithms that transform their input (Winograd, FFT): they are switched off. Since a
-library may choose by shape, the first time that a convolution meets inputs of some shape, sampled outputs are
-compared with int64 arithmetic, before anything is counted; `IntegerNetwork.check` does so on built-in images,
-whose features' digest is in the file.
+Algorithms that transform their input (Winograd, FFT) would break it: they are switched off, and since a
+library may choose by shape, sampled outputs are compared with int64 arithmetic the first time that a
+convolution meets inputs of some shape. `IntegerNetwork.check` does so on built-in images, whose features'
+digest is in the file.
 
 A network is a list of operations, plain data (`scroll.embedding.integer_program`);
 `scroll.embedding.quantisation` makes one from a float network.
@@ -47,8 +47,7 @@ class IntegerNetwork(nn.Module):
     Attributes:
         dim: d, length of a feature.
 
-    Raises:
-        InputError: the program cannot be run exactly, with the layer and the bound.
+    InputError: the program cannot be run exactly, with the layer and the bound.
     """
 
     def __init__(self, program: list, input_size: int, mean: tuple, golden: str = ''):
@@ -79,11 +78,8 @@ class IntegerNetwork(nn.Module):
         return images.round().clamp_(0, 255).sub_(mean)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Integers (B, d), float32, of a prepared input.
-
-        Raises:
-            InputError: a convolution is not computed as a sum of integers on this machine.
-        """
+        """Integers (B, d), float32, of a prepared input; InputError where a convolution is not computed as a
+        sum of integers on this machine."""
         values = []
         with exact_algorithms():
             for position, op in enumerate(self.program):
@@ -100,7 +96,8 @@ class IntegerNetwork(nn.Module):
         if op.kind == 'conv':
             out = F.conv2d(x, self._of('weight', position), self._of('bias', position), options['stride'],
                            options['padding'], options['dilation'], options['groups'])
-            self._compare(position, op, x, out)
+            if not torch.compiler.is_compiling():           # there are no numbers to compare
+                self._compare(position, op, x, out)
             if any(options['crop']):
                 out = F.pad(out, options['crop'])
             return self._requantise(out, position, op)
@@ -131,9 +128,7 @@ class IntegerNetwork(nn.Module):
         return getattr(self, f'{name}{position}', None)
 
     def _compare(self, position: int, op: Op, x: torch.Tensor, out: torch.Tensor) -> None:
-        """int64 arithmetic's turn, where such a convolution has not met such inputs before."""
-        if torch.compiler.is_compiling():               # there are no numbers to compare
-            return
+        """Compare with int64 arithmetic, where such a convolution has not met such inputs before."""
         kind = json.dumps([op.weight.shape, op.options, x.shape, x.stride(), str(x.device)])
         if kind not in self._compared:
             _compare_with_int64(position, op, x, out)
@@ -154,11 +149,8 @@ class IntegerNetwork(nn.Module):
 
     @torch.inference_mode()
     def check(self, layout: torch.memory_format = torch.channels_last) -> str:
-        """The digest of the built-in images' features; layers are compared with int64 arithmetic on the way.
-
-        Raises:
-            InputError: a layer, or the features, differ on this machine from what integers give.
-        """
+        """The digest of the built-in images' features; InputError where a layer, or they, differ on this
+        machine from what integers give."""
         self._compared.clear()
         images = torch.from_numpy(golden_images()).to(next(self.buffers()).device)
         found = self.features(self.prepare(images).contiguous(memory_format=layout))
@@ -184,8 +176,7 @@ class IntegerNetwork(nn.Module):
     def save(self, path, about: dict) -> None:
         """Write program, numbers and golden digest to `path` (npz, no pickles), whole or not at all.
 
-        Args:
-            about: facts about where it comes from, whatever JSON holds.
+        about: facts about where it comes from, whatever JSON holds.
         """
         program = [[op.kind, op.reads, op.low, op.high, op.options] for op in self.program]
         arrays = {f'{name}{position}': getattr(op, name) for position, op in enumerate(self.program)
@@ -196,10 +187,9 @@ class IntegerNetwork(nn.Module):
 
     @classmethod
     def load(cls, path) -> tuple:
-        """(network, about) that `save` wrote; its bounds are checked anew. Runs no code from the file.
+        """(network, about) that `save` wrote; its bounds are checked again. Runs no code from the file.
 
-        Raises:
-            InputError: there is no such file, it is damaged or something else, or it cannot be run exactly.
+        InputError: there is no such file, it is damaged or something else, or it cannot be run exactly.
         """
         facts, arrays = archive.read(path, FORMAT)
         try:
@@ -220,18 +210,17 @@ def _compare_with_int64(position: int, op: Op, x: torch.Tensor, out: torch.Tenso
     random = np.random.default_rng(position)
     at = [random.integers(0, size, _SAMPLED) for size in out.shape]
     at[2][:2], at[3][:2] = (0, out.shape[2] - 1), (0, out.shape[3] - 1)  # two corners, where padding is read
-    (top, left), (down, right), (apart, beside) = options['padding'], options['stride'], options['dilation']
+    (top, left), (down, right), gaps = options['padding'], options['stride'], options['dilation']
     group = at[1] // (len(op.weight) // options['groups'])
     for i in range(_SAMPLED):
         total = int(op.bias[at[1][i]])
-        rows = at[2][i] * down - top + np.arange(height) * apart
-        columns = at[3][i] * right - left + np.arange(width) * beside
-        inside = np.ix_((rows >= 0) & (rows < x.shape[2]), (columns >= 0) & (columns < x.shape[3]))
-        block = x[int(at[0][i]), int(group[i]) * per_group:(int(group[i]) + 1) * per_group]
-        block = block[:, torch.from_numpy(rows[inside[0].ravel()]).to(x.device)]
-        block = block[:, :, torch.from_numpy(columns[inside[1].ravel()]).to(x.device)]
-        weight = op.weight[at[1][i]][:, inside[0], inside[1]].astype(np.int64)
-        total += int((block.cpu().numpy().astype(np.int64) * weight).sum())
+        rows = at[2][i] * down - top + np.arange(height) * gaps[0]
+        columns = at[3][i] * right - left + np.arange(width) * gaps[1]
+        rows_in, columns_in = (rows >= 0) & (rows < x.shape[2]), (columns >= 0) & (columns < x.shape[3])
+        block = x[int(at[0][i]), int(group[i]) * per_group:(int(group[i]) + 1) * per_group].cpu().numpy()
+        block = block[:, rows[rows_in]][:, :, columns[columns_in]].astype(np.int64)
+        weight = op.weight[at[1][i]][:, rows_in][:, :, columns_in].astype(np.int64)
+        total += int((block * weight).sum())
         found = float(out[tuple(int(a[i]) for a in at)])
         if found != total:
             raise InputError(f'layer {position} of the integer network gives {found} on this machine where '

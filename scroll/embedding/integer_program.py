@@ -17,7 +17,7 @@ _READS = dict(input=0, conv=1, scale=1, add=2, clamp=1, pad=1, max=1, average=1,
 
 @dataclass(frozen=True)
 class Op:
-    """One operation; its value is what later ones read by its position in the program.
+    """One operation, whose value later ones read by its position in the program.
 
     Attributes:
         kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`. `scale`: times
@@ -104,7 +104,7 @@ def _shape(op: Op, read: list) -> tuple:
 
 def _check_factor(name: str, value, channels: int) -> None:
     if value is not None and not (value.dtype == np.float32 and value.shape in ((1,), (channels,))
-                                  and np.isfinite(value).all() and (value >= 0).all()):
+                                  and ((value >= 0) & (value < np.inf)).all()):
         raise InputError(f'its {name} is no float32 of at least 0 for each of {channels} channels')
 
 

@@ -1,4 +1,4 @@
-"""The kind of machine, in words: what the last bits of floating-point arithmetic depend on."""
+"""The kind of machine: what the last bits of floating-point arithmetic depend on."""
 import os
 import platform
 import sys
@@ -18,7 +18,7 @@ def kind_of_machine(device='cpu') -> str:
     return f'{platform.machine()} {torch.backends.cpu.get_cpu_capability()}'
 
 
-def in_words(device='cpu') -> str:
+def describe_machine(device='cpu') -> str:
     """Kind of machine, threads and version of torch: 'x86_64 AVX512, 2 threads, torch 2.15.0'. What is
     trained, as f*, has the same bits where these are the same."""
     count = torch.get_num_threads()

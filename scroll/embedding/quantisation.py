@@ -1,21 +1,19 @@
 """A float network -> an `IntegerNetwork`, by torch's export.
 
-It may have convolutions, batch norms, ReLU and its kin, sums and poolings.
-
-Batch norms are folded in float64, before rounding. Activations are scaled by a high quantile over calibration
-images, weights by their largest magnitude in each output channel, or more where the bound of exact sums asks
-for it. All of this happens once; the result is plain numbers. What depends on the machine among it, the
-scales of activations, can be recorded (`scales_of`): all else is correctly rounded, so that the same weights
-and scales give the same network anywhere (`quantise_with_scales`).
+It may have convolutions, batch norms, ReLU, ReLU6, LeakyReLU, sums and poolings. Batch norms are folded in
+float64, before rounding. Activations are scaled by a high quantile over calibration images, weights by their
+largest magnitude in each output channel, or more where the bound of exact sums asks for it. Of all this only
+the scales of activations depend on the machine, and they can be recorded (`scales_of`): all else is correctly
+rounded, so that the same weights and scales give the same network anywhere (`quantise_with_scales`).
 """
 import math
 import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import nn
 
-from scroll.embedding.calibration import exported, magnitudes_of
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork
 from scroll.embedding.integer_program import BRANCH, EXACT, SUM_BITS, Op, channel_bound
@@ -23,7 +21,95 @@ from scroll.errors import InputError
 
 _IMAGE = 0.0                        # the unit of the image, whose channels have each their own
 _LINEAR = 127                       # range of values that no ReLU has cut: -127 to 127
+_QUANTILE = 0.9999
+_SAMPLED = 1 << 20                  # values of a map that a quantile is taken of
+_BATCH = 32                         # of calibration: the graph has one batch size
 
+
+def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> IntegerNetwork:
+    """The integer network of `net.features`, calibrated on these images.
+
+    Args:
+        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was
+            trained on.
+
+    InputError: a layer that integers cannot do, by name.
+    """
+    return _calibrated(net, preprocessing, images).build()
+
+
+def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list:
+    """What `quantise_network` takes from these images, to four digits: the magnitude of each value that it
+    rounds, in the order in which they are computed."""
+    builder = _calibrated(net, preprocessing, images)
+    builder.build()
+    return [float(f'{magnitude:.4g}') for magnitude in builder.magnitudes]
+
+
+def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -> IntegerNetwork:
+    """The integer network of `net.features` by recorded scales, the same on every machine.
+
+    InputError: they are of another network, or a layer is one that integers cannot do.
+    """
+    builder = _Builder(_exported(net, preprocessing), iter(scales), preprocessing)
+    network = builder.build()
+    if len(builder.magnitudes) != len(scales):
+        raise InputError(f'{len(scales)} scales for a network that rounds {len(builder.magnitudes)} values: '
+                         'they are of another one')
+    return network
+
+
+# -- the float network as a graph, and how large its values get ---------------------------------------------
+
+class _Features(nn.Module):
+    """A network whose `forward` is another's `features`."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net.features(x)
+
+
+def _exported(net, preprocessing) -> torch.fx.GraphModule:
+    """The graph of `net.features` in torch's operators, in eval mode, for batches of `_BATCH`."""
+    example = torch.zeros(_BATCH, 3, preprocessing.input_size, preprocessing.input_size)
+    program = torch.export.export(_Features(net).eval(), (example,), strict=False)
+    return program.run_decompositions({}).module()
+
+
+class _Watch(torch.fx.Interpreter):
+    """Runs a graph and keeps, of each map, a high quantile of the magnitude."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.quantiles = {}
+
+    def run_node(self, node):
+        """What the node gives; of its first output the quantile is kept."""
+        value = super().run_node(node)
+        watched = value[0] if isinstance(value, (tuple, list)) else value
+        if isinstance(watched, torch.Tensor) and watched.is_floating_point() and node.op == 'call_function':
+            flat = watched.abs().reshape(-1)
+            flat = flat[::-(-len(flat) // _SAMPLED)]
+            rank = max(1, int(np.ceil(_QUANTILE * len(flat))))
+            self.quantiles.setdefault(node.name, []).append(float(flat.kthvalue(rank).values))
+        return value
+
+
+@torch.no_grad()
+def _calibrated(net, preprocessing, images) -> '_Builder':
+    graph = _exported(net, preprocessing)
+    watch = _Watch(graph)
+    for start in range(0, len(images), _BATCH):
+        at = np.arange(start, start + _BATCH) % len(images)
+        watch.run(preprocessing(torch.from_numpy(images[at])))
+    means = {name: float(np.mean(values)) for name, values in watch.quantiles.items()}
+    return _Builder(graph, means, preprocessing)
+
+
+# -- from the graph to the program --------------------------------------------------------------------------
 
 @dataclass
 class _Value:
@@ -56,47 +142,6 @@ class _Activation:
     slope: float = 0.0
 
 
-def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> IntegerNetwork:
-    """The integer network of `net.features`, calibrated on these images.
-
-    Args:
-        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was
-            trained on.
-
-    Raises:
-        InputError: a layer that integers cannot do, by name.
-    """
-    return _calibrated(net, preprocessing, images).build()
-
-
-def scales_of(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> list:
-    """What `quantise_network` takes from these images, to four digits: the magnitude of each value that it
-    rounds, in the order in which they are computed."""
-    builder = _calibrated(net, preprocessing, images)
-    builder.build()
-    return [float(f'{magnitude:.4g}') for magnitude in builder.magnitudes]
-
-
-def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -> IntegerNetwork:
-    """The integer network of `net.features` by recorded scales, the same on every machine.
-
-    Raises:
-        InputError: they are of another network, or a layer is one that integers cannot do.
-    """
-    graph, constants = exported(net, preprocessing)
-    builder = _Builder(graph, constants, iter(scales), preprocessing)
-    network = builder.build()
-    if len(builder.magnitudes) != len(scales):
-        raise InputError(f'{len(scales)} scales for a network that rounds {len(builder.magnitudes)} values: '
-                         'they are of another one')
-    return network
-
-
-def _calibrated(net, preprocessing, images) -> '_Builder':
-    graph, constants = exported(net, preprocessing)
-    return _Builder(graph, constants, magnitudes_of(graph, preprocessing, images), preprocessing)
-
-
 class _Builder:
     """Walks the graph once; each node becomes a value, a sum that waits for what follows it, or nothing.
 
@@ -107,9 +152,9 @@ class _Builder:
         magnitudes: of the values rounded so far.
     """
 
-    def __init__(self, graph, constants, scales, preprocessing):
-        self.graph, self.constants = graph, constants
-        self.scales, self.preprocessing = scales, preprocessing
+    def __init__(self, graph, scales, preprocessing):
+        self.graph, self.scales, self.preprocessing = graph, scales, preprocessing
+        self.tensors = dict(graph.named_parameters()) | dict(graph.named_buffers())
         self.program, self.known, self.magnitudes = [], {}, []
         self.mean = tuple(int(np.rint(255 * m)) for m in preprocessing.mean)
 
@@ -119,7 +164,8 @@ class _Builder:
             if node.op == 'placeholder':
                 low, high = -max(self.mean), 255 - min(self.mean)
                 self.known[node] = self._emit(Op('input', low=low, high=high), _IMAGE)
-            elif node.op == 'call_function':
+            elif node.op == 'call_function' and node.target is not operator.getitem:
+                # the first output of a batch norm stands for it
                 self._visit(node)
             elif node.op == 'output':
                 last = self._value(node.args[0][0])
@@ -127,20 +173,23 @@ class _Builder:
                     raise InputError('the features of this network are not what it computes last')
         return IntegerNetwork(self.program, self.preprocessing.input_size, self.mean)
 
-    def _emit(self, op: Op, unit: float) -> _Value:
-        self.program.append(op)
-        return _Value(len(self.program) - 1, unit)
-
     def _visit(self, node) -> None:
-        if node.target is operator.getitem:                 # the first output of a batch norm stands for it
-            return
         name = getattr(node.target, '__name__', str(node.target)).split('.')[0]
         name = {'_native_batch_norm_legit_no_training': 'batch_norm'}.get(name, name)
         method = getattr(self, f'_on_{name}', None)
         if method is None:
-            raise InputError(f'{_place(node)}: its operation {name} cannot be done in integers '
-                             '(convolutions, batch norms, ReLU, ReLU6, LeakyReLU, sums and poolings can)')
+            raise _unsupported(node, f'its operation {name}', 'convolutions, batch norms, ReLU, ReLU6, '
+                               'LeakyReLU, sums and poolings can')
         self.known[node] = method(node, *node.args, **node.kwargs)
+
+    def _emit(self, op: Op, unit: float) -> _Value:
+        self.program.append(op)
+        return _Value(len(self.program) - 1, unit)
+
+    def _same_range(self, kind: str, value: _Value, options=None, multiplier=None) -> _Value:
+        """An operation whose value has the range and unit of the one that it reads."""
+        op = self.program[value.position]
+        return self._emit(Op(kind, (value.position,), op.low, op.high, options or {}, multiplier), value.unit)
 
     def _waiting(self, node, reader):
         """The sum that waits at a node for what follows it, if `reader` alone reads it; else None."""
@@ -155,14 +204,16 @@ class _Builder:
             self.known[node] = self._finish(self.known[node], node, _Activation())
         return self.known[node]
 
+    def _constant(self, node) -> np.ndarray:
+        return self.tensors[node.target].detach().double().numpy()
+
     # What each operation becomes.
 
     def _on_conv2d(self, node, x, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1),
                    groups=1):
         weight = self._constant(weight)
         bias = np.zeros(len(weight)) if bias is None else self._constant(bias)
-        options = dict(stride=list(_pair(stride)), padding=list(_pair(padding)),
-                       dilation=list(_pair(dilation)), groups=groups)
+        options = dict(stride=_pair(stride), padding=_pair(padding), dilation=_pair(dilation), groups=groups)
         source = self._value(x)
         if source.unit == _IMAGE:           # real = (integer + rint(255 mean) - 255 mean) / (255 std)
             mean, std = (np.asarray(v, np.float64) for v in (self.preprocessing.mean, self.preprocessing.std))
@@ -187,8 +238,7 @@ class _Builder:
 
     def _on_hardtanh(self, node, x, low=-1.0, high=1.0):
         if low != 0:
-            raise InputError(f'{_place(node)}: a clamp from {low} cannot be done in integers; from 0 it can '
-                             '(ReLU6)')
+            raise _unsupported(node, f'a clamp from {low}', 'from 0 (ReLU6) it can')
         return self._activated(node, x, _Activation(low=0, cap=float(high)))
 
     _on_clamp = _on_hardtanh
@@ -201,27 +251,22 @@ class _Builder:
 
     def _on_max_pool2d(self, node, x, kernel, stride=(), padding=(0, 0), dilation=(1, 1), ceil=False):
         value = self._value(x)
-        op = self.program[value.position]
-        if _pair(padding) != (0, 0) and op.low < 0:
-            raise InputError(f'{_place(node)}: max-pool with padding of values below zero cannot be done in '
-                             'integers')
-        options = dict(kernel=list(_pair(kernel)), stride=list(_pair(stride or kernel)),
-                       padding=list(_pair(padding)), dilation=list(_pair(dilation)), ceil=bool(ceil))
-        return self._emit(Op('max', (value.position,), op.low, op.high, options), value.unit)
+        if any(_pair(padding)) and self.program[value.position].low < 0:
+            raise _unsupported(node, 'max-pool with padding of values below zero')
+        options = dict(kernel=_pair(kernel), stride=_pair(stride or kernel), padding=_pair(padding),
+                       dilation=_pair(dilation), ceil=bool(ceil))
+        return self._same_range('max', value, options)
 
     def _on_pad(self, node, x, amounts, mode='constant', fill=0.0):
         if mode != 'constant' or fill not in (0, None) or len(amounts) != 4:
-            raise InputError(f'{_place(node)}: only padding with zeros can be done in integers')
-        value = self._value(x)
-        op = self.program[value.position]
-        return self._emit(Op('pad', (value.position,), op.low, op.high, dict(amounts=list(amounts))),
-                          value.unit)
+            raise _unsupported(node, 'this padding', 'with zeros it can')
+        return self._same_range('pad', self._value(x), dict(amounts=list(amounts)))
 
     def _on_slice(self, node, x, dim=0, start=None, end=None, step=1):
         size = _base(x).meta['val'].shape[dim] if _base(x) is x else _base(x).meta['val'][0].shape[dim]
         start, end = slice(start, end).indices(size)[:2]
         if step != 1 or (dim < 2 and (start, end) != (0, size)):
-            raise InputError(f'{_place(node)}: this part of a map cannot be taken in integers')
+            raise _unsupported(node, 'to take this part of a map')
         amounts = [0, 0, 0, 0]
         if dim >= 2:
             amounts[2 * (3 - dim)], amounts[2 * (3 - dim) + 1] = -start, end - size
@@ -232,30 +277,26 @@ class _Builder:
 
     def _on_avg_pool2d(self, node, x, kernel, stride=(), padding=(0, 0), ceil=False, include_padding=True,
                        divisor=None):
-        kernel, value = _pair(kernel), self._value(x)
-        if ceil or divisor or (_pair(padding) != (0, 0) and not include_padding):
-            raise InputError(f'{_place(node)}: this average-pooling cannot be done in integers')
-        if tuple(node.meta['val'].shape[2:]) == (1, 1) and _pair(padding) == (0, 0):
-            return self._pooled(value, node)
-        op = self.program[value.position]
-        options = dict(kernel=list(kernel), stride=list(_pair(stride or kernel)),
-                       padding=list(_pair(padding)))
-        factor = np.array([1 / (kernel[0] * kernel[1])], np.float32)
-        return self._emit(Op('average', (value.position,), op.low, op.high, options, factor), value.unit)
+        value, padded = self._value(x), any(_pair(padding))
+        if ceil or divisor or (padded and not include_padding):
+            raise _unsupported(node, 'this average-pooling')
+        if tuple(node.meta['val'].shape[2:]) == (1, 1) and not padded:
+            return self._pooled(value)
+        options = dict(kernel=_pair(kernel), stride=_pair(stride or kernel), padding=_pair(padding))
+        factor = np.array([1 / math.prod(_pair(kernel))], np.float32)
+        return self._same_range('average', value, options, factor)
 
     def _on_adaptive_avg_pool2d(self, node, x, size):
-        if _pair(size) != (1, 1):
-            raise InputError(f'{_place(node)}: adaptive average-pooling to {_pair(size)} cannot be done in '
-                             'integers; to 1 it can')
-        return self._pooled(self._value(x), node)
+        if _pair(size) != [1, 1]:
+            raise _unsupported(node, f'adaptive average-pooling to {_pair(size)}', 'to 1 it can')
+        return self._pooled(self._value(x))
 
     def _on_mean(self, node, x, dims, keepdim=False):
         if sorted(d % 4 for d in dims) != [2, 3]:
-            raise InputError(f'{_place(node)}: a mean over {dims} cannot be done in integers; over a whole '
-                             'map it can')
-        return self._pooled(self._value(x), node)
+            raise _unsupported(node, f'a mean over {dims}', 'over a whole map it can')
+        return self._pooled(self._value(x))
 
-    def _pooled(self, value: _Value, node) -> _Value:
+    def _pooled(self, value: _Value) -> _Value:
         """The sum over the map: the mean but for a factor that unit length takes away."""
         return self._emit(Op('pool', (value.position,)), value.unit)
 
@@ -264,9 +305,8 @@ class _Builder:
         if self.program[value.position].kind in ('pool', 'flatten'):
             return value
         if len(node.meta['val'].shape) != 2:
-            raise InputError(f'{_place(node)}: maps that change their shape cannot be done in integers')
-        op = self.program[value.position]
-        return self._emit(Op('flatten', (value.position,), op.low, op.high), value.unit)
+            raise _unsupported(node, 'to change the shape of maps')
+        return self._same_range('flatten', value)
 
     _on_flatten = _on_reshape = _on__unsafe_view = _on_view
 
@@ -277,7 +317,7 @@ class _Builder:
 
     # Rounding.
 
-    def _activated(self, node, x, activation: '_Activation'):
+    def _activated(self, node, x, activation: _Activation):
         waiting = self._waiting(x, node)
         if waiting is not None:
             return self._finish(waiting, node, activation)
@@ -290,7 +330,7 @@ class _Builder:
         high = int(min(op.high, np.rint(activation.cap / value.unit)))
         return self._emit(Op('clamp', (value.position,), 0, high), value.unit)
 
-    def _finish(self, waiting, node, activation: '_Activation') -> _Value:
+    def _finish(self, waiting, node, activation: _Activation) -> _Value:
         """Round a sum to the eight bits, and the sign, of its value."""
         found = self.scales[node.name] if isinstance(self.scales, dict) else next(self.scales, 0.0)
         magnitude = max(found, 1e-12)
@@ -316,11 +356,10 @@ class _Builder:
     def _emit_linear(self, linear: _Linear, unit: float, low: int, high: int, slope: float) -> _Value:
         """A convolution with integer weights, one scale for each output channel, within the exact bound."""
         largest, source = self.program[linear.source.position].largest, linear.source
-        channels = len(linear.weight)
         if not (np.isfinite(linear.weight).all() and np.isfinite(linear.bias).all() and source.unit > 0):
             raise InputError('a convolution has weights that are not finite, or reads what is no map of '
                              'numbers')
-        scale = np.abs(linear.weight).reshape(channels, -1).max(axis=1) / 127
+        scale = np.abs(linear.weight).reshape(len(linear.weight), -1).max(axis=1) / 127
         # also where all weights are zero
         scale = np.maximum(scale, np.abs(linear.bias) / source.unit / (EXACT // 4))
         scale = np.where(scale > 0, scale, 1.0)
@@ -333,12 +372,16 @@ class _Builder:
             scale = np.where(over, scale * 1.02, scale)
         factor = (source.unit * scale / unit).astype(np.float32)
         negative = factor * np.float32(slope) if slope else None
-        return self._emit(Op('conv', (source.position,), low, high,
-                             linear.options | dict(crop=list(linear.crop)), factor, negative, weight, bias),
+        options = linear.options | dict(crop=list(linear.crop))
+        return self._emit(Op('conv', (source.position,), low, high, options, factor, negative, weight, bias),
                           unit)
 
-    def _constant(self, node) -> np.ndarray:
-        return self.constants[node.name]
+
+def _unsupported(node, what: str, instead: str = '') -> InputError:
+    """The error for something that integers cannot do, with the module of the network that does it."""
+    stack = list((node.meta.get('nn_module_stack') or {}).values())
+    place = (stack[-1][0] if stack else '').removeprefix('net.') or 'the network'
+    return InputError(f'{place}: {what} cannot be done in integers{f" ({instead})" if instead else ""}')
 
 
 def _base(node):
@@ -352,12 +395,6 @@ def _readers(node) -> list:
             for reader in (_readers(user) if user.target is operator.getitem else [user])]
 
 
-def _pair(value) -> tuple:
+def _pair(value) -> list:
     value = list(value) if isinstance(value, (list, tuple)) else [value]
-    return tuple(value * 2 if len(value) == 1 else value)
-
-
-def _place(node) -> str:
-    """The module of the network that a node belongs to."""
-    stack = list((node.meta.get('nn_module_stack') or {}).values())
-    return (stack[-1][0] if stack else '').removeprefix('net.') or 'the network'
+    return value * 2 if len(value) == 1 else value

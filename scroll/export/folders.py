@@ -146,7 +146,7 @@ def _certificate(learner, predictors: dict, names, command) -> dict:
     """The certificate, without the digests of files."""
     import torch
 
-    from scroll.embedding.machine import in_words
+    from scroll.embedding.machine import describe_machine
     params, statistics = learner.get_params(), learner.statistics_
     embedder = params.pop('embedder')
     if params['adaptation'] is not None:
@@ -157,7 +157,7 @@ def _certificate(learner, predictors: dict, names, command) -> dict:
         facts['embedder'] = dict(digest=embedder.digest, arithmetic=embedder.dtype,
                                  **asdict(embedder.preprocessing))
     if 'f_star' in predictors:
-        facts['here'] = {'machine': in_words('cpu' if embedder is None else embedder.device),
+        facts['here'] = {'machine': describe_machine('cpu' if embedder is None else embedder.device),
                          'f*': predictors['f_star'].digest()}
     return facts | dict(
         samples=statistics.total, dim=learner.n_features_in_, classes=statistics.classes.tolist(),

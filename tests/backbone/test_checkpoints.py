@@ -1,9 +1,10 @@
-"""Checkpoints of others: made here with their names and layouts, read, and compared with numpy stage by stage."""
+"""Checkpoints of others: made here with their names and layouts, read, and compared: BYOL's with numpy stage by stage."""
 import argparse
 import hashlib
 import pickle
 import sys
 from collections import OrderedDict, namedtuple
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -36,44 +37,10 @@ class Random:
                                                draw.normal(0, 0.2, channels), draw.uniform(0.5, 2, channels))]
 
 
-def torch_layout(modules: dict) -> OrderedDict:
-    """{module name: convolution or batch norm of `Random`} -> a state dict of torch's, counters included."""
-    state = OrderedDict()
-    for name, value in modules.items():
-        if isinstance(value, list):
-            for leaf, array in zip(('weight', 'bias', 'running_mean', 'running_var'), value):
-                state[f'{name}.{leaf}'] = torch.from_numpy(array.copy())
-            state[f'{name}.num_batches_tracked'] = torch.tensor(7)
-        else:
-            state[f'{name}.weight'] = torch.from_numpy(value.transpose(3, 2, 0, 1).copy())
-    return state
-
-
-def basic(kernel: int, width: int, blocks: tuple, shortcut: str = 'downsample') -> dict:
-    """Modules of a ResNet of basic blocks."""
-    draw = Random()
-    modules = {'conv1': draw.conv(kernel, 3, width), 'bn1': draw.norm(width)}
-    inputs = width
-    for stage, count in enumerate(blocks):
-        for k in range(count):
-            name, outputs = f'layer{stage + 1}.{k}', width * 2 ** stage
-            modules |= {f'{name}.conv1': draw.conv(3, inputs, outputs), f'{name}.bn1': draw.norm(outputs),
-                        f'{name}.conv2': draw.conv(3, outputs, outputs), f'{name}.bn2': draw.norm(outputs)}
-            if inputs != outputs:
-                modules |= {f'{name}.{shortcut}.0': draw.conv(1, inputs, outputs), f'{name}.{shortcut}.1': draw.norm(outputs)}
-            inputs = outputs
-    return modules
-
-
-def twelve(width: int) -> dict:
-    """Modules of RFS' ResNet12."""
-    draw, modules, inputs = Random(), {}, 3
-    for stage, outputs in enumerate((width, width * 5 // 2, width * 5, width * 10), 1):
-        for i, channels in enumerate((inputs, outputs, outputs), 1):
-            modules |= {f'layer{stage}.0.conv{i}': draw.conv(3, channels, outputs), f'layer{stage}.0.bn{i}': draw.norm(outputs)}
-        modules |= {f'layer{stage}.0.downsample.0': draw.conv(1, inputs, outputs), f'layer{stage}.0.downsample.1': draw.norm(outputs)}
-        inputs = outputs
-    return modules
+def state_of(name: str, shortcut: str = 'downsample', **options) -> OrderedDict:
+    """A small network's tensors, counters included and its head not. Names are torchvision's (`test_names`)."""
+    state = small(name, **options).state_dict()
+    return OrderedDict((key.replace('downsample', shortcut), t.clone()) for key, t in state.items() if not key.startswith('classifier'))
 
 
 def haiku(width: int = 2) -> tuple:
@@ -131,23 +98,6 @@ def normalise(x, norm):
     return (x - mean) / np.sqrt(variance + 1e-5) * scale + offset
 
 
-def basic_maps(modules: dict, x, stem: tuple, shortcut: str = 'downsample') -> list:
-    """Maps after the stem (stride, padding) and each stage."""
-    maps = [np.maximum(normalise(convolve(x, modules['conv1'], *stem), modules['bn1']), 0)]
-    blocks = sorted({name.rpartition('.')[0] for name in modules if name.endswith('.conv2')})
-    for name in blocks:
-        stride = 2 if name.endswith('.0') and name != 'layer1.0' else 1
-        before = maps[-1]
-        out = np.maximum(normalise(convolve(before, modules[f'{name}.conv1'], stride, 1), modules[f'{name}.bn1']), 0)
-        out = normalise(convolve(out, modules[f'{name}.conv2'], 1, 1), modules[f'{name}.bn2'])
-        if f'{name}.{shortcut}.0' in modules:
-            before = normalise(convolve(before, modules[f'{name}.{shortcut}.0'], stride), modules[f'{name}.{shortcut}.1'])
-        if name.endswith('.0'):
-            maps.append(None)
-        maps[-1] = np.maximum(out + before, 0)
-    return maps
-
-
 def haiku_maps(params: dict, state: dict, x) -> list:
     def layer(x, path, index, stride=1):
         norm = f'{path}batchnorm{index}'
@@ -176,12 +126,18 @@ def network(loaded: weights.Weights):
     return net.eval()
 
 
-@torch.no_grad()
-def check_maps(net, expected) -> None:
-    """`expected(x)`, in numpy, gives the maps of `net`."""
-    x = pictures(2, 24, torch.float64)
-    for ours, theirs in zip(net.double().maps(x), expected(x.permute(0, 2, 3, 1).numpy()), strict=True):
-        np.testing.assert_allclose(ours.permute(0, 2, 3, 1), theirs, rtol=1e-8, atol=1e-10)
+def check(loaded: weights.Weights, state: dict) -> None:
+    """All tensors are there, under the names of the network, in float32, and fit it."""
+    expected = {name.replace('shortcut', 'downsample'): t for name, t in state.items() if not name.endswith('num_batches_tracked')}
+    assert loaded.tensors.keys() == expected.keys()
+    assert all(torch.equal(t, expected[name].float()) and t.dtype == torch.float32 for name, t in loaded.tensors.items())
+    network(loaded)
+
+
+def test_names():
+    for ours, theirs in (('resnet18-md', models.resnet18), ('resnet18', models.resnet18), ('resnet50-byol', models.resnet50)):
+        names = {name for name in theirs(num_classes=5).state_dict() if not name.startswith('fc')}
+        assert set(state_of(ours)) == names
 
 
 # -- one file of each kind ---------------------------------------------------------------------------------------------
@@ -191,19 +147,19 @@ def heads(prefix: str, count: int = 8) -> dict:
 
 
 def url_content(width: int = 4) -> dict:
-    state = torch_layout(basic(5, width, (2, 2, 2, 2))) | heads('cls_fn')
+    state = state_of('resnet18-md', width=width) | heads('cls_fn')
     return dict(epoch=5, args={'model.name': 'url', 'train.lr': 0.03}, state_dict=state, best_val_acc=np.float64(71.5),
                 best_val_loss=np.float32(0.5), optimizer=dict(state={0: dict(momentum_buffer=torch.ones(2))}, param_groups=[dict(lr=0.03)]),
                 epoch_loss=np.array([1.0, 0.5]), adaptors=heads('conv1'), optimizer_adaptor=dict(state={}))
 
 
 def rfs_content(width: int = 2) -> dict:
-    state = torch_layout(twelve(width)) | {'classifier.weight': torch.ones(64, 10 * width), 'classifier.bias': torch.ones(64)}
+    state = state_of('resnet12', width=width) | {'classifier.weight': torch.ones(64, 10 * width), 'classifier.bias': torch.ones(64)}
     return dict(opt=argparse.Namespace(model='resnet12', lr_decay_epochs=[60, 80]), model=state)
 
 
 def mammoth_content(width: int = 4, args=argparse.Namespace, **more) -> dict:
-    state = torch_layout(basic(3, width, (2, 2, 2, 2), 'shortcut')) | {'classifier.weight': torch.ones(10, 8 * width)}
+    state = state_of('resnet18', 'shortcut', num_filters=width) | {'classifier.weight': torch.ones(10, 8 * width)}
     state = {f'net.{name}': t for name, t in state.items()} | {'class_means': torch.ones(10, 3), 'old_net.conv1.weight': torch.ones(2)}
     return dict(model=state, optimizer=dict(state={}), scheduler=None, args=args(backbone='resnet18', dataset='seq-cifar100'),
                 results=[[1.0], [2.0], {}], buffer=dict(examples=torch.ones(2, 3)), **more)
@@ -229,14 +185,11 @@ def saved(path, content) -> str:
 
 def test_url(tmp_path):
     path = saved(tmp_path / 'model_best.pth.tar', url_content())
-    loaded, modules = weights.load(path), basic(5, 4, (2, 2, 2, 2))
+    loaded = weights.load(path)
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 84)
     assert loaded.mean == loaded.std == (0.5,) * 3
     assert loaded.digest == hashlib.sha256((tmp_path / 'model_best.pth.tar').read_bytes()).hexdigest()
-    assert loaded.info['ignored'] == {'classifier': 16, 'batch counter': 20, 'beside the network': [
-        'adaptors', 'args', 'best_val_acc', 'best_val_loss', 'epoch', 'epoch_loss', 'optimizer', 'optimizer_adaptor']}
-    assert len(loaded.tensors) + 20 == 120
-    check_maps(network(loaded), lambda x: basic_maps(modules, x, (2, 1)))
+    check(loaded, state_of('resnet18-md'))
     about = weights.load(path, tensors=False)
     assert about.tensors == {} and (about.options, about.digest) == (loaded.options, loaded.digest)
 
@@ -246,9 +199,6 @@ def test_the_stem_padding_of_url_is_an_option(tmp_path, parse, words, padding):
     path = saved(tmp_path / 'url', url_content())
     args = parse('sgd', '--weights', path, '--lr', 0.1, *words)
     assert (args.backbone, args.width, args.stem_padding, args.weights) == ('resnet18-md', 4, padding, path)
-    loaded, modules = weights.load(path), basic(5, 4, (2, 2, 2, 2))
-    loaded.options = loaded.options | dict(stem_padding=padding)
-    check_maps(network(loaded), lambda x: basic_maps(modules, x, (2, padding)))
 
 
 @pytest.mark.parametrize('prefix', ['', 'backbone.', 'module.', 'module.backbone.'])
@@ -259,31 +209,24 @@ def test_rfs_with_prefixes(tmp_path, prefix):
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet12', dict(width=2), 84)
     np.testing.assert_allclose(np.array(loaded.mean) * 255, [120.39586422, 115.59361427, 104.54012653])
     np.testing.assert_allclose(np.array(loaded.std) * 255, [70.68188272, 68.27635443, 72.54505529])
-    assert loaded.info['ignored'] == {'classifier': 2, 'batch counter': 16, 'beside the network': ['opt']}
-    assert network(loaded).state_dict().keys() - loaded.tensors.keys() == {'classifier.weight', 'classifier.bias', *(
-        name for name in network(loaded).state_dict() if name.endswith('num_batches_tracked'))}
-    assert all(torch.equal(t, rfs_content()['model'][name]) for name, t in loaded.tensors.items())
+    check(loaded, state_of('resnet12'))
 
 
-@pytest.mark.parametrize('blocks, name', [((2, 2, 2, 2), 'resnet18'), ((3, 4, 6, 3), 'resnet34'), ((5, 5, 5), 'resnet32')])
+@pytest.mark.parametrize('name', ['resnet18', 'resnet34', 'resnet32'])
 @pytest.mark.parametrize('shortcut', ['shortcut', 'downsample'])
-def test_cifar_networks(tmp_path, blocks, name, shortcut):
-    modules = basic(3, 4, blocks, shortcut)
-    loaded = weights.load(saved(tmp_path / 'w.pt', torch_layout(modules)))
+def test_cifar_networks(tmp_path, name, shortcut):
+    state = state_of(name, shortcut, num_filters=4)
+    loaded = weights.load(saved(tmp_path / 'w.pt', state))
     assert (loaded.backbone, loaded.options, loaded.input_size) == (name, dict(num_filters=4), 32)
-    check_maps(network(loaded), lambda x: basic_maps(modules, x, (1, 1), shortcut))
+    check(loaded, state)
 
 
 @pytest.mark.parametrize('args', [dict, argparse.Namespace])
 def test_mammoth(tmp_path, args):
     loaded = weights.load(saved(tmp_path / 'er.pt', mammoth_content(args=args)))
-    modules = basic(3, 4, (2, 2, 2, 2), 'shortcut')
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18', dict(num_filters=4), 32)
     assert (loaded.mean, loaded.std) == ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
-    assert loaded.info == dict(format='Mammoth checkpoint', ignored={
-        'of the method': 2, 'classifier': 1, 'batch counter': 20,
-        'beside the network': ['args', 'buffer', 'optimizer', 'results', 'scheduler']})
-    check_maps(network(loaded), lambda x: basic_maps(modules, x, (1, 1), 'shortcut'))
+    check(loaded, state_of('resnet18'))
 
 
 def test_a_buffer_that_mammoth_pickled_is_left_alone(tmp_path, monkeypatch):
@@ -350,10 +293,11 @@ def test_byol(tmp_path, records, kind, monkeypatch):
     loaded, (params, state) = weights.load(path), haiku()
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet50-byol', dict(width=2), 224)
     assert (loaded.mean, loaded.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    assert loaded.info['ignored'] == {'target network, optimiser': ['target_params', 'target_state', 'opt_state'],
-                                      'beside the network': ['rng', 'step'], 'head': 16,
-                                      'average without correction, and its counter': 2 * 2 * 53}
-    check_maps(network(loaded), lambda x: haiku_maps(params, state, x))
+    x = pictures(2, 24, torch.float64)
+    expected = haiku_maps(params, state, x.permute(0, 2, 3, 1).numpy())
+    with torch.no_grad():
+        for ours, theirs in zip(network(loaded).double().maps(x), expected, strict=True):
+            np.testing.assert_allclose(ours.permute(0, 2, 3, 1), theirs, rtol=1e-8, atol=1e-10)
 
 
 @torch.no_grad()
@@ -361,7 +305,6 @@ def test_torchvision_by_file(tmp_path):
     theirs = settle(models.resnet18(num_classes=3))
     loaded = weights.load(saved(tmp_path / 'resnet18.pth', theirs.state_dict()))
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-tv', {}, 224)
-    assert loaded.info == dict(format='state dict', ignored={'classifier': 2, 'batch counter': 20})
     theirs.fc, x = torch.nn.Identity(), pictures(2, 64)
     torch.testing.assert_close(network(loaded).features(x), theirs(x))
 
@@ -369,9 +312,8 @@ def test_torchvision_by_file(tmp_path):
 @pytest.mark.parametrize('metadata', [None, {'format': 'pt'}])
 @pytest.mark.parametrize('tensors', [True, False])
 def test_a_bare_state_dict_in_a_safetensors_file(tmp_path, metadata, tensors):
-    modules = basic(5, 4, (2, 2, 2, 2))
-    safetensors.torch.save_file({name: t.half() if t.is_floating_point() else t for name, t in torch_layout(modules).items()},
-                                tmp_path / 'w', metadata)
+    halves = {name: t.half() if t.is_floating_point() else t for name, t in state_of('resnet18-md').items()}
+    safetensors.torch.save_file(halves, tmp_path / 'w', metadata)
     loaded = weights.load(str(tmp_path / 'w'), tensors)
     assert (loaded.backbone, loaded.options, loaded.input_size) == ('resnet18-md', dict(width=4), 84)
     assert len(loaded.tensors) == 100 * tensors and {t.dtype for t in loaded.tensors.values()} <= {torch.float32}
@@ -402,16 +344,17 @@ CONTENTS = {'url': (url_content, 'state_dict', 'layer3.0.bn2.'), 'rfs': (rfs_con
     (lambda state, name: state[f'{name}bias'].fill_(float('nan')), ['layer3.0.bn2.bias', 'not finite']),
     (lambda state, name: state.update({f'{name}bias': torch.ones(2, dtype=torch.int64)}), ['layer3.0.bn2.bias', 'real numbers']),
     (lambda state, name: state.update({f'{name}bias': 'text'}), ['layer3.0.bn2.bias', 'tensor']),
-    (lambda state, name: state.update({f'module.{name}bias'.replace('module.net.', 'net.module.'): torch.ones(2)}), ['two', 'layer3.0.bn2.bias']),
+    (lambda state, name: state.update({f'{name}bias'.replace('net.', 'net.module.') if 'net.' in name else f'module.{name}bias': torch.ones(2)}),
+     ['two', 'layer3.0.bn2.bias']),
 ], ids=['missing', 'extra', 'misshaped', 'not finite', 'whole numbers', 'no tensor', 'twice'])
-@pytest.mark.parametrize('tensors', [True, False])
-def test_every_tensor_is_accounted_for(tmp_path, kind, change, words, tensors):
+def test_every_tensor_is_accounted_for(tmp_path, kind, change, words):
     make, entry, name = CONTENTS[kind]
     content = make()
     change(content[entry], name)
     path = saved(tmp_path / 'w', content)
-    with refused(f'--weights {path}', *words):
-        weights.load(path, tensors)
+    for tensors in (True, False):
+        with refused(f'--weights {path}', *words):
+            weights.load(path, tensors)
 
 
 TORSO = 'res_net50/~/block_group_2/~/block_1/~/'
@@ -424,12 +367,10 @@ TORSO = 'res_net50/~/block_group_2/~/block_1/~/'
     (lambda p, s: p[f'{TORSO}conv_0'].update(b=np.ones(3)), ['block_group_2/block_1/conv_0/b']),
     (lambda p, s: p.update({f'{TORSO}conv_3': p[f'{TORSO}conv_2']}), ['layer3.1.conv4.weight']),
     (lambda p, s: p[f'{TORSO}conv_1'].update(w=np.ones((3, 3, 8, 7), np.float32)), ['layer3.1.conv2.weight (7, 8, 3, 3) for (8, 8, 3, 3)']),
-    (lambda p, s: p[f'{TORSO}batchnorm_0'].update(scale=np.ones((1, 1, 2, 4), np.float32)), ['layer3.1.bn1.weight (1, 1, 2, 4) for (8,)']),
     (lambda p, s: p[f'{TORSO}conv_0'].update(w=np.array(['x'])), ['conv_0/w', 'real numbers']),
     (lambda p, s: p.update({f'{TORSO}conv_0': 5}), ['int', 'dict of arrays']),
     (lambda p, s: p.update({'res_net50/block_group_2/block_1/conv_0': p[f'{TORSO}conv_0']}), ['two', 'layer3.1.conv1.weight']),
-    (lambda p, s: p[f'{TORSO}conv_0']['w'].fill(np.inf), ['layer3.1.conv1.weight', 'not finite']),
-], ids=['convolution', 'average', 'module', 'leaf', 'index', 'shape', 'shape of a norm', 'text', 'no dict', 'twice', 'not finite'])
+], ids=['convolution', 'average', 'module', 'leaf', 'index', 'shape', 'text', 'no dict', 'twice'])
 def test_every_array_of_byol_is_accounted_for(tmp_path, change, words):
     params, state = haiku()
     change(params, state)
@@ -439,18 +380,17 @@ def test_every_array_of_byol_is_accounted_for(tmp_path, change, words):
 
 
 @pytest.mark.parametrize('content, words', [
-    ({'state_dict': torch_layout({'features.0': Random().conv(3, 3, 4)})}, ['features.0.weight', 'no backbone that can be read', 'resnet12']),
-    ({'state_dict': torch_layout(basic(9, 4, (2, 2, 2, 2)))}, ['conv1 of 9 px, blocks 2-2-2-2 of 2 convolutions']),
-    ({'state_dict': torch_layout({k: v for k, v in basic(5, 4, (2, 2, 2, 2)).items() if k != 'conv1'})}, ['conv1 of 0 px']),
+    ({'state_dict': {'features.0.weight': torch.ones(4, 3, 3, 3)}}, ['features.0.weight', 'no backbone that can be read', 'resnet12']),
+    ({'state_dict': state_of('resnet18-md') | {'conv1.weight': torch.ones(4, 3, 9, 9)}}, ['conv1 of 9 px, blocks 2-2-2-2 of 2 convolutions']),
+    ({'state_dict': {k: v for k, v in state_of('resnet18-md').items() if k != 'conv1.weight'}}, ['conv1 of 0 px']),
     ({'state_dict': {'classifier.weight': torch.ones(2)}}, ['no backbone that can be read']),
     ({'weights': {'a': torch.ones(2)}, 'epoch': 3}, ['weights, epoch', 'not an ordinary tensor']),
     ({}, ['a dict']),
     (torch.ones(3), ['a Tensor']),
-    ([1, 2], ['a list']),
     ({5: torch.ones(3)}, ['5', 'not an ordinary tensor']),
     ({'conv1.weight': torch.ones(3).to_sparse()}, ['conv1.weight', 'not an ordinary tensor']),
-    ({'state_dict': torch_layout(twelve(2)) | {'layer1.0.bn1.weight': torch.ones(3)}}, ['width=3', 'even']),
-], ids=['other names', 'other stem', 'no stem', 'head only', 'nested', 'empty', 'tensor', 'list', 'number', 'sparse', 'odd width'])
+    ({'state_dict': state_of('resnet12') | {'layer1.0.bn1.weight': torch.ones(3)}}, ['width=3', 'even']),
+], ids=['other names', 'other stem', 'no stem', 'head only', 'nested', 'empty', 'tensor', 'number', 'sparse', 'odd width'])
 @pytest.mark.filterwarnings('ignore:Validating sparse')
 def test_what_holds_no_known_network(tmp_path, content, words):
     torch.save(content, tmp_path / 'w')
@@ -458,15 +398,13 @@ def test_what_holds_no_known_network(tmp_path, content, words):
         weights.load(str(tmp_path / 'w'))
 
 
-@pytest.mark.parametrize('content, words', [
-    (dict(experiment_state=5), ['five parts']), (dict(experiment_state=({}, {})), ['five parts']),
-    (dict(experiment_state=(1, 2, 3, 4, 5)), ['dict of arrays']), (dict(experiment_state=({}, {}, {}, {}, {})), ['resnet50-byol', 'bn1.bias (missing)', 'and 262 more']),
-    (dict(data=[1, 2]), ['data', 'tensor']), ([1, 2], ['a list']),
-], ids=['number', 'two', 'numbers', 'empty', 'data', 'list'])
-def test_pickles_that_hold_no_known_network(tmp_path, content, words):
-    (tmp_path / 'w').write_bytes(pickle.dumps(content, 2))
-    with refused(f"--weights {tmp_path / 'w'}", *words):
-        weights.load(str(tmp_path / 'w'))
+def test_pickles_that_hold_no_known_network(tmp_path):
+    for content, words in ((dict(experiment_state=5), ['five parts']), (dict(experiment_state=(1, 2, 3, 4, 5)), ['dict of arrays']),
+                           (dict(experiment_state=({},) * 5), ['resnet50-byol', 'bn1.bias (missing)', 'and 262 more']),
+                           (dict(data=[1, 2]), ['data', 'tensor']), ([1, 2], ['a list'])):
+        (tmp_path / 'w').write_bytes(pickle.dumps(content, 2))
+        with refused(f"--weights {tmp_path / 'w'}", *words):
+            weights.load(str(tmp_path / 'w'))
 
 
 def test_a_class_that_is_allowed_gets_no_say(tmp_path, records):
@@ -483,22 +421,21 @@ def test_a_class_that_is_allowed_gets_no_say(tmp_path, records):
 
 @pytest.mark.parametrize('name, words', [
     ('url-resnet18', ['1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A', 'model_best.pth.tar', '45 MB', 'url-resnet18.pth.tar']),
-    ('sdl-resnet18', ['1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9', 'imagenet-net', '45 MB']),
+    ('sdl-resnet18', ['1MvUcvQ8OQtoOk1MIiJmK6_G8p4h8cbY9', 'imagenet-net', '45 MB', 'sdl-resnet18.pth.tar']),
     ('rfs-resnet12', ['https://github.com/WangYueFt/rfs', '50 MB', 'rfs-resnet12.pth']),
     ('byol-resnet50', ['https://storage.googleapis.com/deepmind-byol/', '570 MB', 'CC BY-NC 4.0', 'pretrain_res50x1.pkl']),
-    ('ResNet18_Weights.IMAGENET1K_V1', ['https://download.pytorch.org/models/resnet18-f37072fd.pth', '45 MB', 'hub/checkpoints']),
-    ('ResNet50_Weights.IMAGENET1K_V2', ['https://download.pytorch.org/models/resnet50-11ad3fa6.pth', '98 MB']),
+    ('ResNet18_Weights.IMAGENET1K_V1', ['https://download.pytorch.org/models/resnet18-f37072fd.pth', '45 MB', 'no route', 'hub/checkpoints']),
     ('ResNet50_Weights.IMAGENET1K_V9', ['torchvision has no such weights']),
     ('url-resnet', ['did you mean url-resnet18?']),
 ])
 def test_what_must_be_fetched_says_from_where_to_where_and_how_much(tmp_path, monkeypatch, name, words):
+    def unreachable(*_, **__):
+        raise OSError('no route')
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', unreachable)
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path / 'weights')
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
     with refused(f'--weights {name}:', *words):
         weights.load(name)
-    if name in weight_files.PUBLISHED:
-        with refused(str(tmp_path / 'weights' / weight_files.PUBLISHED[name].file)):
-            weights.load(name)
 
 
 @pytest.mark.parametrize('name, content', [('url-resnet18', url_content), ('sdl-resnet18', url_content), ('rfs-resnet12', rfs_content),
@@ -516,21 +453,27 @@ def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, con
         weights.load(name)
 
 
-def test_torchvisions_files_are_found_in_torchs_cache_and_checked(tmp_path, monkeypatch):
-    monkeypatch.setenv('TORCH_HOME', str(tmp_path))
-    folder = tmp_path / 'hub' / 'checkpoints'
-    folder.mkdir(parents=True)
+def test_torchvisions_files_are_fetched_once_into_torchs_cache_and_checked(tmp_path, monkeypatch):
     with torch.device('meta'):
         shapes = {name: t.shape for name, t in models.resnet18(num_classes=2).state_dict().items()}
-    state = {name: torch.zeros(()).expand(shape) for name, shape in shapes.items()}
-    torch.save(state, folder / 'resnet18-f37072fd.pth')         # not what torchvision has under this name
-    with refused('--weights ResNet18_Weights.IMAGENET1K_V1', 'resnet18-f37072fd.pth is damaged'):
-        weights.load('ResNet18_Weights.IMAGENET1K_V1')
-    digest = hashlib.sha256((folder / 'resnet18-f37072fd.pth').read_bytes()).hexdigest()
-    (folder / 'resnet18-f37072fd.pth').rename(folder / f'resnet18-{digest[:8]}.pth')
+    made = tmp_path / 'made.pth'
+    torch.save({name: torch.zeros(()).expand(shape) for name, shape in shapes.items()}, made)
+    digest = hashlib.sha256(made.read_bytes()).hexdigest()
+    fetched = []
+
+    def download(url, path, hash_prefix, progress):
+        fetched.append((url, hash_prefix))
+        Path(path).write_bytes(made.read_bytes())
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path))
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', download)
     monkeypatch.setattr(models, 'get_weight', lambda name: SimpleNamespace(url=f'https://host/resnet18-{digest[:8]}.pth'))
-    loaded = weights.load('ResNet18_Weights.IMAGENET1K_V1')
-    assert (loaded.backbone, loaded.input_size, loaded.digest, loaded.info['saw']) == ('resnet18-tv', 224, digest, 'ImageNet')
+    for _ in range(2):
+        loaded = weights.load('ResNet18_Weights.IMAGENET1K_V1')
+        assert (loaded.backbone, loaded.input_size, loaded.digest, loaded.info['saw']) == ('resnet18-tv', 224, digest, 'ImageNet')
+    assert fetched == [(f'https://host/resnet18-{digest[:8]}.pth', digest[:8])]
+    (tmp_path / 'hub' / 'checkpoints' / f'resnet18-{digest[:8]}.pth').write_bytes(made.read_bytes()[:-1])
+    with refused('--weights ResNet18_Weights.IMAGENET1K_V1', f'resnet18-{digest[:8]}.pth is damaged'):
+        weights.load('ResNet18_Weights.IMAGENET1K_V1')
 
 
 def test_a_safetensors_file_may_begin_like_a_pickle(tmp_path):

@@ -88,6 +88,16 @@ def ten_classes():
     return Plain(10, 'relu')
 '''
 
+BROKEN = '''
+import no_such_dependency
+from backbone import register_backbone
+
+
+@register_backbone('broken')
+def broken(num_classes):
+    pass
+'''
+
 RUNS = {'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'wee-mlp': ['--hidden', '5'], 'plain': ['--act', 'tanh'],
         'ten-classes': []}
 
@@ -97,7 +107,7 @@ def arguments(parse, tmp_path, monkeypatch):
     """arguments(backbone, *flags, model=): of a short run on the digits with a backbone of the files above."""
     folder = tmp_path / 'backbone'
     folder.mkdir()
-    for name, text in dict(styled=STYLED, legacy=LEGACY).items():
+    for name, text in dict(styled=STYLED, legacy=LEGACY, broken=BROKEN).items():
         (folder / f'foreign_{name}.py').write_text(text)
     with monkeypatch.context() as patch:
         patch.setattr(plugins, 'ROOT', tmp_path)
@@ -115,7 +125,7 @@ def arguments(parse, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('name', RUNS)
-@pytest.mark.parametrize('model, more', [('sgd', []), ('er', ['--buffer_size', '30'])])
+@pytest.mark.parametrize('model, more', [('sgd', []), ('derpp', ['--buffer_size', '30', '--alpha', '0.1', '--beta', '0.5'])])
 def test_a_run_with_a_foreign_backbone(arguments, name, model, more):
     args = arguments(name, *RUNS[name], *more, model=model)
     model, dataset, args = initialize(args)
@@ -123,26 +133,32 @@ def test_a_run_with_a_foreign_backbone(arguments, name, model, more):
     row = train(model, dataset, args)
     assert 0 <= row['task5'] <= 100
     assert not torch.equal(before, torch.cat([p.flatten() for p in model.net.parameters()]))
+    args.num_classes = 10                                       # a fresh network in the middle of a run
+    first, second = get_backbone(args), get_backbone(args)
+    assert type(first) is type(second) and not torch.equal(first.classifier.weight, second.classifier.weight)
 
 
-def test_parameters_of_the_signature_are_flags_with_their_types(arguments):
+@torch.no_grad()
+def test_parameters_of_the_signature_are_flags_and_a_forward_of_its_own_gives_features(arguments):
     args = arguments('wee_net', '--num_filters', '4', '--flat', '1')
     assert args.backbone == 'wee-net' and args.num_filters == 4 and args.flat is True
     args.num_classes = 6
-    net = get_backbone(args)
+    net, x = get_backbone(args).eval(), torch.randn(2, 3, 8, 8)
     assert net.nf == 4 and net.flat is True and net.classifier.out_features == 6
+    assert torch.equal(net.features(x), net(x, returnt='features'))
+    net.set_params(torch.zeros_like(net.get_params()))
+    assert not net(x).any()
     with refused('--act', 'relu', 'tanh'):
         arguments('plain', '--act', 'gelu')
     with refused('--num_filters'):
         arguments('plain', '--num_filters', '4')
 
 
-@pytest.mark.parametrize('name', RUNS)
-def test_a_fresh_network_in_the_middle_of_a_run(arguments, name):
-    args = arguments(name, *RUNS[name])
-    args.num_classes = 10
-    first, second = get_backbone(args), get_backbone(args)
-    assert type(first) is type(second) and not torch.equal(first.classifier.weight, second.classifier.weight)
+def test_a_file_that_cannot_be_imported_hurts_only_who_chooses_it(arguments):
+    with refused('--backbone broken', 'foreign_broken', 'no_such_dependency'):
+        arguments('broken')
+    with refused('--backbone wee-nett', 'wee-net'):
+        arguments('wee-nett')
 
 
 def test_scroll_runs_on_a_backbone_with_a_forward_of_its_own(arguments):

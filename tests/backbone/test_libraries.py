@@ -2,15 +2,18 @@
 cannot be."""
 import csv
 import json
+import sys
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from backbone import weights
 from bench.certify import command as certify
 from scroll import Embedder
 from scroll.files.images import decoders
+from tests.backbone.conftest import build
 from tests.conftest import files_below, refused
 
 pytest.importorskip('timm')
@@ -115,9 +118,28 @@ def test_there_is_no_integer_file():
     assert not weights.has_integers('timm:test_vit')
 
 
-@pytest.mark.slow
-def test_scroll_on_vit_small_patch16_224(run):
-    pytest.importorskip('peft')
-    code, out, err, row = run('--weights', 'timm:vit_small_patch16_224,random=0', '--adapt_select', 'none')
-    assert code == 0, err
-    assert row['adapted_mode'] == 'adapters' and row['timm_name'] == 'vit_small_patch16_224'
+@pytest.mark.parametrize('library, name', [('timm', 'test_vit'), ('timm', 'test_efficientnet'), ('transformers', 'vit_folder')])
+@torch.no_grad()
+def test_what_the_backbone_returns(tmp_path, library, name):
+    if library == 'transformers':
+        config = pytest.importorskip('transformers').AutoConfig.for_model('vit', hidden_size=16, num_hidden_layers=1, image_size=32,
+                                                                          num_attention_heads=2, intermediate_size=16, patch_size=8)
+        name = str(tmp_path / name)
+        config.save_pretrained(name)
+    size = dict(img_size=32) if name == 'test_vit' else {}
+    net, x = build(library, **{f'{library}_name': name}, **size).eval(), torch.randn(3, 3, 32, 32)
+    logits, features = net(x, returnt='both')
+    assert logits.shape == (3, 5) and features.shape == (3, net.feature_dim)
+    assert torch.equal(net.classifier(features), logits) and torch.equal(net(x), logits)
+    if library == 'timm':
+        same, maps = net(x, returnt='full')
+        torch.testing.assert_close(same, logits)
+        assert len(maps) > 2 and all(m.dim() == 4 and len(m) == 3 for m in maps)
+    net.classifier = torch.nn.Linear(net.feature_dim, 7)
+    assert net(x).shape == (3, 7) and len(net.get_params()) == sum(p.numel() for p in net.parameters())
+
+
+def test_without_timm_the_run_ends_in_one_line(monkeypatch, command_line):
+    monkeypatch.setitem(sys.modules, 'timm', None)
+    code, _, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'timm', '--lr', '0.1')
+    assert code == 2 and 'pip install timm' in err and len(err.splitlines()) == 1

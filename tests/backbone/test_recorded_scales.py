@@ -71,7 +71,7 @@ def test_a_run_takes_integers_at_the_recorded_sizes_alone(packaged, parse):
 
 
 @pytest.mark.parametrize('change, words', [
-    (lambda c: c.update(psi='0' * 64), 'of other weights'), (lambda c: c['scales'].pop(), 'scales for a network that rounds'),
+    (lambda c: c.update(psi='0' * 64), 'made from other weights'), (lambda c: c['scales'].pop(), 'scales for a network that rounds'),
     (lambda c: c['scales'].__setitem__(3, 2 * c['scales'][3]), 'another integer network here'), (lambda c: c.pop('scales'), 'damaged'),
     (lambda c: c['networks']['16'].update(golden='0' * 64), 'other features of the built-in images')])
 def test_what_does_not_belong_together_is_refused(packaged, tmp_path, monkeypatch, change, words):

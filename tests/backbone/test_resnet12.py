@@ -40,13 +40,6 @@ def test_the_state_is_named_as_published():
     assert {name for name in small('resnet12').state_dict() if name.endswith('.weight')} == names
 
 
-def test_dropout_in_the_first_two_stages_and_dropblock_in_the_last_two():
-    net = ResNet12(5, width=2, drop_rate=0.3, dropblock_size=2)
-    drops = [getattr(net, f'layer{stage}')[0].drop for stage in (1, 2, 3, 4)]
-    assert [type(d) for d in drops] == [nn.Dropout] * 2 + [DropBlock] * 2
-    assert [d.p for d in drops[:2]] == [d.rate for d in drops[2:]] == [0.3, 0.3] and drops[3].size == 2
-
-
 def ramped(rate: float, size: int, share: float = 1.0) -> DropBlock:
     """A DropBlock whose next batch is this share of the way up."""
     drop = DropBlock(rate, size)
@@ -89,22 +82,22 @@ def test_a_square_is_no_larger_than_the_map():
     assert float((per_map == 0).float().mean()) == pytest.approx(0.5, abs=0.06)
 
 
-def test_nothing_left_is_zero_not_nan():
-    torch.manual_seed(0)
-    assert torch.equal(ramped(0.999999, 5)(torch.ones(1, 1, 2, 2)), torch.zeros(1, 1, 2, 2))
-
-
-def test_only_training_drops_and_counts():
+def test_only_training_drops_and_counts_and_nothing_left_is_zero():
     drop, x = ramped(0.5, 3), torch.ones(4, 4, 6, 6)
     before = int(drop.num_batches_tracked)
     assert drop.eval()(x) is x and drop.num_batches_tracked == before
     drop.train()(x)
     assert drop.num_batches_tracked == before + 1
     assert DropBlock(0.0, 3)(x) is x
+    torch.manual_seed(0)
+    assert torch.equal(ramped(0.999999, 5)(torch.ones(1, 1, 2, 2)), torch.zeros(1, 1, 2, 2))    # and not nan
 
 
-def test_the_count_is_part_of_a_checkpoint():
-    net, other = (ResNet12(3, width=2) for _ in range(2))
+def test_dropout_in_the_first_two_stages_dropblock_in_the_last_two_and_its_count_in_checkpoints():
+    net, other = (ResNet12(5, width=2, drop_rate=0.3, dropblock_size=2) for _ in range(2))
+    drops = [getattr(net, f'layer{stage}')[0].drop for stage in (1, 2, 3, 4)]
+    assert [type(d) for d in drops] == [nn.Dropout] * 2 + [DropBlock] * 2
+    assert [d.p for d in drops[:2]] == [d.rate for d in drops[2:]] == [0.3, 0.3] and drops[3].size == 2
     net(pictures(2))
     net(pictures(2))
     other.load_state_dict(net.state_dict())

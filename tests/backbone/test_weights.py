@@ -33,8 +33,8 @@ def test_a_file_says_all_about_itself(path):
     assert (loaded.mean, loaded.std) == ((0.1, 0.2, 0.3), (1, 2, 4))
     assert loaded.info == dict(classes=['n1', 'n2'], accuracy=12.5)
     assert loaded.name == str(path) and loaded.digest == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert weights.load(path, tensors=False).tensors == {}
-    assert weights.load(path, tensors=False).digest == loaded.digest
+    about = weights.load(path, tensors=False)
+    assert about.tensors == {} and about.digest == loaded.digest
 
 
 def test_tensors_come_back_in_half_precision_and_the_head_stays(path):
@@ -52,12 +52,6 @@ def test_tensors_come_back_in_half_precision_and_the_head_stays(path):
         torch.testing.assert_close(net.eval().features(x), source.features(x), rtol=2e-2, atol=2e-2)
 
 
-def test_the_same_network_gives_the_same_bytes(path, tmp_path):
-    for name in ('a', 'b'):
-        save_tiny(tmp_path / name)
-    assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes() != path.read_bytes()
-
-
 @pytest.mark.parametrize('change, words', [
     (lambda t: t.pop('layer2.0.conv1.weight'), ['layer2.0.conv1.weight']),
     (lambda t: t.update({'layer9.weight': torch.ones(2)}), ['layer9.weight']),
@@ -73,9 +67,8 @@ def test_every_tensor_is_accounted_for(path, change, words):
     assert torch.equal(net.get_params(), before)                # nothing is half loaded
 
 
-@pytest.mark.parametrize('value', [float('nan'), float('inf')])
-def test_a_tensor_that_is_not_finite_is_refused(path, value):
-    rewrite(path, lambda t: t['layer1.0.bn1.bias'].__setitem__(2, value))
+def test_a_tensor_that_is_not_finite_is_refused(path):
+    rewrite(path, lambda t: t['layer1.0.bn1.bias'].__setitem__(2, float('inf')))
     with refused('layer1.0.bn1.bias', 'not finite'):
         weights.load(path)
 

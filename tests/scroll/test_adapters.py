@@ -158,7 +158,7 @@ class Transformer(nn.Module):
 
 def of_timm(name: str):
     pytest.importorskip('timm')
-    from scroll.embedding.timm_networks import timm_network
+    from scroll.embedding.libraries import timm_network
     return timm_network(name, random=0)[0]
 
 

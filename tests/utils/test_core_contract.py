@@ -41,7 +41,6 @@ NAMES = '''
     backbone: get_backbone register_backbone MammothBackbone ReturnTypes xavier num_flat_features
     backbone: REGISTERED_BACKBONES get_backbone_class
     backbone.ResNetBlock: ResNet BasicBlock conv3x3 resnet18 reduced_resnet18 resnet34
-    backbone.ResNetBottleneck: Bottleneck resnet50
     backbone.MNISTMLP: BaseMNISTMLP MNISTMLP
     main: main parse_args initialize
 '''
