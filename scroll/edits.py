@@ -62,11 +62,8 @@ def without_classes(state: State, path, repeated: bool = False) -> State:
     """The state without the classes of a statistics file; InputError if it has a part of a class, or they
     were removed already, unless `repeated`."""
     part = StatisticsFile.read(path)
-    if part.psi != state.psi:
-        raise InputError(f'{path}: made with another backbone than the state')
-    if not part.psi and part.precision != state.precision:
-        raise InputError(f'{path}: its features were taken in as {part.precision}, those of the state as '
-                         f'{state.precision}')
+    with naming(path):
+        part.check_like(state)
     return _removed(path, state, lambda: state.without_classes(part.statistics, part.parts), repeated)
 
 

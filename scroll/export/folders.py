@@ -107,38 +107,30 @@ def check(folder, counted=None) -> list:
     Raises:
         InputError: there is no certificate, or it is damaged.
     """
-    folder = Path(folder)
-    facts = _read(folder / CERTIFICATE)
-    said = facts['files']
-    found = {name: sha256(folder / name) if (folder / name).is_file() else 'not there' for name in said}
+    path = Path(folder) / CERTIFICATE
+    try:
+        facts = read_json(path)
+        said, known, settings = facts['files'], facts['anywhere'], dict(facts['settings'])
+        made_from = dict(statistics=known['statistics'], f_T=known['f_T'],
+                         embedder=facts.get('embedder', {}).get('digest', 'features'))
+        texts = [*said, *said.values(), *made_from.values()]
+        sound = facts['format'] == FORMAT and all(isinstance(text, str) for text in texts)
+    except OSError as error:
+        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise InputError(f'{path}: no certificate of an export, or damaged')
+    files = {name: path.with_name(Path(name).name) for name in said}
+    found = {name: sha256(file) if file.is_file() else 'not there' for name, file in files.items()}
     if counted is not None:
-        settings = {name: value for name, value in facts['settings'].items()
-                    if name in PARAMS and name != 'adaptation'}
+        settings = {name: settings[name] for name in settings if name in PARAMS and name != 'adaptation'}
         learner = Scroll(**settings).take(State(settings, counted.psi, counted.statistics))
-        said = said | {name: facts['anywhere'][name] for name in ('statistics', 'f_T')}
-        said['embedder'] = facts.get('embedder', {}).get('digest', 'features')
+        said = said | made_from
         found |= dict(statistics=learner.digest(), f_T=learner.predictor().digest(),
                       embedder=counted.psi or 'features')
     return [Line(name, said[name], value, SAME if value == said[name] else DIFFERS)
             for name, value in found.items()]
-
-
-def _read(path: Path) -> dict:
-    """The content of a certificate."""
-    try:
-        facts = read_json(path)
-        texts = [*facts['files'].items(), *facts['anywhere'].items()]
-        texts += [('embedder', facts['embedder']['digest'])] if 'embedder' in facts else []
-        if (facts['format'] == FORMAT and isinstance(facts['settings'], dict)
-                and {'statistics', 'f_T'} <= facts['anywhere'].keys()
-                and all(isinstance(text, str) for pair in texts for text in pair)
-                and all(Path(name).name == name for name in facts['files'])):
-            return facts
-    except OSError as error:
-        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise InputError(f'{path}: no certificate of an export, or damaged')
 
 
 def _certificate(learner, predictors: dict, names, command) -> dict:

@@ -19,8 +19,8 @@ from scroll.lift import SQUARE_BITS, cosine_table
 def torch_module(predictor) -> nn.Module:
     """A predictor's own module: features (N, d) -> (logits float64 (N, K), column of the label int64 (N,)).
 
-    Of f_T the features are whole numbers in float64, on the grid; of f*, floats of any length. Its buffers,
-    but for those that are not persistent, are what files keep of it; FORMULA says what they are for.
+    Features are whole numbers in float64, on the grid, for f_T; floats of any length for f*. Files keep its
+    persistent buffers; FORMULA says what they are for.
     """
     for kind, module in ((LinearPredictor, ExactLinear), (QuadraticPredictor, ExactQuadratic),
                          (AdaptedPredictor, ScaledLinear)):
@@ -59,7 +59,6 @@ class ImageFeatures(nn.Module):
         self.same = (height, width) == scaled == (size, size)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Features (N, d) of uint8 images (N, H, W, C), or (N, H, W) if grey."""
         images = (images.unsqueeze(-1) if self.grey else images).double()
         if not self.same:                               # as `scroll.embedding.transforms.resize`, exactly
             maps = self.rows @ (images.permute(0, 3, 1, 2) @ self.columns.T)
@@ -68,14 +67,12 @@ class ImageFeatures(nn.Module):
 
 
 class OnGrid(nn.Module):
-    """Vectors (N, d) -> unit vectors in whole multiples of 2^-18, as `scroll.grid.quantise`, in float64.
+    """Vectors (N, d) of any length -> whole multiples of 2^-18, as `scroll.grid.quantise`, in float64.
 
-    Its quotients are not looked at again where they are so near to the middle between two whole numbers that
-    float64 cannot tell on which side they are: of 512 features fewer than one number in 10^7.
+    Ties that float64 cannot resolve are not: of 512 features fewer than one number in 10^7.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Whole numbers float64 (N, d), of features (N, d) of any length."""
         x = x.double()
         largest = x.abs().amax(dim=1, keepdim=True)
         x = x / torch.where(largest > 0, largest, 1.0)
@@ -99,7 +96,6 @@ class Lifted(nn.Module):
             self.register_buffer('table', torch.from_numpy(cosine_table()).double())
 
     def forward(self, u: torch.Tensor) -> torch.Tensor:
-        """(N, d) on the grid, float64 -> (N, d + lift) on the grid."""
         products = u @ self.matrix
         if self.kind == 'relu':
             h = torch.floor(products / self.shift).clamp(0, GRID)
@@ -111,10 +107,9 @@ class Lifted(nn.Module):
             h = self.table[at.long()]
         return torch.cat([u, h], dim=1)
 
-    @staticmethod
-    def of(predictor) -> nn.Module:
-        """The one of a predictor; nothing happens where it has none."""
-        return nn.Identity() if predictor.lift is None else Lifted(predictor.lift)
+
+def _lifted(predictor) -> nn.Module:
+    return nn.Identity() if predictor.lift is None else Lifted(predictor.lift)
 
 
 _OF_LIFT = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
@@ -137,7 +132,7 @@ class ExactLinear(nn.Module):
 
     def __init__(self, predictor: LinearPredictor):
         super().__init__()
-        self.lifted = Lifted.of(predictor)
+        self.lifted = _lifted(predictor)
         if predictor.lift is not None:
             self.FORMULA = self.FORMULA.replace('= u weight', '= h weight') + f'; {_of_lift(predictor)}'
         limbs, self.width = predictor.limbs()
@@ -147,7 +142,6 @@ class ExactLinear(nn.Module):
         self.register_buffer('limbs', torch.from_numpy(np.stack(limbs)), persistent=False)
 
     def forward(self, features: torch.Tensor) -> tuple:
-        """(logits float64 (N, K), column int64 (N,) of the largest) of features (N, d) on the grid."""
         base, features = 2.0 ** self.width, self.lifted(features)
         high = features @ self.limbs[0, :, :-1].T + self.limbs[0, :, -1] * GRID
         low = torch.zeros_like(high)
@@ -170,13 +164,12 @@ class ExactQuadratic(nn.Module):
 
     def __init__(self, predictor: QuadraticPredictor):
         super().__init__()
-        self.lifted, self.unit = Lifted.of(predictor), 2.0 ** (predictor.exponent - 2 * GRID_BITS)
+        self.lifted, self.unit = _lifted(predictor), 2.0 ** (predictor.exponent - 2 * GRID_BITS)
         self.FORMULA += f', e = {predictor.exponent - 2 * GRID_BITS}; {_of_lift(predictor)}'
         for name in ('means', 'forms'):
             self.register_buffer(name, torch.from_numpy(getattr(predictor, name)).double())
 
     def forward(self, features: torch.Tensor) -> tuple:
-        """(logits float64 (N, K), column int64 (N,) of the largest) of features (N, d) on the grid."""
         base, rest = 2.0 ** PIECE, None
         difference = self.lifted(features) - self.means[:, None]                # (K, N, D)
         rest, sums = difference @ self.forms, []
@@ -213,7 +206,6 @@ class ScaledLinear(nn.Module):
             self.register_buffer('forms', torch.from_numpy(predictor.forms))
 
     def forward(self, features: torch.Tensor) -> tuple:
-        """(logits float64 (N, K), columns int64 (N,) of the largest) of features (N, d)."""
         features = features.double()
         norm = (features * features).sum(dim=1, keepdim=True).sqrt()
         h = features / norm.clamp(min=1e-12)

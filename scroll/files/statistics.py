@@ -71,17 +71,20 @@ class StatisticsFile:
         return self._changed(other, self.statistics.subtract, -1)
 
     def _changed(self, other: 'StatisticsFile', change, sign: int) -> 'StatisticsFile':
-        if not self.psi and other.precision != self.precision:
-            raise InputError(f'{other.path}: its features were taken in as {other.precision}, those of '
-                             f'{self.path} as {self.precision} (before version 0.3): count one of them again')
-        if other.psi != self.psi:
-            raise InputError(f'{other.path}: made with another backbone than {self.path} '
-                             f'({_name(other.psi)}, {_name(self.psi)}): '
-                             'weights, input, kind of machine and version of torch must be the same')
         with naming(other.path):
+            other.check_like(self)
             change(other.statistics)
         self.parts = accounted(self.parts, other.parts, sign)
         return self
+
+    def check_like(self, other) -> None:
+        """InputError unless its features mean the same as those of another file, or `State`."""
+        if other.psi != self.psi:
+            raise InputError(f'made with another backbone ({_name(self.psi)}; expected {_name(other.psi)}): '
+                             'weights, input, kind of machine and version of torch must be the same')
+        if not self.psi and other.precision != self.precision:
+            raise InputError(f'its features were taken in as {self.precision}, the others as '
+                             f'{other.precision} (before version 0.3): count one of them again')
 
     def show(self) -> None:
         """Print what is known of the file."""

@@ -111,19 +111,6 @@ def test_keys_are_kept_by_what_goes_on_and_by_what_is_merged(tmp_path):
     assert Scroll.load(tmp_path / 'x').forget().partial_fit(X, y).keys_.lacks(POOL.keys, y).tolist() == []
 
 
-def test_what_the_buffer_shows_was_never_learned_is_refused():
-    """Statistics of 14 samples in 3 dimensions admit it; a buffer that holds them all, or nearly, does not."""
-    stranger, y = make_stream([0], dim=3, seed=9).features, [0]
-    accepted = [size for size in (0, 14) if _accepts(Scroll(buffer_size=size).fit(POOL.features, POOL.labels), stranger, y)]
-    assert accepted == [0]
-    learner = Scroll(buffer_size=14).fit(POOL.features, POOL.labels)
-    learner.remove(*part([0]))
-    before = digests(learner)
-    with refused('the buffer would hold'):                      # twice
-        learner.remove(*part([0]))
-    assert digests(learner) == before
-
-
 def _accepts(learner, X, y) -> bool:
     try:
         return learner.remove(X, y) is learner
