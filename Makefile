@@ -32,16 +32,14 @@ test-avx2: .venv/installed-dev
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
 	PYTHON=$(PYTHON) scripts/wheel_check.sh
 
-bench: .venv/installed          ## speed and memory, as ratios, and beside others; needs nothing but the shipped weights
+bench: .venv/installed          ## speed and memory, as ratios to common alternatives; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py
-	$(RUN) scripts/beside.py
 
-tune: .venv/installed           ## the values of models/config/, from held-out training data, as many trials for each method
+tune: .venv/installed           ## the values of models/config/, from held-out training data, the same number of trials for each method
 	$(RUN) scripts/tune.py --dataset seq-cifar10
 	$(RUN) scripts/tune.py --dataset seq-cifar100
 
 tables: .venv/installed         ## tables and figures from committed rows: those of results/, of README.md and of docs/
-	$(RUN) scripts/exemplar_means.py --dataset seq-cifar10 --redraw --out results/tables/figure_4_exemplars.png
 	$(RUN) scripts/report.py
 	$(RUN) scripts/documents.py
 

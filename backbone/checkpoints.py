@@ -70,7 +70,7 @@ class Checkpoint(NamedTuple):
     """What a file holds, in our terms; the fields are those of `backbone.weights.Weights`.
 
     `info`: `format`; `ignored`: rule -> how many tensors or which entries it took out; `saw`: a data set all
-    of whose classes it was trained on, where that is known and bears on what it may be tested on.
+    of whose classes it was trained on, where that is known and limits what it may be tested on.
     """
     tensors: dict
     backbone: str

@@ -1,6 +1,6 @@
 """argparse as this project uses it: parser, types of flags' values, flags of replay methods. No torch.
 
-What a flag bears on is said once, where it is declared: `add_argument('--num_workers', ..., bears='speed')`.
+What a flag affects is said once, where it is declared: `add_argument('--num_workers', ..., affects='speed')`.
 All else follows from it: which rows are of one experiment, which interrupted run a command continues, what
 processes must agree on, what a model that is loaded hands on, which columns are worth keeping.
 """
@@ -26,7 +26,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{text} (default: {str(action.default).replace('%', '%%')})".strip()
 
 
-BEARS = {
+AFFECTS = {
     'result': 'what is learned, from what and how, and what it is tested on',
     'content': 'the result, through the file or folder that it names, whose path is of this machine',
     'stream': 'the result, through which samples come or are tested on, and when',
@@ -46,26 +46,26 @@ class Arguments(argparse.Namespace):
     """What a parser has made of a command line.
 
     Attributes (none of them among `vars`):
-        bears: flag -> what it bears on, by the words of `BEARS`.
+        affects: flag -> what it affects, by the words of `AFFECTS`.
         declared: flag -> the default it was declared with.
         Of a run: given: flags of the command line. key: what tells it from others, `bench.results.keys`.
     """
-    __slots__ = ('bears', 'declared', 'given', 'key')
+    __slots__ = ('affects', 'declared', 'given', 'key')
 
 
-def bears(args, flag: str) -> str:
-    """What a flag of a run bears on; 'result' where nobody has declared anything else."""
-    return getattr(args, 'bears', {}).get(flag, 'result')
+def affects(args, flag: str) -> str:
+    """What a flag of a run affects; 'result' where nobody has declared anything else."""
+    return getattr(args, 'affects', {}).get(flag, 'result')
 
 
 class _Declaring:
-    """`add_argument` with `bears`: what the flag bears on, one of `BEARS`."""
+    """`add_argument` with `affects`: what the flag affects, one of `AFFECTS`."""
 
-    def add_argument(self, *names, bears: str = 'result', **options):
-        if bears not in BEARS:
-            raise ValueError(f'bears={bears!r}: expected one of {", ".join(BEARS)}')
+    def add_argument(self, *names, affects: str = 'result', **options):
+        if affects not in AFFECTS:
+            raise ValueError(f'affects={affects!r}: expected one of {", ".join(AFFECTS)}')
         action = super().add_argument(*names, **options)
-        action.bears, action.declared = bears, action.default
+        action.affects, action.declared = affects, action.default
         return action
 
 
@@ -74,7 +74,7 @@ class _Group(_Declaring, argparse._ArgumentGroup):
 
 
 def argument_group(parser, *title, **options):
-    """A group of flags declared with `bears`; also in a parser of argparse's own, as of third-party files."""
+    """A group of flags declared with `affects`; also in a parser of argparse's own."""
     group = _Group(parser, *title, **options)
     parser._action_groups.append(group)
     return group
@@ -92,14 +92,14 @@ class ArgumentParser(_Declaring, LineParser):
     def parse_known_args(self, args=None, namespace=None):
         parsed, unknown = super().parse_known_args(args, Arguments() if namespace is None else namespace)
         if isinstance(parsed, Arguments):
-            parsed.bears = self.bears()
+            parsed.affects = self.affects()
             parsed.declared = {action.dest: getattr(action, 'declared', action.default)
                                for action in reversed(self._actions)}
         return parsed, unknown
 
-    def bears(self) -> dict:
-        """flag -> what it bears on; of several names of a flag, the first is its own."""
-        return {action.dest: getattr(action, 'bears', 'result') for action in reversed(self._actions)}
+    def affects(self) -> dict:
+        """flag -> what it affects; of several names of a flag, the first is its own."""
+        return {action.dest: getattr(action, 'affects', 'result') for action in reversed(self._actions)}
 
 
 def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed
@@ -165,11 +165,6 @@ def real(least: float = -math.inf, positive: bool = False):
             raise argparse.ArgumentTypeError(f'{text}: expected {expected}')
         return value
     return number
-
-
-def negated(text) -> bool:
-    """Command-line type of an on/off flag that turns another one off."""
-    return not binary_to_boolean_type(text)
 
 
 def share(text) -> float:

@@ -7,45 +7,16 @@ from core.environment import warn_once
 from core.plugins import ROOT, normalise
 from scroll.errors import InputError
 
-_LARGEST, _DEEPEST, _MOST_VALUES = 1 << 18, 50, 10_000
-
-
-def _check_depth(events) -> None:
-    """ValueError if lists lie in lists deeper than anyone would write: to build them
-    would take for ever, or the stack."""
-    depth = 0
-    for event in events:
-        depth += type(event).__name__.endswith('StartEvent') - type(event).__name__.endswith('EndEvent')
-        if depth > _DEEPEST:
-            raise ValueError(f'it is nested more than {_DEEPEST} deep')
-
-
-def _check_extent(content) -> None:
-    """ValueError if aliases of aliases stand for more than anyone would write: to
-    show or copy it could take for ever."""
-    waiting, seen = [content], 0
-    while waiting:
-        value, seen = waiting.pop(), seen + 1
-        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if seen + len(waiting) > _MOST_VALUES:
-            raise ValueError(f'it stands for more than {_MOST_VALUES} values')
-
 
 def read_yaml(path: Path) -> dict:
     """A YAML mapping; InputError if the file is damaged or something else."""
     import yaml
 
     from scroll.archive import open_file
-    loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ValueError(f'it is larger than {_LARGEST >> 10} kB')
         with open_file(path) as file:
-            text = file.read().decode()
-        _check_depth(yaml.parse(text, Loader=loader))
-        content = yaml.load(text, Loader=loader) or {}
-        _check_extent(content)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+            content = yaml.safe_load(file.read().decode()) or {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
     if not isinstance(content, dict):
         raise InputError(f'{path}: expected a mapping, found {type(content).__name__}')
@@ -53,18 +24,17 @@ def read_yaml(path: Path) -> dict:
 
 
 def model_config(model: str, which: str, known: dict) -> tuple:
-    """The values of `models/config/<model>.yaml` for a run of which `known`
-    arguments are given, and the file's name.
+    """The values of `models/config/<model>.yaml` for a run with these `known` arguments, and the file's name.
 
-    `by`, of the file or of a rule, says in words how its values were chosen (`chosen_by`). The file's section
-    `default:` is taken by every `which` but 'base', which takes nothing. Any other `which`
-    names a section: a list of rules `{when: {...}, set: {...}}`, of which each whose conditions hold is
-    applied, later ones over earlier ones (a condition is a value, or `{min: a, max: b}`); or flags; or, in
-    Mammoth's form, sections by data set with flags and, under buffer sizes, more special ones. For 'best'
-    these may stand at the top of the file, as Mammoth has them. A run that has no such part is warned.
+    The section `default:` is taken by every `which` but 'base', which takes nothing. Any other `which` names
+    a section: a list of rules `{when: {...}, set: {...}}`, of which each whose conditions hold is applied,
+    later ones over earlier ones (a condition is a value, or `{min: a, max: b}`); or flags; or, in Mammoth's
+    form, sections by data set with flags and, under buffer sizes, more special ones. For 'best' these may
+    stand at the top of the file, as Mammoth has them. A run without such a part is warned. `by`, of the file
+    or of a rule, says how the values were chosen (`chosen_by`).
 
     Raises:
-        InputError: there is no such section, or the file is made otherwise.
+        InputError: there is no such section, or the file has another form.
     """
     path = _config_file(model)
     if which == 'base' or path is None and which in ('default', 'best'):
@@ -79,26 +49,26 @@ def model_config(model: str, which: str, known: dict) -> tuple:
             raise InputError(f'{source}: {name}: {part!r}: expected a mapping of flags; values for every run '
                              'belong under default')
     values = content.get('default') or {}
-    has_own = any(normalise(name) == known['dataset'] for name in content)
-    by_data = {name: part or {} for name, part in content.items() if name not in ('default', 'best')
-               and (normalise(name) == known['dataset'] or not isinstance(part, list))}     # a list: rules
     if not isinstance(values, dict):
         raise InputError(f'{source}: default: expected a mapping of flags, found {values!r}')
     if which not in ('default', 'best', *content):
         have = ', '.join(dict.fromkeys(['default', 'best', 'base', *map(str, content)]))
         raise InputError(f'--model_config {which}: {source} has no such section; there are: {have}')
+    has_own = any(normalise(name) == known['dataset'] for name in content)
+    if which == 'default':
+        if has_own:
+            warn_once(f"{source}: its values for {known['dataset']} are taken with --model_config best")
+        return values, source
     try:
-        if which == 'default':
-            if has_own:
-                warn_once(f"{source}: its values for {known['dataset']} are taken with --model_config best")
-            return values, source
-        found = _from_section(content.get(which) or {}, known, source, quiet=has_own)
+        found = _of_section(content.get(which) or {}, known, source, quiet=has_own)
         if which == 'best':
-            found = {**found, **_from_section(by_data, known, source, quiet=bool(found))}
+            by_data = {name: part or {} for name, part in content.items() if name not in ('default', 'best')
+                       and (normalise(name) == known['dataset'] or not isinstance(part, list))}    # not rules
+            found |= _of_section(by_data, known, source, quiet=bool(found))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f'{source}: {which} must be a list of {{when: ..., set: ...}}, or have flags by '
                          f'data set and buffer size ({error})') from error
-    return {**values, **found}, source
+    return values | found, source
 
 
 def chosen_by(known: dict) -> str:
@@ -108,53 +78,39 @@ def chosen_by(known: dict) -> str:
     path, which = _config_file(known['model']), known.get('model_config') or 'default'
     content = read_yaml(path) if path and which != 'base' else {}
     rules = content.get(which) if isinstance(content.get(which), list) else []
-    said = [rule['by'] for rule in rules if 'by' in rule
-            and all(_holds(condition, known.get(name)) for name, condition in rule['when'].items())]
+    said = [rule['by'] for rule in rules if 'by' in rule and _holds(rule, known)]
     return str(said[-1] if said else content.get('by', ''))
 
 
 def _config_file(model: str):
     """`models/config/<model>.yaml`, or None."""
-    return next((p for p in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
-                 if p.stem.replace('_', '-') == model.replace('_', '-')), None)
+    return next((path for path in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
+                 if path.stem.replace('_', '-') == model.replace('_', '-')), None)
 
 
-def _from_rules(rules: list, known: dict) -> dict:
-    """The values of all rules whose conditions hold."""
-    holding = (rule['set'] for rule in rules
-               if all(_holds(c, known.get(name)) for name, c in rule['when'].items()))
-    return {name: value for values in holding for name, value in values.items()}
+def _of_section(section, known: dict, source: str, quiet: bool) -> dict:
+    """The values of a section for a run; ValueError if a part has another form than `model_config` says.
 
-
-def _from_section(section, known: dict, source: str, quiet: bool) -> dict:
-    """The values of a section for a run: `model_config` says of what forms.
-
-    quiet: say nothing where sections are by data set, and the run's is not there.
-
-    Raises:
-        ValueError: a part is of no such form.
+    quiet: say nothing where sections are by data set, and the run's is missing.
     """
     if isinstance(section, list):
-        return _from_rules(section, known)
-    by_data = {name: part for name, part in section.items() if isinstance(part, dict) and not _is_part(name)}
+        return {name: value for rule in section if _holds(rule, known) for name, value in rule['set'].items()}
+    by_data = {name: part for name, part in section.items() if isinstance(part, dict) and not _is_size(name)}
     own = next((part for name, part in by_data.items() if normalise(name) == known['dataset']), None)
     if by_data and own is None and not quiet:
-        have = ', '.join(map(str, by_data))
-        warn_once(f"{source}: no section for {known['dataset']} (it has {have}); what is there for every "
-                  'data set is taken')
+        warn_once(f"{source}: no section for {known['dataset']} (it has {', '.join(map(str, by_data))}); "
+                  'what is there for every data set is taken')
     shared = {name: part for name, part in section.items()
               if name not in by_data and (part is not None or not by_data)}
-    return {**_of_size(shared, known, source), **_of_size(own or {}, known, source)}
+    return _of_size(shared, known, source) | _of_size(own or {}, known, source)
 
 
 def _of_size(section: dict, known: dict, source: str) -> dict:
     """Flags, and under buffer sizes (or `default`, for all of them) more special ones."""
     sizes = {str(name): part for name, part in section.items() if isinstance(part, dict)}
     flags = {name: value for name, value in section.items() if not isinstance(value, dict)}
-    odd = [name for name in sizes if not _is_part(name)]
-    odd += [name for name in flags if not isinstance(name, str)]
-    if odd:
-        raise ValueError(f'{odd[0]} is neither a flag with a value nor a buffer size with flags')
+    for name in [name for name in sizes if not _is_size(name)] + [n for n in flags if not isinstance(n, str)]:
+        raise ValueError(f'{name} is neither a flag with a value nor a buffer size with flags')
     flags |= sizes.pop('default', {})
     size = str(known.get('buffer_size'))
     if sizes and size not in sizes:
@@ -163,16 +119,21 @@ def _of_size(section: dict, known: dict, source: str) -> dict:
     return flags | sizes.get(size, {})
 
 
-def _is_part(name) -> bool:
-    """Whether a key of a data set's section says for which buffers its values are."""
+def _is_size(name) -> bool:
     return str(name).isdecimal() or name == 'default'
 
 
-def _holds(condition, value) -> bool:
-    if isinstance(condition, dict):
-        least, most = condition.get('min', -math.inf), condition.get('max', math.inf)
-        return value is not None and least <= value <= most
-    return condition == value
+def _holds(rule: dict, known: dict) -> bool:
+    """Whether the conditions of a rule hold for a run."""
+    for name, condition in rule['when'].items():
+        value = known.get(name)
+        if isinstance(condition, dict):
+            least, most = condition.get('min', -math.inf), condition.get('max', math.inf)
+            if value is None or not least <= value <= most:
+                return False
+        elif condition != value:
+            return False
+    return True
 
 
 def dataset_config_files(dataset: str) -> dict:

@@ -1,11 +1,10 @@
-"""Several processes that share the work of one run: `torchrun --nproc_per_node 2
-main.py --model scroll --dataset ...`.
+"""Several processes that share the work of one run: `torchrun --nproc_per_node 2 main.py --model scroll ...`.
 
-Every process goes through the same stream. What takes time is cut into shares, and each process gets
-the results of all (`World.gather`, `World.sum`), so that each stands where one process alone would: the
-checkpoint of the first is that of all, of however many. Only the first speaks and writes. What they
-exchange are arrays in host memory: gloo carries them, or nccl where each process has a GPU of its own.
-A process that cannot go on ends the run; one line says why, whichever process was the first to know.
+Every process goes through the same stream. What takes time is cut into shares, and each process gets the
+results of all (`World.gather`, `World.sum`), so that each stands where one process alone would: the
+checkpoint of the first is that of all, whatever their number. Only the first prints and writes. They exchange
+arrays in host memory, by gloo. A process that cannot continue ends the run; one line says why, whichever
+process was the first to know.
 
 Nothing here imports torch before there is a second process.
 """
@@ -16,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 
-from core.arguments import FREE, bears
+from core.arguments import FREE, affects
 from scroll.errors import InputError
 
 _LAUNCHED = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')        # what torchrun tells each process
@@ -34,12 +33,11 @@ class World:
         return [content]
 
     def from_first(self, content: bytes) -> bytes:
-        """What the first process gives; what others give is not looked at."""
+        """What the first process gives; what others give is ignored."""
         return content
 
     def share(self, count: int) -> slice:
-        """This process's part of `count` items: consecutive, as large as the
-        others' or one larger, maybe empty."""
+        """This process's part of `count` items: consecutive, as large as the others' or one larger."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, part):
@@ -60,73 +58,40 @@ class World:
             raise InputError(otherwise)
 
     def first_then_others(self, function):
-        """Its result; the first process calls it before the others do, so that
-        what it downloads is there for them."""
+        """Its result; the first process calls it before the others, which then find what it downloads."""
         result = function() if self.rank == 0 else None
         self.exchange(b'')
         return result if self.rank == 0 else function()
-
-    def leave(self) -> None:
-        """Take no further part."""
 
 
 class _TorchWorld(World):
     """Processes that `torch.distributed` connects."""
 
-    def __init__(self, own_gpu: bool):
+    def __init__(self):
         import torch.distributed as dist
-        self.rank, self.size = _rank(), processes()
+        self.dist, self.rank, self.size = dist, _rank(), processes()
         with _others_may_end():
-            _store().set(f'gpu {self.rank}', str(own_gpu))
-            nccl = all(_store().get(f'gpu {rank}') == b'True' for rank in range(self.size))
-            self._device = f"cuda:{os.environ['LOCAL_RANK']}" if nccl else 'cpu'
-            dist.init_process_group('nccl' if nccl else 'gloo', store=dist.PrefixStore('run', _store()),
-                                    rank=self.rank, world_size=self.size, timeout=_PATIENCE)
+            dist.init_process_group('gloo', store=dist.PrefixStore('run', _store()), rank=self.rank,
+                                    world_size=self.size, timeout=_PATIENCE)
 
     def exchange(self, content: bytes) -> list:
-        import torch
+        parts = [None] * self.size
         with _others_may_end():
-            sizes = [int(n) for n in self._all(torch.tensor([len(content)]))]
-            padded = torch.zeros(max(sizes), dtype=torch.uint8)
-            padded[:len(content)] = _tensor(content)
-            parts = self._all(padded) if max(sizes) else [padded] * self.size
-            return [part[:n].numpy().tobytes() for part, n in zip(parts, sizes)]
+            self.dist.all_gather_object(parts, content)
+        return parts
 
-    def _all(self, tensor) -> list:
-        import torch.distributed as dist
-        parts = [tensor.to(self._device, copy=True) for _ in range(self.size)]
-        dist.all_gather(parts, tensor.to(self._device))
-        return [part.cpu() for part in parts]
+    def from_first(self, content: bytes) -> bytes:
+        box = [content]
+        with _others_may_end():
+            self.dist.broadcast_object_list(box, 0)
+        return box[0]
 
     def sum(self, array):
         import torch
-        import torch.distributed as dist
+        total = torch.from_numpy(array.copy())
         with _others_may_end():
-            total = torch.from_numpy(array.copy()).to(self._device)
-            dist.all_reduce(total)
-            return total.cpu().numpy()
-
-    def from_first(self, content: bytes) -> bytes:
-        import torch
-        import torch.distributed as dist
-        with _others_may_end():
-            size = torch.tensor([len(content)]).to(self._device)
-            dist.broadcast(size, 0)
-            data = (_tensor(content) if self.rank == 0
-                    else torch.zeros(int(size), dtype=torch.uint8)).to(self._device)
-            dist.broadcast(data, 0)
-            return data.cpu().numpy().tobytes()
-
-    def leave(self) -> None:
-        import torch.distributed as dist
-        dist.destroy_process_group()
-
-
-def _tensor(content: bytes):
-    import torch
-    if not content:
-        return torch.zeros(0, dtype=torch.uint8)
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            self.dist.all_reduce(total)
+        return total.numpy()
 
 
 @contextmanager
@@ -160,19 +125,18 @@ def world() -> World:
 
 
 def join(args) -> World:
-    """Connect the processes of this run. Each takes a GPU of its own where there are as many;
+    """Connect the processes of this run. Each takes a GPU of its own where there are enough;
     all but the first write nothing."""
     global _running
     if processes() == 1 or _running:
         return world()
     import torch
     on_this_machine = int(os.environ.get('LOCAL_WORLD_SIZE', processes()))
-    own_gpu = args.device in (None, 'cuda') and torch.cuda.device_count() >= on_this_machine
-    if own_gpu:
+    if args.device in (None, 'cuda') and torch.cuda.device_count() >= on_this_machine:
         args.device = os.environ['LOCAL_RANK']
         torch.cuda.set_device(int(args.device))
     args.distributed = 'ddp'
-    _running = _TorchWorld(own_gpu)
+    _running = _TorchWorld()
     if _running.rank:
         args.disable_log = args.non_verbose = args.nowand = True
         args.tensorboard, args.savecheck = False, None
@@ -183,7 +147,7 @@ def agree_on_arguments(args, schedule) -> None:
     """InputError unless all processes run the same: on several machines, each has a
     command line and data of its own."""
     plain = {name: repr(value) for name, value in sorted(vars(args).items())
-             if bears(args, name) not in FREE and name != 'class_order'}    # an array, of what is compared
+             if affects(args, name) not in FREE and name != 'class_order'}    # an array, of what is compared
     world().agree(repr((schedule and schedule.digest(), plain)),
                   'the processes were given different arguments, or different data: start all of them with '
                   'the same command')
@@ -192,12 +156,13 @@ def agree_on_arguments(args, schedule) -> None:
 def leave() -> None:
     """The run has ended well."""
     global _running
-    world().leave()
+    if _running:
+        _running.dist.destroy_process_group()
     _running = None
 
 
 def end(code: int) -> int:
-    """The exit code of a command that could not go on. A process that is connected to others ends here, at
+    """The exit code of a command that failed. A process that is connected to others ends here, at
     once: to take torch's connections down when others have ended aborts it, now and then.
     """
     if _running:
@@ -236,18 +201,16 @@ def say_once(line: str) -> None:
 
 
 def check_processes(model, args) -> None:
-    """InputError if the method cannot be run by the processes that there are.
-    `SHARED`: its work can be cut into shares."""
+    """InputError if the number of processes does not suit the method. `SHARED`: its work can be cut into
+    shares."""
     count, shared = processes(), getattr(model, 'SHARED', False)
     if shared and args.distributed == 'dp':
         raise InputError(f'--distributed dp has no effect on --model {args.model}: it trains no network; '
-                         'start several processes '
-                        'instead, torchrun --nproc_per_node 2 main.py ...')
+                         'start several processes instead, torchrun --nproc_per_node 2 main.py ...')
     if not shared and (count > 1 or args.distributed == 'ddp'):
         what = f'{count} processes were started' if count > 1 else '--distributed ddp'
         raise InputError(f'{what}: --model {args.model} learns in one process; to split its batches among '
-                         'GPUs, start that one '
-                        'with --distributed dp')
+                         'GPUs, start that one with --distributed dp')
     if args.distributed == 'ddp' and not all(os.environ.get(name) for name in _LAUNCHED):
         raise InputError('--distributed ddp: start the processes with '
                          'torchrun --nproc_per_node 2 main.py ...')

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from core.environment import warn_once
+from core.mammoth import import_hint
 from scroll.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,9 +26,8 @@ SHIPPED = {         # package -> its files that declare names and come with this
                'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
     'datasets': {'mnist_360', 'perm_mnist', 'rot_mnist', 'seq_cifar10', 'seq_cifar100', 'seq_digits',
                  'seq_features', 'seq_folder', 'seq_miniimg', 'seq_mnist', 'seq_tinyimg'},
-    'backbone': {'MNISTMLP', 'MNISTMLP_PNN', 'ResNet18_PNN', 'ResNetBottleneck', 'efficientnet_lite',
-                 'feature_layers', 'libraries', 'resnet12', 'resnet18', 'resnet50_byol', 'resnet_cifar',
-                 'torchvision_resnets', 'vit'},
+    'backbone': {'MNISTMLP', 'ResNetBottleneck', 'efficientnet_lite', 'feature_layers', 'libraries',
+                 'resnet12', 'resnet18', 'resnet50_byol', 'resnet_cifar', 'torchvision_resnets', 'vit'},
 }
 
 
@@ -170,7 +170,7 @@ class PluginFolder:
             raise
         except Exception as error:      # whatever the file does when it is imported
             raise InputError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
-                             f"{type(error).__name__}: {error}") from error
+                             f"{type(error).__name__}: {error}{import_hint(error)}") from error
 
 
 class _Named(Mapping):

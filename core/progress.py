@@ -1,25 +1,21 @@
-"""How far a stage of a run has come, on stderr: a bar on a terminal; anywhere else, as in
-a log file, a line now and then."""
+"""How far a stage of a run is, on stderr: a bar on a terminal; elsewhere, as in a log file, a line every few
+seconds."""
 import sys
 import threading
 import time
 
-# seconds: from the start of a stage, or of the process, to its first line; from any to the next
-FIRST, EVERY = 4.0, 10.0
-_SHORT = 1.0                    # a stage that is younger has nothing to say
-_stages = []                    # those that go on, each within the one before it: the last one speaks
+FIRST, EVERY, TICK = 4.0, 10.0, 0.5             # seconds: to the first line, between lines, between looks
+_stages = []                                    # nested: the last one speaks
 _told = time.monotonic() - EVERY + FIRST        # when a line was last written
 
 
 class Progress:
     """A stage with a name: a context, or with `over` an iterator.
 
-    A thread of its own speaks for it, so that a stage that reads, waits or
-    computes in one piece is heard of as well.
+    A thread of its own speaks for it, so that a stage that reads or computes in one piece is shown as well.
 
     Args:
-        stage: its name. total: steps, samples, ... that it has; None: not known. done: of them before it
-            begins.
+        stage: its name. total: steps, samples, ... of it; None: unknown. done: of them before it begins.
         quiet: say nothing (`--non_verbose 1`).
     """
 
@@ -36,22 +32,21 @@ class Progress:
             shown = '{desc} [{elapsed}]' if self.total is None else None
             self.bar = tqdm(total=self.total, desc=self.stage, initial=self.done, leave=False,
                             mininterval=0.5, delay=0.5, bar_format=shown)
-        self.thread = threading.Thread(target=self._speak if self.bar is None else self._redraw, daemon=True)
         _stages.append(self)
+        self.thread = threading.Thread(target=self._speak, daemon=True)
         self.thread.start()
         return self
 
     def __exit__(self, *error):
-        if self.quiet:
-            return
-        self.ended.set()
-        self.thread.join()
-        _stages.remove(self)
-        if self.bar is not None:
-            self.bar.close()
+        if not self.quiet:
+            self.ended.set()
+            self.thread.join()
+            _stages.remove(self)
+            if self.bar is not None:
+                self.bar.close()
 
     def update(self, count: int = 1) -> None:
-        """So many more are done."""
+        """`count` more are done."""
         self.done += count
         if self.bar is not None:
             self.bar.update(count)
@@ -69,19 +64,14 @@ class Progress:
                 yield item
                 self.update()
 
-    def _redraw(self) -> None:
-        while not self.ended.wait(1):
-            if _stages[-1] is self:
-                self.bar.refresh()
-
     def _speak(self) -> None:
         global _told
-        due = min(self.began + FIRST, max(self.began + _SHORT, _told + EVERY))
-        while not self.ended.wait(max(0.0, due - time.monotonic())):
-            if _stages[-1] is self:
+        while not self.ended.wait(TICK):
+            if _stages[-1] is self and self.bar is not None:
+                self.bar.refresh()
+            elif _stages[-1] is self and time.monotonic() >= _told + EVERY:
                 _told = time.monotonic()
                 print(self.line(), file=sys.stderr, flush=True)
-            due = max(_told + EVERY, time.monotonic() + _SHORT)
 
     def line(self) -> str:
         """'Adapting: 40 of 300, 12 s, about 78 s left'."""

@@ -1,12 +1,8 @@
-"""Read pickles of plain data (dicts, lists, strings, numbers, numpy arrays)
-without ever running code from them.
+"""Read pickles of plain data (dicts, lists, text, numbers, numpy arrays) without running code from them.
 
-The official CIFAR and miniImageNet files are pickles, and so are checkpoints. `pickle.load` would call
-whatever a file names, numpy's own builders among it, some of which reach any memory. Here a file's known
-names stand for shells of our own that only take down what they are given; arrays are made from that
-afterwards, checked, by copying bytes. Nor can a small file ask for much time or memory: the reader is the one
-that is written in Python (that in C allocates memory for any number by which a file calls its parts), keys
-are plain, and what is in a file once is looked at once.
+CIFAR's and miniImageNet's files are pickles, and so are some checkpoints. `pickle.load` would call whatever a
+file names. Here only the names of which arrays are made may occur, and each stands for a function or a class
+below, which makes arrays of numbers or of text of fixed length, checked by numpy, and nothing else.
 """
 import pickle
 import re
@@ -17,107 +13,76 @@ from scroll.archive import open_file
 from scroll.errors import InputError
 
 
-class _Name:
-    """A name that may occur in a pickle but is never called."""
+class _Dtype:
+    """Stands for `numpy.dtype`."""
 
-    def __init__(self, *args):
+    def __init__(self, name, *_):
+        if not re.fullmatch(r'[biufcSUa]\d{1,6}', name):
+            raise pickle.UnpicklingError(f'dtype {name!r}')
+        self.dtype = np.dtype(name)
+
+    def __setstate__(self, state):
+        if any(part is not None for part in state[2:5]):
+            raise pickle.UnpicklingError('a dtype with parts')
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Word:
+    """Stands for `numpy.ndarray`, which `_reconstruct` is given and nothing may call."""
+
+    def __init__(self, *_):
         raise pickle.UnpicklingError('an array that is not made by its builder')
 
 
-class _Dtype:
-    """Stands for `numpy.dtype`: numbers and fixed-length strings only."""
-
-    def __init__(self, name, align=False, copy=False):
-        if not re.fullmatch(r'[biufcSUa]\d{1,6}', _text(name)):
-            raise pickle.UnpicklingError(f'dtype {name!r}')
-        self.dtype = np.dtype(_text(name))
+class _Array(np.ndarray):
+    """An array whose pickled dtype is a `_Dtype`."""
 
     def __setstate__(self, state):
-        order, parts = _text(state[1]), state[2:5]
-        if order not in '<>|=' or any(part is not None for part in parts):
-            raise pickle.UnpicklingError('a dtype with parts')
-        self.dtype = self.dtype.newbyteorder(order)
+        version, shape, dtype, columns_first, content = state
+        super().__setstate__((version, shape, dtype.dtype, columns_first, content))
 
 
-class _Array:
-    """Stands for an array: filled by the pickle's state, made by `_plain`."""
-    array = None
+class _Record(tuple):
+    """Stands for an object of a class that is not ours: what it was made from."""
 
-    def __setstate__(self, state):
-        _, shape, dtype, columns_first, content = state
-        self.array = _filled(content, dtype, shape, 'F' if columns_first else 'C')
+    def __new__(cls, *parts):
+        return super().__new__(cls, parts)
 
 
-class _Record:
-    """Stands for an object of a class that is none of ours: what it was made from, as a tuple."""
-
-    def __new__(cls, *args):
-        made = super().__new__(cls)
-        made.parts = args
-        return made
-
-    def __setstate__(self, state):
-        self.parts += (state,)
-
-
-def _text(value) -> str:
-    if not isinstance(value, (bytes, str)):
-        raise pickle.UnpicklingError(f'a {type(value).__name__} where a name was expected')
-    return value.decode('latin1') if isinstance(value, bytes) else value
-
-
-def _filled(content, dtype, shape, order) -> np.ndarray:
-    """An array from raw bytes (Python 2 pickles bring them as latin-1 text)."""
-    content = content.encode('latin1') if isinstance(content, str) else content
-    plain = isinstance(dtype, _Dtype) and isinstance(content, (bytes, bytearray))
-    if not plain or order not in ('C', 'F', 'A'):
-        raise pickle.UnpicklingError('an array of objects')
-    order = 'C' if order == 'A' else order
-    return np.frombuffer(bytes(content), dtype.dtype).reshape(shape, order=order).copy()
-
-
-def _reconstruct(subtype, shape, kind):
-    if subtype is not _Name:
-        raise pickle.UnpicklingError('a subclass of arrays')
-    if kind not in (b'b', 'b'):
-        raise pickle.UnpicklingError('an array builder with other arguments')
-    return _Array()
+def _reconstruct(kind, shape, code):
+    return np.ndarray.__new__(_Array, (0,), 'u1')           # its state has shape, dtype and content
 
 
 def _from_buffer(content, dtype, shape, order, axis_order=None):
-    made = _Array()
-    if order == 'K' and axis_order is not None:
-        made.array = _filled(content, dtype, shape, 'C').transpose(axis_order)
-    else:
-        made.array = _filled(content, dtype, shape, order)
-    return made
+    array = np.frombuffer(bytes(content), dtype.dtype)
+    if axis_order is None:
+        return array.reshape(shape, order=order).copy()
+    return array.reshape(shape).transpose(axis_order).copy()
 
 
 def _scalar(dtype, content):
-    """A number or text of numpy's, as one of Python's."""
-    return _filled(content, dtype, (), 'C').item()
+    content = content.encode('latin1') if isinstance(content, str) else content
+    value, = np.frombuffer(content, dtype.dtype)
+    return value.item()
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """`_codecs.encode` for the one use that array pickles make of it."""
-    if _text(encoding) not in ('latin1', 'latin-1'):
+    if encoding not in ('latin1', 'latin-1'):
         raise pickle.UnpicklingError(f'encoding {encoding!r}')
     return text.encode('latin1')
 
 
-_KNOWN = {(f'numpy.{core}.multiarray', '_reconstruct'): _reconstruct for core in ('core', '_core')}
-_KNOWN |= {(f'numpy.{core}.numeric', '_frombuffer'): _from_buffer for core in ('core', '_core')}
-_KNOWN |= {(f'numpy.{core}.multiarray', 'scalar'): _scalar for core in ('core', '_core')}
-_KNOWN |= {('numpy', 'ndarray'): _Name, ('numpy', 'dtype'): _Dtype, ('_codecs', 'encode'): _latin1,
-           ('collections', 'OrderedDict'): dict}
+_KNOWN = {('numpy', 'ndarray'): _Word, ('numpy', 'dtype'): _Dtype, ('_codecs', 'encode'): _latin1,
+          ('collections', 'OrderedDict'): dict}
+for _package in ('numpy.core', 'numpy._core'):
+    _KNOWN |= {(f'{_package}.multiarray', '_reconstruct'): _reconstruct,
+               (f'{_package}.multiarray', 'scalar'): _scalar,
+               (f'{_package}.numeric', '_frombuffer'): _from_buffer}
 
 
-class _PlainUnpickler(pickle._Unpickler):
-    dispatch = {code: act for code, act in pickle._Unpickler.dispatch.items()
-                if bytes([code]) not in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)}
-
-    def __init__(self, file, encoding: str, records: tuple):
-        super().__init__(file, encoding=encoding)
+class _Unpickler(pickle._Unpickler):        # that in C allocates memory for any number that a file has in it
+    def __init__(self, file, records: tuple):
+        super().__init__(file, encoding='latin1')
         self.records = records
 
     def find_class(self, module, name):
@@ -128,57 +93,25 @@ class _PlainUnpickler(pickle._Unpickler):
         except KeyError:
             raise pickle.UnpicklingError(f'it names {module}.{name}, which is not plain data') from None
 
-    def load_setitem(self):
-        _check_keys(self.stack[-2:])
-        super().load_setitem()
-    dispatch[pickle.SETITEM[0]] = load_setitem
 
-    def load_setitems(self):
-        _check_keys(self.stack)
-        super().load_setitems()
-    dispatch[pickle.SETITEMS[0]] = load_setitems
-
-    def load_dict(self):
-        _check_keys(self.stack)
-        super().load_dict()
-    dispatch[pickle.DICT[0]] = load_dict
-
-
-def _check_keys(items: list) -> None:
-    """A tuple of tuples may take for ever to be hashed."""
-    for key in items[::2]:
-        if not isinstance(key, (str, bytes, int, float, type(None))):
-            raise pickle.UnpicklingError(f'a key that is a {type(key).__name__}')
-
-
-def _plain(value, known: dict):
-    """The data with arrays for what stood for them; `known`: id -> (value, data)
-    of lists, tuples and dicts so far."""
-    if isinstance(value, _Array) and value.array is not None:
-        return value.array
-    if isinstance(value, _Record):
-        value = value.parts
-    if type(value) in (dict, list, tuple):
-        if id(value) not in known:
-            if type(value) is dict:
-                plain = {k: _plain(v, known) for k, v in value.items()}
-            else:
-                plain = type(value)(_plain(v, known) for v in value)
-            known[id(value)] = value, plain                  # the value is kept, so that no other gets its id
-        return known[id(value)][1]
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, bytearray)):
-        return value
-    raise pickle.UnpicklingError(f'a {type(value).__name__.strip("_")} where data was expected')
+def _plain(value):
+    """The value with arrays and tuples of the usual types."""
+    if isinstance(value, _Array):
+        return value.view(np.ndarray)
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (list if isinstance(value, list) else tuple)(map(_plain, value))
+    return value
 
 
 def torch_globals() -> list:
-    """The shells, as `torch.serialization.safe_globals` takes them, so that `torch.load`
-    calls nothing of numpy's either."""
-    return [_Array, *((shell, f'{module}.{name}') for (module, name), shell in _KNOWN.items()
-                      if module.startswith('numpy'))]
+    """The same names, as `torch.serialization.safe_globals` takes them."""
+    return [_Array, *((stand_in, '.'.join(name)) for name, stand_in in _KNOWN.items()
+                      if name[0].startswith('numpy'))]
 
 
-def load(path, encoding: str = 'latin1', records: tuple = ()):
+def load(path, records: tuple = ()):
     """The plain data in the pickle at `path`.
 
     Args:
@@ -186,12 +119,11 @@ def load(path, encoding: str = 'latin1', records: tuple = ()):
             was made from.
 
     Raises:
-        InputError: the file is missing, damaged, or holds anything but plain data. Nothing it names has been
-            called.
+        InputError: the file is missing, damaged, or names anything else; none of it has been called.
     """
     try:
         with open_file(path) as file:
-            return _plain(_PlainUnpickler(file, encoding=encoding, records=records).load(), {})
+            return _plain(_Unpickler(file, records).load())
     except OSError as error:
         raise InputError(f'{path}: {error.strerror}') from error
     except Exception as error:      # damaged pickles raise almost anything

@@ -22,8 +22,8 @@ class MNIST360(OwnStreamDataset, SequentialMNIST, GCLDataset):
     SETTING = 'general-continual'
     N_CLASSES = N_CLASSES_PER_TASK = 9
 
-    def _settle_tasks(self):
-        super()._settle_tasks()
+    def _make_stream(self):
+        super()._make_stream()
         train, order = np.array(self.images.train), self.schedule.order
         files = self.train_ids[order]
         train[files] = turned(train[files], 360 * progress(self.train_labels[order]))

@@ -15,23 +15,23 @@ from scroll.files.columns import columns_of
 from scroll.files.features import open_files, read_blocks
 from scroll.grid import GRID, intake, quantise, sample_keys
 
+_TEST_SHARE = 0.2
+
 
 def unchanged(batch):
-    """What becomes of features on their way into a network: nothing."""
     return batch
 
 
 unchanged.batched = True
-_TEST_SHARE = 0.2
 
 
 class SequentialFeatures(ScheduledDataset):
     """X and y of npz, npy and Parquet files (`scroll.files.features`).
 
     Features are put on SCROLL's grid, unit vectors in whole multiples of 2^-18, which float32 holds exactly;
-    that is what every method gets. Classes are the labels in order. Where neither a split nor
-    `--test_features` says what is to test, a sample is if the key of its id, or without ids of its features,
-    is among the lowest `--test_share` of all keys that there can be: whatever the order and the others.
+    every method gets these. Classes are the sorted labels. Without a split and `--test_features`, a sample
+    tests if the key of its id, or else of its features, is among the lowest `--test_share` of all possible
+    keys, so that neither order nor other samples matter.
     """
     NAME = 'seq-features'
     N_CLASSES = 0                       # known once the files are read
@@ -48,14 +48,14 @@ class SequentialFeatures(ScheduledDataset):
     def get_parser(parser):
         parser = ScheduledDataset.get_parser(parser)
         flag = parser.add_argument_group('seq-features').add_argument
-        flag('--features', bears='content', nargs='+', metavar='FILE',
-             help='npz, npy (X, then y) or Parquet files: X, y, and where there are id and split')
-        flag('--test_features', bears='content', nargs='+', metavar='FILE',
-             help='such files whose samples are all to test; those of --features are then to train, but for '
-                  'what their split says is to test')
-        flag('--feature_columns', metavar='X=NAME,y=NAME', help='columns that are called otherwise')
+        flag('--features', affects='content', nargs='+', metavar='FILE',
+             help='npz, npy (X, then y) or Parquet files: X, y, and optionally id and split')
+        flag('--test_features', affects='content', nargs='+', metavar='FILE',
+             help='such files, all of whose samples test; those of --features then train, unless their split '
+                  'says test')
+        flag('--feature_columns', metavar='X=NAME,y=NAME', help='other names of columns')
         flag('--test_share', type=share,
-             help=f'of samples, where nothing says which are to test (default: {_TEST_SHARE})')
+             help=f'of samples that test, without split and --test_features (default: {_TEST_SHARE})')
         return parser
 
     @staticmethod
@@ -63,7 +63,7 @@ class SequentialFeatures(ScheduledDataset):
         if not args.features:
             raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
         if args.test_features and args.test_share is not None:
-            raise InputError('--test_share has no effect beside --test_features: leave it out')
+            raise InputError('--test_share has no effect with --test_features: leave it out')
         if args.weights != 'none':
             raise InputError(f'--weights {args.weights}: seq-features has no images that a backbone could '
                              'embed: leave it out')
@@ -95,7 +95,6 @@ class SequentialFeatures(ScheduledDataset):
 
     @property
     def num_inputs(self) -> int:
-        """d."""
         return self.images.train.shape[1]
 
     def _make_preprocessing(self) -> None:
@@ -104,23 +103,16 @@ class SequentialFeatures(ScheduledDataset):
     def get_transform(self):
         return unchanged
 
-    def _test_transform(self):
-        return unchanged
-
-    def get_normalization_transform(self) -> None:
-        return None
-
-    def get_denormalization_transform(self) -> None:
-        return None
+    _test_transform = get_transform
+    get_normalization_transform = get_denormalization_transform = _make_preprocessing
 
 
 def _parts(flag: str, paths, columns: dict, drawn: float, names: tuple = None) -> tuple:
-    """([(features float32 (n, d), on the grid; labels (n,); bool (n,), whether a sample is to test), ...],
-    names of the columns of features, or None).
+    """([(features float32 (n, d), labels (n,), bool (n,) whether a sample tests), ...], names of features).
 
     Args:
-        flag: that names the files, for errors. drawn: share of samples that are to test where files have no
-            split; None: all, whatever their split. names: of columns, in the order in which they are wanted.
+        flag: of the files, for errors. drawn: share of samples that test in files without split; None: all
+            samples test, whatever their split. names: the wanted columns of features, in order.
     """
     parts = []
     try:

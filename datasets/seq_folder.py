@@ -15,7 +15,7 @@ class SequentialFolder(ScheduledDataset):
     @staticmethod
     def get_parser(parser):
         parser = ScheduledDataset.get_parser(parser)
-        parser.add_argument('--data_dir', bears='content',
+        parser.add_argument('--data_dir', affects='content',
                             help='folder with train/<class>/ and test/<class>/ (seq-folder)')
         return parser
 

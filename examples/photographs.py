@@ -37,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument('folder', type=Path, help='photographs of a class lie in FOLDER/<class>/')
     home = parser.parse_args().folder
-    files = {name: image_files(home / name)[0] for name in class_folders(home)[0]}
+    files = {name: image_files(home / name)[0] for name in class_folders(home)}
     if len(files) < 3 or min(map(len, files.values())) < 2:
         raise InputError(f'{home}: expected a folder for each of three classes or more, with two photographs '
                          'or more in each')

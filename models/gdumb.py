@@ -66,7 +66,7 @@ class Gdumb(ReplayModel):
              help='of the beta distribution of CutMix; 0: no CutMix')
         flag('--cutmix_prob', type=real(0), default=0.5, help='share of steps with CutMix')
         flag('--clip', type=real(positive=True), default=10.0, help='largest norm of a gradient')
-        flag('--fit_every_task', bears='record', type=whole(0), default=0,
+        flag('--fit_every_task', affects='record', type=whole(0), default=0,
              help='train and evaluate after every so many tasks, 1: after each (0: after the last alone)')
         parser.set_defaults(lr=0.0, n_epochs=1, optim_mom=0.9, optim_wd=1e-6)
         return parser

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, TensorDataset
 
+from core.arguments import whole
 from core.environment import create_seeded_dataloader
 from core.loss_watch import LossWatch
 from core.progress import Progress
@@ -33,10 +34,18 @@ class Joint(ContinualModel):
                      'batch_iterations': 'nothing is learned while tasks come',
                      'eval_epochs': 'nothing is learned before the last task ends'}
 
+    @staticmethod
+    def get_parser(parser):
+        parser.add_argument('--fit_every_task', affects='record', type=whole(0), default=0,
+                            help='train from the start and evaluate after every so many tasks '
+                                 '(0: after the last alone)')
+        return parser
+
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
         # data set of each task; the last task's loader, before it was used
         self.collected, self.loader = [], None
+        self.pristine = copy.deepcopy(self.net.state_dict()) if args.fit_every_task else None
         self.batches = []                      # (inputs, labels) of a stream that is not made from a data set
 
     def begin_task(self, dataset):
@@ -69,9 +78,11 @@ class Joint(ContinualModel):
                                         batch_size=self.args.batch_size, drop_last=self.args.drop_last)
 
     def end_task(self, dataset):
-        due = self.ends_task_of()
+        due = self.ends_task_of('fit_every_task')
         if not due or self.args.inference_only or not (self.collected or self.batches):
             return
+        if self.pristine:
+            self.net.load_state_dict(self.pristine)
         loader, self.RAW_STREAM = self.union(), False
         serve(loader, self)
         self.RAW_STREAM = True

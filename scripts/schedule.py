@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
 """What a schedule does to a data set: as text, as a picture, or whether it is sound."""
-import sys
-
-import _root  # noqa: F401
+import _root
 
 from bench.cli.schedule import main
-from core.commands import run_command
 
-if __name__ == '__main__':
-    sys.exit(run_command(main))
+_root.run(main)

@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
 """Make all runs of tables and figures: every cell of experiments/*.yaml with every seed, once."""
-import sys
-
-import _root  # noqa: F401
+import _root
 
 from bench.paper.sweep import main
 
-if __name__ == '__main__':
-    sys.exit(main())
+_root.run(main)

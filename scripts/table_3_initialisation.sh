@@ -1,9 +1,3 @@
 #!/usr/bin/env bash
-# Table 3: which classifier adaptation starts from. 30 runs; those that have rows are skipped. On two cores a
-# run takes 1 to 3 minutes.
-# Arguments are passed on: --seeds 1, --only SCROLL*, --dry_run, --gpus 0,1 (see scripts/sweep.py --help).
-set -euo pipefail
-cd "$(dirname "$0")/.."
-python=${PYTHON:-.venv/bin/python}
-"$python" scripts/sweep.py experiments/table_3_initialisation.yaml "$@"
-"$python" scripts/report.py experiments/table_3_initialisation.yaml --collect
+# Table 3: which classifier adaptation starts from. 30 runs. On two cores a run takes 1 to 3 minutes.
+exec "$(dirname "$0")/_experiment.sh" table_3_initialisation "$@"

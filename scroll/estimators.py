@@ -63,7 +63,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
     (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
-    Head and its parameters may be changed at any time, since sums are those of all; the others bear on `fit`.
+    Head and its parameters may be changed at any time, since sums are those of all; the others affect `fit`.
 
     Args:
         head: as of `Scroll`: 'ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random' or 'auto'.
@@ -77,7 +77,7 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
             begin, since its first batch would decide.
         ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
-        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; bear on `fit`, and need unit length.
+        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
         calibration_size: how many samples to keep, drawn by hash and shared among the classes, to calibrate
             `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
 

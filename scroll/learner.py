@@ -280,7 +280,7 @@ class Scroll(Revisable, Savable):
 
     def adapt(self, progress=None) -> 'Scroll':
         """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
-        `select='folds'` where f* is not surely better on samples held out (`selection_`).
+        `select='folds'`, the default, where f* is not surely better on held-out exemplars (`selection_`).
 
         `progress`, if given, is called with the loss after each update.
         """
@@ -300,7 +300,7 @@ class Scroll(Revisable, Savable):
         from scroll.adaptation import selection, training
         how = self.embedder, derived.online, exemplars, settings, self.seed
         left_out = _left_out(derived, exemplars)
-        if settings.select != 'folds':
+        if settings.select != 'folds' or not settings.iterations:
             return training.adapt(*how, progress, left_out), None
         return selection.adapt_selected(*how, lambda held: _without_held_out(derived, exemplars, held),
                                         self.strategy == 'herding', progress, left_out)

@@ -1,4 +1,4 @@
-"""Random features between backbone and sums: wider, in integers, and the same on every machine for ever.
+"""Random features between backbone and sums: wider, in integers, and the same on every machine.
 
 A linear classifier of u sees a Gram matrix of d features; of h = [u; phi(u R)] it sees d + M, and what is not
 linear in u becomes linear in h (for streams: RanPAC, McDonnell et al. 2023; random Fourier features, Rahimi
@@ -7,13 +7,6 @@ it, so the sums of a lift hold those of no lift.
 
 R is drawn from SHAKE-256 of a text that names it, column after column: no release of a library changes it,
 and a narrower lift is the beginning of a wider one.
-
-    >>> import numpy as np
-    >>> from scroll.grid import quantise
-    >>> lift = Lift('relu', dim=4, width=6)
-    >>> h = lift(quantise([[1, 2, 3, 4]]))
-    >>> h.shape, bool((h >= 0).all()), np.array_equal(h[:, :7], Lift('relu', dim=4, width=3)(h[:, :4]))
-    ((1, 10), True, True)
 """
 import hashlib
 import json
@@ -30,11 +23,11 @@ from scroll.grid import GRID, GRID_BITS
 
 LIFTS = ('relu', 'square', 'fourier')
 MOST_WIDTH = 1 << 15
-_MOST_DIM = {'relu': 1 << 12, 'square': 1 << 12, 'fourier': 1 << 14}    # products are exact: float32's, 64's
-SQUARE_BITS = 21                   # of the square of a product, below those that are kept
-_TABLE_BITS = 12                    # cosines are tabled at 2^12
-_NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among so many, less half
-_BLOCK = 1 << 24                    # numbers of h made at once
+_MAX_DIM = {'relu': 1 << 12, 'square': 1 << 12, 'fourier': 1 << 14}     # products are exact: float32's, 64's
+SQUARE_BITS = 21                    # of the square of a product, below those that are kept
+_TABLE_BITS = 12                    # the table has 2^12 cosines
+_NORMAL_BITS = 32                   # a weight of `fourier` is the number of ones among 32 bits, less half
+_BLOCK = 1 << 24                    # numbers of h in a block
 
 
 @dataclass(frozen=True)
@@ -51,11 +44,13 @@ class Lift:
     offset b random and c such that h' h - u' u follows exp(-|u - u'|^2 / (2 bandwidth^2)); angles and cosines
     are looked up.
 
+    `scroll.adaptation.readout.lifted` does the same with tensors.
+
     Args:
         kind: 'relu', 'square' or 'fourier'. dim: d. width: M. seed: of R. bandwidth: of `fourier`.
 
     Raises:
-        InputError: a value that cannot be.
+        InputError: an invalid value.
     """
     kind: str
     dim: int
@@ -69,8 +64,8 @@ class Lift:
         whole('lift_dim', self.width, 1, MOST_WIDTH)
         whole('lift_seed', self.seed, 0, MOST_SEED)
         number('lift_bandwidth', self.bandwidth, positive=True)
-        if not 1 <= self.dim <= _MOST_DIM[self.kind]:
-            raise InputError(f'lift {self.kind}: takes features of at most {_MOST_DIM[self.kind]} numbers, '
+        if not 1 <= self.dim <= _MAX_DIM[self.kind]:
+            raise InputError(f'lift {self.kind}: takes features of at most {_MAX_DIM[self.kind]} numbers, '
                              f'not {self.dim}')
         if self.kind == 'fourier' and not 1 <= self.turns < 1 << self.TURN_BITS:
             raise InputError(f'lift_bandwidth {self.bandwidth:g}: expected a number from '
@@ -98,14 +93,16 @@ class Lift:
     @cached_property
     def matrix(self) -> np.ndarray:
         """R, float32 whole numbers (d, M)."""
-        check_memory(f'the random matrix of lift {self}',
-                     self.dim * self.width * (12 if self.kind != 'fourier' else _NORMAL_BITS + 8))
-        if self.kind != 'fourier':
-            pairs = self._bits(2)                                       # 0 1 | 2 -> 1, 3 -> -1
-            return np.ascontiguousarray(((pairs == 2).astype(np.float32) - (pairs == 3)).T)
-        ones = np.unpackbits(self._stream('', self.dim * self.width * _NORMAL_BITS // 8)).reshape(
-            self.width, self.dim, _NORMAL_BITS).sum(axis=2, dtype=np.int32)
-        return np.ascontiguousarray((ones - _NORMAL_BITS // 2).T.astype(np.float32))
+        count, fourier = self.dim * self.width, self.kind == 'fourier'
+        check_memory(f'the random matrix of lift {self}', count * (_NORMAL_BITS + 8 if fourier else 12))
+        if fourier:
+            bits = np.unpackbits(self._stream('', count * _NORMAL_BITS // 8)).reshape(-1, _NORMAL_BITS)
+            weights = bits.sum(axis=1, dtype=np.int32) - _NORMAL_BITS // 2
+        else:
+            bytes_ = self._stream('', -(-count // 4))                   # two bits each: 0 1 | 2 -> 1, 3 -> -1
+            pairs = (bytes_[:, None] >> np.arange(0, 8, 2, dtype=np.uint8) & 3).reshape(-1)[:count]
+            weights = (pairs == 2).astype(np.float32) - (pairs == 3)
+        return np.ascontiguousarray(weights.reshape(self.width, self.dim).T, np.float32)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -117,21 +114,15 @@ class Lift:
         text = f'scroll lift {self.kind} {self.seed} {self.dim}{more}'
         return np.frombuffer(hashlib.shake_256(text.encode()).digest(size), np.uint8)
 
-    def _bits(self, count: int) -> np.ndarray:
-        """Numbers of two bits each, uint8 (M, d)."""
-        data = self._stream('', -(-self.dim * self.width * count // 8))
-        parts = (data[:, None] >> np.arange(0, 8, count, dtype=np.uint8)) & (1 << count) - 1
-        return parts.reshape(-1)[:self.dim * self.width].reshape(self.width, self.dim)
-
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """h, int32 (N, d + M), of features (N, d) on the grid."""
         features = np.asarray(features)
         out = np.empty((len(features), self.size), np.int32)
         out[:, :self.dim] = features
+        phi = dict(relu=self._relu, square=self._square, fourier=self._fourier)[self.kind]
         rows = max(_BLOCK // self.width, 1)
         for start in range(0, len(features), rows):
-            part = features[start:start + rows]
-            out[start:start + rows, self.dim:] = getattr(self, f'_{self.kind}')(part)
+            out[start:start + rows, self.dim:] = phi(features[start:start + rows])
         return out
 
     def blocks(self, features: np.ndarray):
@@ -164,7 +155,7 @@ class Lift:
         return cosine_table()[angles >> GRID_BITS + self.TURN_BITS - _TABLE_BITS & (1 << _TABLE_BITS) - 1]
 
     def facts(self) -> dict:
-        """What makes it, for files: `Lift(**facts)`."""
+        """Its arguments, for files: `Lift(**facts)`."""
         return asdict(self)
 
     @cached_property

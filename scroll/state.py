@@ -275,7 +275,7 @@ class State:
                 params['head'] = params.pop('classifier')
             kept, known = _group(arrays, 'buffer_'), _group(arrays, 'keys_')
             if params.get('adaptation') is not None:
-                settings = params['adaptation']
+                settings = {'select': 'none', **params['adaptation']}           # as files of version 0.2
                 augmentation = Augmentation(**settings['augmentation'])
                 params['adaptation'] = Adaptation(**{**settings, 'augmentation': augmentation})
             check_params(params)

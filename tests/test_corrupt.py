@@ -27,7 +27,7 @@ from backbone import weights
 from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
 from core.rows import FILE, append_row, read_rows
-from datasets.utils import image_files, label_changes, readers
+from datasets.utils import image_files, readers
 from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll import Adaptation, InputError, Scroll, archive
 from scroll.embedding.cache import FeatureCache
@@ -143,7 +143,6 @@ KINDS = {
     'run.pt': Kind(lambda path: checkpoints.write(path, dict(a=torch.arange(99), b=[1, 'two', None])), lambda path: repr(checkpoints.read(path))),
     'model.pt': Kind(lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path),
                      lambda path: type(saved_models.read(path)['model'])),
-    'labels.npy': Kind(lambda path: write_npy(path, np.arange(80) % 3), lambda path: label_changes._load(path, Y, 3).shape),
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': Kind(lambda path: path.write_bytes(mini()), mini_images),
     'MINIIMAGENET/test.csv': Kind(mini_table, mini_images),
     'MNIST/train-images-idx3-ubyte.gz': Kind(mnist_file, lambda path: readers.mnist(path.parents[1]).train.shape),
@@ -152,7 +151,7 @@ KINDS = {
     'config.yaml': Kind(lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),
     'schedule.txt': Kind(lambda path: path.write_text(' '.join(map(str, range(80)))),
                          lambda path: sorted(make_schedule(f'file:{path}', Y.tolist()).order)),
-    **{f'x.{kind.lower()}': Kind(image_file(kind), lambda path: image_files.read_image(path, 8).shape) for kind in
+    **{f'x.{kind.lower()}': Kind(image_file(kind), lambda path: image_files.read_images([path], 8, path).shape) for kind in
        ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'TGA', 'ICO')}}
 SPECIAL = 'w.safetensors', 'statistics.npz', 'state.npz', 'features.npz'        # read from wherever a user says
 

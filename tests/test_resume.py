@@ -16,11 +16,11 @@ import safetensors.torch
 import torch
 from torch.overrides import TorchFunctionMode
 
-import bench.resume.model_state
+import bench.resume.state
 import models
 from bench.results import plots
 from bench.resume import checkpoints, run_state
-from bench.resume.model_state import model_state
+from bench.resume.state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core import rows as results
@@ -81,7 +81,7 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
     """start(folder, method, *flags): (model, data set, arguments), ready to train, with a checkpoint at every other opportunity."""
     monkeypatch.setattr(checkpoints, 'COST', 1e9)
     monkeypatch.setattr(checkpoints, '_code', dict)                 # a file may be edited while tests run
-    monkeypatch.setattr(bench.resume.model_state, '_LARGE', 1000)          # these few images are worth referring to
+    monkeypatch.setattr(bench.resume.state, 'LARGE', 1000)          # these few images are worth referring to
     monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
     due, turns = checkpoints.Checkpoints.due, itertools.count()
     monkeypatch.setattr(checkpoints.Checkpoints, 'due', lambda self, **more: due(self, **more) and next(turns) % 2 == 0)

@@ -1,12 +1,9 @@
-"""The replay buffer of the baselines, with Mammoth's interface: samples and what
-else is stored with them, row by row.
+"""The replay buffer of the baselines, with Mammoth's interface: samples and what belongs to them, row by row.
 
 Our own methods store un-augmented `uint8` images (B, H, W, C), a quarter of the memory of floats
-(`raw=True`); methods written for Mammoth store what they give, float images (B, C, H, W) in [0, 1] as a
-rule. Which row a sample gets is decided for a whole batch at once (`utils.sample_selection`), on the CPU,
-from a random stream of the buffer's own.
-
-SCROLL has a buffer of its own kind, `scroll.exemplars`.
+(`raw=True`); methods written for Mammoth usually store float images (B, C, H, W) in [0, 1]. Which row a
+sample gets is decided for a whole batch at once (`utils.sample_selection`), on the CPU, from a random stream
+of the buffer's own. SCROLL has a buffer of its own kind, `scroll.exemplars`.
 """
 import copy
 from contextlib import contextmanager
@@ -67,11 +64,9 @@ class Buffer:
             del self.open
 
     def is_empty(self) -> bool:
-        """Whether no sample is kept."""
         return len(self) == 0
 
     def is_full(self) -> bool:
-        """Whether every row is taken."""
         return len(self) == self.buffer_size
 
     def empty(self) -> None:
@@ -128,12 +123,10 @@ class Buffer:
             return
         if list(given) != self.used_attributes:
             raise InputError(f"the buffer's samples have {', '.join(self.used_attributes)}, new ones "
-                             f"{', '.join(given)}: start "
-                            'with an empty buffer')
+                             f"{', '.join(given)}: start with an empty buffer")
         if (given['examples'].dtype == torch.uint8) != (self.examples.dtype == torch.uint8):
             raise InputError(f"the buffer's images are {self.examples.dtype}, new ones "
-                             f"{given['examples'].dtype}: start with an "
-                            'empty buffer')
+                             f"{given['examples'].dtype}: start with an empty buffer")
 
     def _rows(self, name: str, like: torch.Tensor) -> torch.Tensor:
         """The tensor of an attribute, made or grown where needed."""
@@ -170,19 +163,26 @@ class Buffer:
         """
         if force_indexes is not None:
             rows = torch.as_tensor(force_indexes)
-        elif mask_task_out is None:
-            rows = torch.from_numpy(self.draw(size))
         else:
-            if not hasattr(self, 'task_labels') and cpt is None:
-                raise InputError("the buffer's samples do not say which task they are of: start with an "
-                                 "empty buffer")
-            tasks = self.task_labels if hasattr(self, 'task_labels') else _tasks(self.labels, cpt)
-            rows = torch.from_numpy(self.draw(size, tasks[:len(self)] != mask_task_out))
+            allowed = None if mask_task_out is None else self._tasks(cpt) != mask_task_out
+            rows = torch.from_numpy(self.draw(size, allowed))
         out = self.get_data_by_index(rows, transform, device)
         if return_not_aug:
             plain = self.examples[rows.to(self.device)]
             out = (apply_transform(plain, not_aug_transform).to(device or self.device), *out)
         return (rows.to(device or self.device), *out) if return_index else out
+
+    def _tasks(self, cpt) -> torch.Tensor:
+        """Number of the task of each sample: as it was given, or by its label and the classes per task."""
+        if hasattr(self, 'task_labels'):
+            return self.task_labels[:len(self)]
+        if cpt is None:
+            raise InputError("the buffer's samples do not say which task they are of: start with an empty "
+                             'buffer')
+        labels = self.labels[:len(self)]
+        if isinstance(cpt, int):
+            return labels // cpt
+        return torch.bucketize(labels, torch.as_tensor(cpt, device=labels.device).cumsum(0), right=True)
 
     def get_data_by_index(self, indexes, transform=None, device=None) -> tuple:
         """(examples, then the other attributes) of these rows."""
@@ -197,8 +197,7 @@ class Buffer:
         return self.get_data_by_index(torch.arange(len(self)), transform, device)
 
     def get_balanced_data(self, size: int, transform=None, n_classes: int = -1, device=None) -> tuple:
-        """A random batch with equally many samples of each class, as far as there are; at
-        most `n_classes` of the classes."""
+        """A random batch, balanced over the classes as far as possible; of at most `n_classes` classes."""
         labels = self.labels[:len(self)].cpu().numpy()
         classes = self.generator.permutation(np.unique(labels))
         classes = classes[:min(n_classes if n_classes > 0 else len(classes), max(size, 1))]
@@ -229,13 +228,13 @@ class Buffer:
         self._filled = len(rows)
 
     def serialize(self, out_device='cpu') -> dict:
-        """All that is stored, as a dict of tensors (copies) and numbers that `load` takes."""
+        """What is stored, as a dict of tensors (copies) and numbers for `load`."""
         tensors = {name: getattr(self, name)[:len(self)].to(out_device, copy=True)
                    for name in self.used_attributes}
         return {**tensors, 'num_seen_examples': self.num_seen_examples}
 
     def state_dict(self) -> dict:
-        """As `serialize`, with the random stream and what the selection strategy remembers."""
+        """As `serialize`, with the random stream and the state of the selection strategy."""
         own = dict(random=self.generator.bit_generator.state, selection=self.sample_selection_fn.state_dict())
         return {**self.serialize(), **own}
 
@@ -251,21 +250,14 @@ class Buffer:
         lengths = {len(values) if isinstance(values, torch.Tensor) and values.dim() else None
                    for values in stored.values()}
         if None in lengths or len(lengths) > 1 or (stored and 'examples' not in stored):
-            raise InputError('what is to be loaded is no buffer: expected examples, and tensors of as many '
-                             'rows')
+            raise InputError('what is to be loaded is no buffer: expected examples, and tensors with as '
+                             'many rows')
         self.empty()
         for name, values in stored.items():
             self._filled = len(values)
             self._rows(name, values)[:self._filled] = values.to(self.device)
         self.num_seen_examples = int(content.get('num_seen_examples', self._filled))
         return self
-
-
-def _tasks(labels: torch.Tensor, cpt) -> torch.Tensor:
-    """Number of the task of each label; `cpt`: classes per task, or a list of them."""
-    if isinstance(cpt, int):
-        return labels // cpt
-    return torch.bucketize(labels, torch.as_tensor(cpt, device=labels.device).cumsum(0), right=True)
 
 
 def plain_samples(dataset, raw: bool) -> tuple:
@@ -281,31 +273,27 @@ def plain_samples(dataset, raw: bool) -> tuple:
 
 def features_of(net, examples: torch.Tensor, transform, device) -> torch.Tensor:
     """Features (N, F), on the CPU, of un-augmented examples, in eval mode."""
-    return _outputs(net, examples, transform, device, 'features')
-
-
-def logits_of(net, examples: torch.Tensor, transform, device) -> torch.Tensor:
-    """Logits (N, K), on the CPU, of un-augmented examples, in eval mode."""
-    return _outputs(net, examples, transform, device, 'out')
+    return logits_of(net, examples, transform, device, returnt='features')
 
 
 @torch.no_grad()
-def _outputs(net, examples, transform, device, what: str) -> torch.Tensor:
+def logits_of(net, examples: torch.Tensor, transform, device, returnt: str = 'out') -> torch.Tensor:
+    """Logits (N, K), on the CPU, of un-augmented examples, in eval mode."""
     with eval_mode(net):
         parts = (apply_transform(part.to(device), transform) for part in examples.split(_AT_ONCE))
-        return torch.cat([net(part, returnt=what).cpu() for part in parts])
+        return torch.cat([net(part, returnt=returnt).cpu() for part in parts])
 
 
 def fill_buffer(buffer: Buffer, dataset, t_idx: int, net=None, use_herding: bool = False,
-                required_attributes=None,
-                normalize_features: bool = False, extend_equalize_buffer: bool = False) -> None:
-    """At the end of task `t_idx`: shrink the classes in the buffer and add those of
-    the task, equally many of each class.
+                required_attributes=None, normalize_features: bool = False,
+                extend_equalize_buffer: bool = False) -> None:
+    """At the end of task `t_idx`: shrink the classes in the buffer and add those of the task, the same number
+    of each class.
 
     Old classes keep the first of what they have. New ones are chosen at random, or, with `use_herding`, by
     greedily keeping the mean of their features (iCaRL, algorithm 4). The shares are
-    `scroll.exemplars.quotas`: all of it is used, so `extend_equalize_buffer`, which asks for that, changes
-    nothing. Samples are those of `dataset.train_loader.dataset` whose class belongs to the task.
+    `scroll.exemplars.quotas`, which fill the buffer, so `extend_equalize_buffer` changes nothing. Samples are
+    those of `dataset.train_loader.dataset` whose class belongs to the task.
 
     Args:
         required_attributes: what is stored: of 'examples', 'labels' (both by default), 'logits',
@@ -375,24 +363,21 @@ def icarl_replay(model, dataset, val_set_split: float = 0) -> None:
     if val_set_split > 0 or not model.buffer.is_empty():
         train.extra_return_fields = ()
     if not model.buffer.is_empty():
-        examples, labels = (t.cpu()
-                            for t in (model.buffer.examples[:len(model.buffer)],
-                                      model.buffer.labels[:len(model.buffer)]))
+        examples, labels = (rows[:len(model.buffer)].cpu()
+                            for rows in (model.buffer.examples, model.buffer.labels))
         if examples.dtype != torch.uint8 and examples.dim() == 4 and hasattr(train, 'not_aug_transform'):
             examples = (examples * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
         examples = examples.squeeze(-1) if data.ndim == 3 else examples
-        if isinstance(data, np.ndarray):
-            data = np.concatenate([data, examples.numpy()])
-        else:
-            data = torch.cat([data, examples])
+        data = (np.concatenate([data, examples.numpy()]) if isinstance(data, np.ndarray)
+                else torch.cat([data, examples]))
         targets = torch.cat([targets, labels])
     held_out = np.zeros(0, np.int64)
     if val_set_split > 0:
         n_old, n_new = len(model.buffer), len(train.targets)
         chosen = np.flatnonzero(model.buffer.generator.random(n_old) < val_set_split)
         labelled = np.flatnonzero(targets[:n_new].numpy() >= 0)
-        fresh = model.buffer.generator.permutation(labelled)[:len(chosen)
-                                                             or max(1, round(val_set_split * n_new))]
+        count = len(chosen) or max(1, round(val_set_split * n_new))
+        fresh = model.buffer.generator.permutation(labelled)[:count]
         held_out = np.concatenate([fresh, n_new + chosen])
         model.val_dataset = copy.deepcopy(train)
         model.val_dataset.data, model.val_dataset.targets = data[held_out], targets[held_out]

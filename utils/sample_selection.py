@@ -1,18 +1,9 @@
 """Which row of a full replay buffer, if any, a newly offered sample takes.
 
 A strategy is called with a batch and returns a row for each sample, -1 for none. Several samples of a batch
-may get the same row: the last one has it, as if they had come one by one.
-
-- `reservoir` (Vitter 1985): after n samples each has been kept with probability |M| / n, whatever the
-  batches.
-- `greedy` (GDumb, Prabhu et al. 2020): balanced; a sample of a class that has less than its share replaces a
-  random sample of a largest class.
-- `balancoir`, `lars`, `labrs` (Buzzega et al. 2021, "Rethinking experience replay"): offered as in a
-  reservoir, but placed on a random sample of a largest class; on a sample drawn in proportion to how far its
-  loss lies below the largest; or both.
-- `abs` (asymmetric balanced sampling, Millunzi et al. 2024, for noisy labels): balanced between old and new
-  classes; of the current task samples with a large loss go, of earlier ones those with a small loss.
-- `unlimited`: every sample gets a row of its own.
+may get the same row: the last one has it, as if they had come one by one. Sources: `reservoir`, Vitter 1985;
+`greedy`, GDumb, Prabhu et al. 2020; `balancoir`, `lars`, `labrs`, Buzzega et al. 2021, "Rethinking experience
+replay"; `abs`, Millunzi et al. 2024, for noisy labels.
 """
 import copy
 
@@ -59,7 +50,7 @@ class Selection:
 
 
 class Reservoir(Selection):
-    """Uniform over all samples offered."""
+    """After n samples each has been kept with probability |M| / n, whatever the batches."""
 
     def __call__(self, count, labels, scores):
         numbers = self.buffer.num_seen_examples + np.arange(count)
@@ -72,15 +63,14 @@ class Reservoir(Selection):
 
 
 class Unlimited(Selection):
-    """Everything."""
+    """Every sample gets a row of its own."""
 
     def __call__(self, count, labels, scores):
         return len(self.buffer) + np.arange(count)
 
 
 class _OneByOne(Selection):
-    """Strategies whose choice depends on the labels and losses of what is kept; a
-    loss that was not given is infinite."""
+    """Strategies that look at labels and losses of what is kept; unknown losses are infinite."""
     REMEMBERED = PER_ROW = ('losses',)
 
     def __init__(self, buffer):
@@ -108,7 +98,7 @@ class _OneByOne(Selection):
         return rows
 
     def _grow(self, rows: int) -> None:
-        """Let there be losses of so many rows."""
+        """Have losses of at least this many rows."""
         more = max(rows - len(self.losses), 0)
         self.losses = np.concatenate([self.losses, np.full(more, np.inf)])
 
@@ -153,29 +143,29 @@ class _OneByOne(Selection):
 
 
 class Balanced(_OneByOne):
-    """A sample of a largest class goes."""
+    """A random sample of a largest class goes."""
 
     def weights(self, label):
         return self.largest()
 
 
 class LossAware(_OneByOne):
-    """What has been learned goes."""
+    """A sample that has been learned goes: by how far its loss lies below the largest."""
 
     def weights(self, label):
         return self.low_loss()
 
 
 class LossAwareBalanced(_OneByOne):
-    """What has been learned of a largest class goes."""
+    """A learned sample of a largest class goes."""
 
     def weights(self, label):
         return self.largest() * self.low_loss()
 
 
 class Asymmetric(_OneByOne):
-    """Rows are shared between current and earlier classes by their numbers; of
-    the larger part one goes, by loss."""
+    """Rows are shared between current and earlier classes by their numbers. Of the larger part one goes: a
+    current sample by its large loss, an earlier one by its small loss."""
 
     def __init__(self, buffer, dataset=None):
         super().__init__(buffer)
@@ -194,7 +184,8 @@ class Asymmetric(_OneByOne):
 
 
 class Greedy(_OneByOne):
-    """GDumb's balanced sampler: |M| / (classes seen) for each class."""
+    """Balanced: |M| / (classes seen) rows for each class; a sample of a smaller one replaces a random sample
+    of a largest class."""
     REMEMBERED = ('losses', 'seen')
 
     def forget(self):
@@ -225,6 +216,5 @@ def make_selection(name: str, buffer, **options) -> Selection:
         raise ValueError(f'sample_selection_strategy {name!r}: expected one of {", ".join(STRATEGIES)}')
     if (buffer.buffer_size < 0) != (name == 'unlimited'):
         raise ValueError(f"buffer_size {buffer.buffer_size} with sample_selection_strategy {name!r}: "
-                         "'unlimited' goes with -1, "
-                         'the others with a size of 0 or more')
+                         "'unlimited' goes with -1, the others with a size of 0 or more")
     return STRATEGIES[name](buffer, **options)

@@ -10,20 +10,18 @@ and must agree), streamed otherwise. Any other method is trained from scratch on
 seed and flags; those of main.py go behind the script's own. Every finished schedule is kept, so the same
 command continues a killed certificate.
 
-Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row a
-schedule in `.csv`, the anytime curves in `.png`. The JSON has what holds anywhere apart from what holds on
-this kind of machine. With `--embedding_dtype integer` all but f* holds anywhere. `--keep FILE` writes it
-without the schedules, to be handed on.
+Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row for
+each schedule in `.csv`, the anytime curves in `.png`. The JSON has what holds anywhere apart from what holds
+on this kind of machine (with `--embedding_dtype integer`, f* alone). `--keep FILE` writes it without the
+schedules, to be handed on.
 
 `--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which differ: under
 three schedules (label order, which is also streamed, with its buffer; reversed; `iid`), with `--all 1` under
-all. Flags of main.py behind it say where things are and how to compute (`--base_path`, `--device`,
-`--num_threads`, `--feature_cache 0`, ...).
+all. Flags of main.py behind it say where things are and how to compute (`--base_path`, `--num_threads`, ...).
 
 Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always, buffer and f* where
 classes arrive whole; other methods: net and predictions), or no line of the file differs; 1: not identical,
-or a line differs, and it is named; 2: nothing could be said. Of a buffer the digest is that of its content at
-the end of the stream, all that f* is made from (`Exemplars.digest`).
+or a line differs, and it is named; 2: nothing could be said.
 """
 import argparse
 import csv
@@ -39,12 +37,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.certify.planning import plan_specs, schedule_of
 from bench.certify.store import Store
 from bench.cli import parsing as cli
-from bench.cli.flags import whole
 from bench.run.building import initialize
-from core.arguments import KEY, ArgumentParser, bears, binary_to_boolean_type
+from core.arguments import KEY, ArgumentParser, affects, binary_to_boolean_type, whole
+from core.plugins import normalise
 from core.progress import Progress
 from models import get_model_class
 from scroll.archive import atomic_write, check_target
@@ -52,7 +49,7 @@ from scroll.errors import InputError
 from scroll.grid import little_endian
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
-_SCHEDULED = 'stream', 'part'         # what flags bear on that would cut the stream otherwise
+_SCHEDULED = 'stream', 'part'           # flags that affect these would cut the stream otherwise
 _OWN = ('model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers',
         'adapt', 'solves')
 
@@ -64,16 +61,14 @@ def parse_options(words=None) -> tuple:
     flag('--dataset')
     flag('--model', default='scroll', help='any method')
     flag('--schedules', type=whole(0), default=100, help='random class orders')
-    flag('--splits',
-         help='numbers of tasks drawn from, as 5,10,50 '
-              '(default: the divisors of the number of classes but 1)')
+    flag('--splits', help='numbers of tasks drawn from, as 5,10,50 '
+                          '(default: the divisors of the number of classes but 1)')
     flag('--specs', help="further schedules, separated by ';', each sample once "
                          "(default: for scroll 'iid;gaussian;blurry')")
-    flag('--curve_points', type=whole(0), default=10,
-         help='scroll: points of an anytime curve; 0: after each segment')
+    flag('--curve_points', type=whole(0), default=10, help='scroll: points of a curve; 0: one a segment')
     flag('--solves', type=whole(0), default=0,
-         help='scroll: schedules for which f_T is solved anew; for others it is looked up by the digest of '
-              'the sums (0: all are solved)')
+         help='scroll: schedules for which f_T is solved; for others it is looked up by the digest of the '
+              'sums (0: all are solved)')
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
     flag('--buffers', type=whole(0), default=20,
          help='scroll: first schedules whose buffer is filled; streamed, too')
@@ -84,10 +79,8 @@ def parse_options(words=None) -> tuple:
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--fresh', type=whole(0, 1), default=0, help='1: run schedules again that have been run')
     flag('--out', type=Path, help='folder of the certificate')
-    flag('--keep', type=Path, metavar='FILE',
-         help='write the certificate without its schedules here, too; for --check')
-    flag('--non_verbose', type=binary_to_boolean_type, default=False,
-         help='no progress; that of single runs is never shown')
+    flag('--keep', type=Path, metavar='FILE', help='write it without its schedules here, too; for --check')
+    flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress')
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
@@ -106,6 +99,45 @@ def of_main(model: str, dataset: str, flags: list) -> list:
     return ['--non_verbose', '1', '--disable_log', '1', '--model', model, '--dataset', dataset, *flags]
 
 
+def plan_specs(options, dataset, seed: int) -> list:
+    """Specs of all schedules, each once: label order, reversed, `--specs`, then random class orders."""
+    from scroll.randomness import numpy_stream
+    classes = np.unique(dataset.train_labels)
+    splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
+    if options.splits is not None:
+        try:
+            splits = [whole(1, len(classes))(word) for word in options.splits.split(',')]
+        except argparse.ArgumentTypeError as error:
+            raise InputError(f'--splits {options.splits}: {error}; give numbers of tasks, 1..{len(classes)}, '
+                             'as 5,10') from None
+    by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
+    named = (by_default if options.specs is None else options.specs).split(';')
+    tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
+
+    def in_order(tasks, classes):
+        return f"split:{tasks},order={'-'.join(map(str, classes.tolist()))}"
+    specs = [f'split:{tasks}', in_order(tasks, classes[::-1]), *(s.strip() for s in named if s.strip())]
+    for spec in specs[2:]:
+        schedule_of(spec, dataset, seed)
+    specs += [in_order(generator.choice(splits), generator.permutation(classes))
+              for _ in range(options.schedules)]
+    return list(dict.fromkeys(specs))
+
+
+def schedule_of(spec: str, dataset, seed: int):
+    """The schedule; InputError if it does not bring each sample once."""
+    from scroll.schedules import make_schedule
+    try:
+        schedule = make_schedule(spec, dataset.train_labels, seed)
+    except InputError as error:
+        raise InputError(f'--specs: {error}') from error
+    if schedule.covers != 'all':
+        what = 'repeats samples' if schedule.covers == 'repeats' else 'leaves out samples'
+        raise InputError(f'--specs {spec}: it {what}, and nothing can be invariant to that; give schedules '
+                         'of the whole data set')
+    return schedule
+
+
 def data_digest(dataset) -> str:
     """SHA-256 of the images and labels that are learned and tested."""
     sha = hashlib.sha256()
@@ -117,28 +149,50 @@ def data_digest(dataset) -> str:
     return sha.hexdigest()
 
 
-def make_trials(options, words, model, dataset, specs):
-    """What runs a schedule for this method."""
-    if model.NAME == 'scroll':
+def digest_of(content) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def prepare(options, words: list) -> tuple:
+    """(identity, arguments, data set, specs, what runs a schedule)."""
+    with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
+        from bench.certify.method_trials import MethodTrials, about_machine
         from bench.certify.scroll_trials import ScrollTrials
-        return ScrollTrials(options, model, dataset, specs)
-    from bench.certify.method_trials import MethodTrials
-    return MethodTrials(options, words, model, dataset, specs)
+        from datasets.utils.scheduled_dataset import ScheduledDataset
+        from scroll.embedding.embedder import state_digest
+        args = cli.parse_args(words)
+        for flag in sorted(args.given):
+            if affects(args, flag) in _SCHEDULED:
+                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules, '
+                                 '--splits and --specs say; leave the flag out')
+        identity = dict(arguments={k: v for k, v in vars(args).items()
+                                   if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}})
+        model, dataset, args = initialize(args)
+        if not isinstance(dataset, ScheduledDataset):
+            raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
+                             'certified')
+        identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed,
+                         data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
+                         machine=about_machine())
+        if dataset.decoded_by:
+            identity['decoded_by'] = dataset.decoded_by
+        specs = plan_specs(options, dataset, args.seed)
+        trials = (ScrollTrials(options, model, dataset, specs) if model.NAME == 'scroll'
+                  else MethodTrials(options, words, model, dataset, specs))
+        return identity, args, dataset, specs, trials
 
 
 def run_all(trials, specs, dataset, args, identity: dict, store: Store, options) -> tuple:
     """(rows of all schedules in the order of `specs`, how many of them had been run before)."""
-    known = 0
+    known = []
 
     def run(numbered):
-        nonlocal known
         number, spec = numbered
         schedule = schedule_of(spec, dataset, args.seed)
         about = dict(spec=spec, schedule_digest=schedule.digest(), segments=len(schedule.cuts) - 1)
         key = digest_of([_FORMAT, identity, about['schedule_digest'], trials.asks(number)])
-        row = None if options.fresh else store.find(key)
-        if row is not None:
-            known += 1
+        if not options.fresh and (row := store.find(key)) is not None:
+            known.append(number)
             return row
         began = time.perf_counter()
         row, weights, predictions = trials.run(number, spec, schedule)
@@ -148,17 +202,22 @@ def run_all(trials, specs, dataset, args, identity: dict, store: Store, options)
     jobs = 1 if options.adapt else options.jobs
     pool = ThreadPoolExecutor(jobs) if jobs > 1 else None
     try:
-        mapped = pool.map(run, enumerate(specs)) if pool else map(run, enumerate(specs))
+        mapped = (pool.map if pool else map)(run, enumerate(specs))
         rows = list(Progress('Schedules', len(specs), quiet=options.non_verbose).over(mapped))
     finally:
         if pool:
             pool.shutdown(cancel_futures=True)
         trials.close()
-    return list({row['schedule_digest']: row for row in rows}.values()), known
+    return list({row['schedule_digest']: row for row in rows}.values()), len(known)
 
 
-def digest_of(content) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+def lines_of(identity: dict, rows: list, trials) -> dict:
+    """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
+    from scroll.embedding.machine import in_words
+    anywhere = dict(data=identity['data_digest'], backbone=identity['psi_digest'],
+                    schedules=f"{digest_of([row['schedule_digest'] for row in rows])} ({len(rows)})")
+    travelling, bound = trials.lines(rows)
+    return dict(anywhere=anywhere | travelling, here=dict(machine=in_words(trials.device)) | bound)
 
 
 def write(folder: Path, certificate: dict, rows: list) -> Path:
@@ -166,9 +225,8 @@ def write(folder: Path, certificate: dict, rows: list) -> Path:
     from bench.results import plots
     from scroll.certificates import files as certificates
     path = folder / f"certificate-{certificate['id'][:12]}.json"
-    columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval='')
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), restval='')
     writer.writeheader()
     writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
     with atomic_write(path.with_suffix('.csv')) as file:
@@ -195,52 +253,14 @@ def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -
           f'AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)')
     for line in certificate['remarks']:
         print(f'  {line}')
-    for what, part in (('anywhere', 'anywhere'), (certificate['here']['machine'], 'here')):
-        shown = [f'{name} {digest[:16]}' for name, digest in certificate[part].items()
-                 if name in ('statistics', 'net', 'f*') or name.startswith('f_T')]
-        if shown:
-            print(f"  {what}: {'; '.join(shown)}")
     print(f'  {seconds:.1f} s, {known} schedules had been run before\n  certificate: {path}', flush=True)
-
-
-def prepare(options, words: list) -> tuple:
-    """(identity, arguments, data set, specs, what runs a schedule)."""
-    with Progress(f'Preparing {options.model} on {options.dataset}', quiet=options.non_verbose):
-        from bench.certify.facts import about_machine
-        from datasets.utils.scheduled_dataset import ScheduledDataset
-        from scroll.embedding.embedder import state_digest
-        args = cli.parse_args(words)
-        for flag in sorted(args.given):
-            if bears(args, flag) in _SCHEDULED:
-                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules, '
-                                 '--splits and --specs say; leave the flag out')
-        identity = dict(arguments={k: v for k, v in vars(args).items()
-                                   if bears(args, k) not in {*_SCHEDULED, 'place', 'display'}})
-        model, dataset, args = initialize(args)
-        if not isinstance(dataset, ScheduledDataset):
-            raise InputError(f'--dataset {options.dataset}: only data sets that any schedule can cut can be '
-                             'certified')
-        identity |= dict(model=model.NAME, dataset=dataset.NAME, seed=args.seed,
-                         data_digest=data_digest(dataset), psi_digest=state_digest(model.net),
-                         machine=about_machine())
-        if dataset.decoded_by:
-            identity['decoded_by'] = dataset.decoded_by
-        specs = plan_specs(options, dataset, args.seed)
-        return identity, args, dataset, specs, make_trials(options, words, model, dataset, specs)
-
-
-def lines_of(identity: dict, rows: list, trials) -> dict:
-    """The parts `anywhere` and `here` of a certificate, from the rows of its schedules."""
-    from scroll.embedding.machine import in_words
-    anywhere = dict(data=identity['data_digest'], backbone=identity['psi_digest'],
-                    schedules=f"{digest_of([row['schedule_digest'] for row in rows])} ({len(rows)})")
-    travelling, bound = trials.lines(rows)
-    return dict(anywhere=anywhere | travelling, here=dict(machine=in_words(trials.device)) | bound)
 
 
 def certify(options, flags) -> int:
     """Run what is not run yet, judge, write, report; the exit code."""
     began, words = time.perf_counter(), of_main(options.model, options.dataset, flags)
+    if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
+        words += ['--adapt_select', 'none']             # its f* is what the updates end in
     identity, args, dataset, specs, trials = prepare(options, words)
     from scroll.certificates.files import FORMAT
     from scroll.certificates.files import write as write_certificate
@@ -265,7 +285,7 @@ def certify(options, flags) -> int:
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=_flags_that(words, lambda flag: _name(flag) not in settings and bears(args, flag.dest) in KEY,
+        flags=_flags_that(words, lambda flag: _name(flag) not in settings and affects(args, flag.dest) in KEY,
                           flags), settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
@@ -287,7 +307,7 @@ def settings_of(args, dataset) -> dict:
     own = ArgumentParser(add_help=False)
     cli.add_model_args(own, get_model_class(args.model))
     names = dict(weights='weights', seed='seed')
-    names |= {flag.dest: _name(flag) for flag in own._actions if bears(args, flag.dest) == 'result'}
+    names |= {flag.dest: _name(flag) for flag in own._actions if affects(args, flag.dest) == 'result'}
     values = {name: getattr(args, flag) for flag, name in names.items() if flag not in dataset.REFUSED_FLAGS}
     return {name: value for name, value in values.items() if isinstance(value, (str, int, float))}
 

@@ -1,32 +1,40 @@
-"""Any method under a schedule, by runs of main.py: its predictor and its curve, for `scripts/certify.py`."""
+"""Any method under a schedule, by runs of main.py: its predictor and its curve."""
 import contextlib
 import hashlib
 import io
 import json
 import multiprocessing
+import platform
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import torch
 
-from bench.certify.facts import single
+from bench.certify.store import single
 from bench.cli import parsing as cli
-from bench.resume.model_state import model_state
+from bench.resume.state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.certificates.prefix_sums import class_segments
 from scroll.certificates.robustness import anytime_area
+from scroll.embedding.machine import kind_of_machine
 from scroll.errors import InputError
 from scroll.grid import little_endian
 from utils.evaluate import eval_mode, is_task_aware, serve
+
+
+def about_machine() -> dict:
+    """What bits may depend on besides data and arguments."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return dict(processor=kind_of_machine(), gpu=gpu, torch=torch.__version__,
+                numpy=np.__version__, python=platform.python_version(), threads=torch.get_num_threads())
 
 
 class MethodTrials:
     """Any method, trained from scratch on each schedule; with several jobs, in processes of their own.
 
     Attributes:
-        labels: (N,), of the test samples in the order of predictions.
-        device: where the network runs.
+        labels: (N,), of the test samples in the order of predictions. device: where the network runs.
     """
 
     def __init__(self, options, words, model, dataset, specs):
@@ -87,13 +95,13 @@ def run_method(words: list) -> tuple:
     labels, predictions = test_predictions(model, dataset)
     own = measured.get('anytime_curve')                                         # of --eval_every
     points = [list(point) for point in (json.loads(own) if own else curve.items())]
-    area = anytime_area(*np.array(points).T)
     row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None,
                net_digest=net_digest(model),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],
-               anytime_area=round(area, 4), curve=points)
-    return row, weights_of(model), predictions
+               anytime_area=round(anytime_area(*np.array(points).T), 4), curve=points)
+    real = [t.float().numpy().ravel() for _, t in sorted(_tensors(model).items()) if t.is_floating_point()]
+    return row, np.concatenate(real), predictions
 
 
 @torch.no_grad()
@@ -110,20 +118,6 @@ def test_predictions(model, dataset) -> tuple:
     return labels[order], predictions[order]
 
 
-def _tensors(model) -> dict:
-    """name -> tensor: of the network, and those that the method has beside it."""
-    own = {name: packed['tensor'] for name, packed in model_state(model).items() if 'tensor' in packed}
-    return {**{f'net.{name}': tensor.detach().cpu() for name, tensor in model.net.state_dict().items()},
-            **own}
-
-
-def weights_of(model) -> np.ndarray:
-    """float32 (P,): all that is not whole numbers."""
-    parts = [tensor.float().numpy().ravel() for _, tensor in sorted(_tensors(model).items())
-             if tensor.is_floating_point()]
-    return np.concatenate(parts)
-
-
 def net_digest(model) -> str:
     """SHA-256 of names and values."""
     sha = hashlib.sha256()
@@ -131,3 +125,10 @@ def net_digest(model) -> str:
         sha.update(name.encode())
         sha.update(little_endian(tensor.numpy()))
     return sha.hexdigest()
+
+
+def _tensors(model) -> dict:
+    """name -> tensor: of the network, and those that the method has besides."""
+    own = {name: packed[1] for name, packed in model_state(model).items()
+           if isinstance(packed, tuple) and packed[0] == 'tensor'}
+    return {**{f'net.{name}': t.detach().cpu() for name, t in model.net.state_dict().items()}, **own}

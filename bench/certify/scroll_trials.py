@@ -1,9 +1,9 @@
-"""SCROLL under a schedule: its predictor f_T and its curve, for `scripts/certify.py`."""
+"""SCROLL under a schedule: its predictor f_T and its curve."""
 import hashlib
 
 import numpy as np
 
-from bench.certify.facts import single
+from bench.certify.store import single
 from core.environment import check_memory
 from scroll.certificates.prefix_sums import (
     Samples,
@@ -36,8 +36,8 @@ class ScrollTrials:
     SIZES = 200, 500, 2000              # |M| of the buffers whose digests stand in a certificate
 
     def __init__(self, options, model, dataset, specs):
-        self.options, self.learner, self.embedder = options, model.learner, model.embedder
-        self.device = model.device
+        self.options, self.learner, self.embedder, self.device = (
+            options, model.learner, model.embedder, model.device)
         images, test_images = dataset.images.train[dataset.train_ids], dataset.test_images
         features, keys = model.embedder(images)
         kept = features if self.learner.embedder is None else images
@@ -86,21 +86,23 @@ class ScrollTrials:
             self.said = f_T, self.test.predictions(f_T)
         predictions = self.said[1]
         segments = segments if whole else first_segments(schedule, self.ranks)
-        row |= dict(net_digest=f_T.digest(),
-                    **self._measured(predictors, predictions, segments, points, schedule, whole),
-                    **self._kept(streamed, asked))
+        row |= dict(net_digest=f_T.digest(), buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
+                    **self._measured(predictors, predictions, segments, points, schedule, whole))
+        if asked['buffer']:
+            row['buffer_digest'] = streamed.buffer_.content().digest()
+        if asked['adapt'] and streamed.adapt().adapted_ is not None:
+            right = streamed.predict(self.test_images) == self.labels
+            row |= dict(adapted_digest=streamed.adapted_.digest(),
+                        adapted_accuracy=round(100 * float(right.mean()), 4))
         return row, f_T.parameters(), predictions
 
     def _solve(self, number: int):
-        """A function that makes the predictor of a learner's sums: of a later schedule, where another had the
-        same sums, the one that was made of those."""
+        """A function that makes the predictor of a learner's sums, after `--solves` once for equal sums."""
         def solve(learner):
-            if not self.options.solves > 0:
-                return learner.predictor()
-            digest = learner.digest()
-            if number < self.options.solves or digest not in self.solved:
+            digest = learner.digest() if self.options.solves else None
+            if digest not in self.solved or number < self.options.solves:
                 predictor = learner.predictor()
-                if len(self.solved) >= _SOLVED:
+                if digest is None or len(self.solved) >= _SOLVED:
                     return predictor
                 self.solved[digest] = predictor
             return self.solved[digest]
@@ -121,16 +123,6 @@ class ScrollTrials:
                     anytime_area=round(anytime_area(samples, anytime), 4),
                     curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])
 
-    def _kept(self, learner, asked: dict) -> dict:
-        """Digests of buffer and f*, and the accuracy of f*, where they are asked for."""
-        row = dict(buffer_digest=learner.buffer_.content().digest() if asked['buffer'] else None,
-                   adapted_digest=None, adapted_accuracy=None)
-        if asked['adapt'] and learner.adapt().adapted_ is not None:
-            right = learner.predict(self.test_images) == self.labels
-            row |= dict(adapted_digest=learner.adapted_.digest(),
-                        adapted_accuracy=round(100 * float(right.mean()), 4))
-        return row
-
     def claims(self, rows: list) -> tuple:
         """(name -> digests, name -> whether each is claimed to equal the others)."""
         strategy = self.learner.strategy
@@ -145,27 +137,24 @@ class ScrollTrials:
         return digests, everywhere | {'buffer': whole, 'f*': whole}
 
     def lines(self, rows: list) -> tuple:
-        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine), each from
-        what it is made of; with features in floating point these are of this machine.
-        """
-        digests, claimed = self.claims(rows)
-        integer = self.embedder.dtype == 'integer'
-        lines, backbone = {}, self.learner.embedder
+        """(name -> digest of what holds anywhere, the same of what holds on this kind of machine)."""
+        (digests, claimed), lines = self.claims(rows), {}
+        integer, backbone = self.embedder.dtype == 'integer', self.learner.embedder
         if backbone is not None:
             lines['integer network' if integer else 'network'] = self.embedder.digest
-        if integer and backbone is not None:
-            lines['features of built-in images'] = self.embedder.net.golden
+            if integer:
+                lines['features of built-in images'] = self.embedder.net.golden
         lines['statistics'] = single(digests['statistics'])
         lines |= self._heads(rows) | self._buffers()
-        kept = [d for d, claim in zip(digests['buffer'], claimed['buffer']) if claim]
+        kept, adapted = ([d for d, claim in zip(digests[name], claimed[name]) if claim]
+                         for name in ('buffer', 'f*'))
         if any(kept):
             lines[f'buffer of these schedules, |M| = {self.learner.buffer_size}'] = single(kept)
-        adapted = [d for d, claim in zip(digests['f*'], claimed['f*']) if claim]
         bound = {'f*': single(adapted)} if any(adapted) else {}
         return (lines, bound) if integer else ({}, lines | bound)
 
     def _heads(self, rows: list) -> dict:
-        """Digests of predictors and of what they say of the test samples, and how many are right."""
+        """Digests of predictors and of their predictions on the test samples, and how many are right."""
         params, lines = self.learner.get_params(), {}
         own = params['head'], params['ridge_lambda']
         others = [('ridge', params['ridge_lambda']), ('ridge', AUTO), ('ncc', params['ridge_lambda'])]

@@ -11,11 +11,10 @@ the random orders, the easiest and the hardest are run under `--seeds` seeds, an
 separates the effect of the order from that of the seed. SCROLL is run as f_T. A run whose loss ends up
 infinite counts as 0 %, and is made again by the same command.
 
-Every other run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, where
-`scripts/certify.py` keeps its own), so the same command goes on where it was killed, and what both have run
-is run once. Written there: `orders-<id>.csv`, a row a run. `--keep FOLDER` puts the rows into
-`<FOLDER>/<dataset>.csv`, in place of the method's earlier ones; `scripts/documents.py` makes tables of them.
-Flags of main.py go behind the script's own.
+Every other run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, as those of
+`scripts/certify.py`), so the same command continues a killed study. Written there: `orders-<id>.csv`, a row
+for each run. `--keep FOLDER` puts the rows into `<FOLDER>/<dataset>.csv`, in place of the method's earlier
+ones; `scripts/documents.py` makes tables of them. Flags of main.py go behind the script's own.
 """
 import csv
 import io
@@ -27,8 +26,7 @@ import numpy as np
 
 from bench.certify import command
 from bench.certify.store import Store
-from bench.cli.flags import whole
-from core.arguments import ArgumentParser
+from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
 from core.progress import Progress
 from core.rows import read_rows
@@ -165,11 +163,11 @@ def figures(rows: list) -> dict:
 
 
 def predictors_of(found: dict) -> str:
-    """How many different predictors there were, and how many runs ended without one."""
+    """How many different predictors there were, and how many runs diverged."""
     return f"{found['predictors']}" + (f", {found['diverged']} diverged" if found['diverged'] else '')
 
 
-def in_words(name: str, found: dict) -> list:
+def summary_lines(name: str, found: dict) -> list:
     """Lines for the console."""
     lines = [f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
              f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}",
@@ -214,5 +212,6 @@ def main():
         kept = options.keep / f'{orders.dataset.NAME}.csv'
         others = [row for row in (read_rows(kept) if kept.is_file() else []) if row['model'] != name]
         write_rows(kept, sorted(others + orders.rows, key=lambda row: row['model']))
-    print(*in_words(name, figures(orders.rows)), f'  {time.perf_counter() - began:.1f} s: {path}', sep='\n')
+    print(*summary_lines(name, figures(orders.rows)), sep='\n')
+    print(f'  {time.perf_counter() - began:.1f} s: {path}')
     return 0

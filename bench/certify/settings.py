@@ -2,9 +2,8 @@
 
     python scripts/same_everywhere.py results/certificates/seq-digits.json
 
-Each way is a process of its own, without a feature cache, so that everything is computed anew from the
-images. Prints a Markdown table of the digests; exit code 0 if no line differs anywhere, else 1. A check of
-the digits takes seconds, one of CIFAR-100 minutes. Flags of `certify.py --check` go behind the script's own.
+Each way is a process of its own, without a feature cache. Prints a Markdown table of the digests; exit code
+0 if no line differs anywhere, else 1. Flags of `certify.py --check` go behind the script's own.
 """
 import os
 import re

@@ -12,13 +12,12 @@ from scroll.grid import little_endian
 
 
 class Store:
-    """What has been run: a line of JSON a schedule in `runs.jsonl`; weights and predictions in files named by
-    their digest, one for each that differs (of a network, 4 bytes a weight; `outcomes/` may be deleted, and
-    the schedules are then run again).
+    """A line of JSON for each schedule that has been run in `runs.jsonl`; weights and predictions in files
+    named by their digest (`outcomes/` may be deleted: the schedules are then run again).
     """
 
     def __init__(self, folder: Path):
-        self.folder, self.path = folder, folder / 'runs.jsonl'
+        self.folder, self.path, self.rows = folder, folder / 'runs.jsonl', {}
         try:
             (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
             with open(self.path, 'a+b') as file:
@@ -27,12 +26,11 @@ class Store:
         except OSError as error:
             raise InputError(f'{folder} cannot be written ({error.strerror}): '
                              'choose another --out') from error
-        self.rows = {}
         for line in self.path.read_text().splitlines():
             try:
                 kept = json.loads(line)
                 self.rows[kept['key']] = kept['row']
-            except (ValueError, KeyError, TypeError, RecursionError):
+            except (ValueError, KeyError, TypeError):
                 continue
 
     def find(self, key: str):
@@ -43,9 +41,8 @@ class Store:
     def add(self, key: str, row: dict, weights, predictions) -> dict:
         """Keep a row, its weights (P,) and its predictions (N,); returns the row with the digest of these."""
         digest = _digest(weights, predictions)
-        path = self.folder / 'outcomes' / f'{digest[:32]}.npz'
         if self.outcome(digest) is None:
-            with atomic_write(path) as file:
+            with atomic_write(self._file(digest)) as file:
                 np.savez(file, weights=weights, predictions=predictions)
         row = {**row, 'outcome': digest}
         with open(self.path, 'a') as file:
@@ -56,13 +53,22 @@ class Store:
     def outcome(self, digest: str):
         """(weights, predictions), or None if the file is gone or damaged."""
         try:
-            with np.load(self.folder / 'outcomes' / f'{digest[:32]}.npz', allow_pickle=False) as file:
+            with np.load(self._file(digest), allow_pickle=False) as file:
                 weights, predictions = file['weights'], file['predictions']
         except Exception:       # damaged archives raise almost anything
             return None
         return (weights, predictions) if _digest(weights, predictions) == digest else None
 
+    def _file(self, digest: str) -> Path:
+        return self.folder / 'outcomes' / f'{digest[:32]}.npz'
+
 
 def _digest(weights, predictions) -> str:
     content = (little_endian(array).tobytes() for array in (weights, predictions))
     return hashlib.sha256(b'/'.join(content)).hexdigest()
+
+
+def single(digests) -> str:
+    """The digest, if all are the same, but for those that are None; else how many there are."""
+    distinct = {digest for digest in digests if digest is not None}
+    return distinct.pop() if len(distinct) == 1 else f'{len(distinct)} different digests'

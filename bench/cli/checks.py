@@ -26,8 +26,8 @@ _HAS_EFFECT = (         # flags; whether they have an effect in a run with these
 )
 
 
-def settle(args) -> None:
-    """Fill in what is not said: for third-party methods, and as the environment says of Weights & Biases."""
+def fill_in(args) -> None:
+    """Fill in what is not given: for third-party methods, and from the environment for Weights & Biases."""
     if getattr(args, 'minibatch_size', None) is None:
         args.minibatch_size = args.batch_size
     if not hasattr(args, 'buffer_size'):

@@ -1,4 +1,4 @@
-"""The groups of flags that runs have, each with what it bears on where that is not the result (`BEARS` in
+"""The groups of flags that runs have, each with what it affects where that is not the result (`AFFECTS` in
 `core.arguments`). Nothing here imports torch."""
 import argparse
 
@@ -6,7 +6,6 @@ from core.arguments import (
     argument_group,
     binary_to_boolean_type,
     labelled,
-    negated,
     noise_type,
     real,
     share,
@@ -23,20 +22,23 @@ def add_selection_args(parser) -> None:
     flag('--dataset', required=True, help='data set; see the end of --help')
     flag('--backbone',
          help='architecture; from scratch, unless --weights are given (default: that of the weights)')
-    flag('--num_classes', bears='run', type=whole(1, 10 ** 6), default=argparse.SUPPRESS,
+    flag('--num_classes', affects='run', type=whole(1, 10 ** 6), default=argparse.SUPPRESS,
          help='outputs of the network (default: one for each class)')
-    flag('--weights', bears='content',
+    flag('--weights', affects='content',
          help="pre-trained backbone: a shipped name, a file, 'none' to start from scratch, a published "
               'checkpoint (url-resnet18, sdl-resnet18, rfs-resnet12, byol-resnet50; the error says '
               "where to get it), torchvision's (ResNet18_Weights.IMAGENET1K_V1), or any image network of "
               'timm or transformers (timm:vit_small_patch16_224, transformers:facebook/dinov2-small; with '
               ',random=SEED or ,file=PATH behind it)'
               ' (default: compact; none where a backbone is asked for)')
-    flag('--model_config', bears='run', metavar='{default,best,base,<section>}',
+    flag('--mammoth', affects='place', metavar='PATH', default=argparse.SUPPRESS,
+         help='a checkout of Mammoth: helper modules that files written for it import, and that this project '
+              'does not have, are taken from there (default: the variable MAMMOTH_PATH)')
+    flag('--model_config', affects='run', metavar='{default,best,base,<section>}',
          help='which values of models/config/<model>.yaml to take: default, and with best or '
               'the name of another section its own; base: none')
     flag('--load_best_args', dest='model_config', action='store_const', const='best',
-         default=argparse.SUPPRESS, help='earlier name of --model_config best')
+         default=argparse.SUPPRESS, help="Mammoth's name of --model_config best")
     flag('--dataset_config', help='name of a file in datasets/configs/<dataset>/')
 
 
@@ -64,28 +66,28 @@ def add_experiment_args(parser) -> None:
 def add_stream_args(parser) -> None:
     """What flags do to the data of any data set."""
     flag = argument_group(parser, 'data').add_argument
-    flag('--joint', bears='stream', type=int, choices=(0, 1), default=0, help='all classes as one task')
+    flag('--joint', affects='stream', type=int, choices=(0, 1), default=0, help='all classes as one task')
     flag('--custom_class_order', help='the classes in order of arrival, joined by - or ,')
-    flag('--custom_task_order', bears='stream', help='the tasks in order of arrival, joined by - or ,')
+    flag('--custom_task_order', affects='stream', help='the tasks in order of arrival, joined by - or ,')
     flag('--validation', type=real(0), nargs='?', const=10.0, default=0.0,
          help='percent of each class held out from training, and evaluated on in place of the test set')
     flag('--validation_by', choices=('seed', 'key'), default='seed',
          help='which samples: drawn by the seed, or those whose key, a digest of the pixels, says so: the '
               'same under every seed')
-    flag('--validation_mode', bears='stream', choices=('current', 'complete'), default='current',
+    flag('--validation_mode', affects='stream', choices=('current', 'complete'), default='current',
          help='complete: held-out samples of all classes so far')
-    flag('--label_perc', '--label_perc_by_task', '--lpt', bears='stream', dest='label_perc', type=labelled,
+    flag('--label_perc', '--label_perc_by_task', '--lpt', affects='stream', dest='label_perc', type=labelled,
          default=1.0, help='share of labelled samples of each task, the same number of each class; the '
                            'others have label -1')
-    flag('--label_perc_by_class', '--lpc', bears='stream', dest='label_perc_by_class', type=labelled,
+    flag('--label_perc_by_class', '--lpc', affects='stream', dest='label_perc_by_class', type=labelled,
          default=1.0, help='share of labelled samples of each class')
     flag('--noise_type', type=noise_type, choices=('symmetric', 'asymmetric'), default='symmetric',
          help='how wrong labels are drawn')
     flag('--noise_rate', type=share, default=0.0, help='share of wrong labels')
-    flag('--disable_noisy_labels_cache', bears='speed', type=binary_to_boolean_type, default=False,
+    flag('--disable_noisy_labels_cache', affects='speed', type=binary_to_boolean_type, default=False,
          help='draw wrong labels anew instead of keeping them in a file')
-    flag('--cache_path_noisy_labels', bears='place', default='noisy_labels', help='below base_path')
-    flag('--num_workers', bears='speed', type=whole(0, 256), default=0,
+    flag('--cache_path_noisy_labels', affects='place', default='noisy_labels', help='below base_path')
+    flag('--num_workers', affects='speed', type=whole(0, 256), default=0,
          help='processes that load the data of third-party data sets')
 
 
@@ -100,53 +102,49 @@ def add_fitting_args(parser) -> None:
     flag('--early_stopping_metric', choices=('loss', 'accuracy'), default='loss')
     flag('--early_stopping_freq', type=whole(1), default=1, help='epochs between evaluations')
     flag('--early_stopping_epsilon', type=real(0), default=1e-6, help='smallest improvement that counts')
-    flag('--start_from', bears='part', type=whole(0),
+    flag('--start_from', affects='part', type=whole(0),
          help='first task that is trained, from 0; earlier ones only begin and end')
-    flag('--stop_after', bears='part', type=whole(1), help='number of the last task')
-    flag('--inference_only', bears='part', type=binary_to_boolean_type, default=False,
+    flag('--stop_after', affects='part', type=whole(1), help='number of the last task')
+    flag('--inference_only', affects='part', type=binary_to_boolean_type, default=False,
          help='train nothing, evaluate')
-    flag('--debug_mode', bears='part', type=binary_to_boolean_type, default=False,
+    flag('--debug_mode', affects='part', type=binary_to_boolean_type, default=False,
          help='a few batches of each pass and evaluation, no Weights & Biases')
-    flag('--eval_future', bears='record', type=binary_to_boolean_type, default=False,
+    flag('--eval_future', affects='record', type=binary_to_boolean_type, default=False,
          help='evaluate on tasks to come, too')
 
 
 def add_checkpoint_args(parser) -> None:
     """What of a run outlives it."""
     flag = argument_group(parser, 'checkpoints').add_argument
-    flag('--checkpoint_every', bears='place', type=real(0), default=5.0,
+    flag('--checkpoint_every', affects='place', type=real(0), default=5.0,
          help='minutes between checkpoints from which the same command continues an interrupted run; 0: none')
-    flag('--resume', bears='place', choices=('auto', 'always', 'never'), default='auto',
+    flag('--resume', affects='place', choices=('auto', 'always', 'never'), default='auto',
          help='continue an interrupted run with the same arguments; '
               'always: even if code or weights have changed')
-    flag('--save_after_interrupt', bears='place', type=binary_to_boolean_type, default=True,
+    flag('--save_after_interrupt', affects='place', type=binary_to_boolean_type, default=True,
          help='on Ctrl-C and SIGTERM finish the step and write a checkpoint; 0: end at once')
-    flag('--savecheck', bears='place', choices=('last', 'task'),
+    flag('--savecheck', affects='place', choices=('last', 'task'),
          help='keep the model as a file: after the last task, or each')
-    flag('--save_checkpoint_mode', bears='place', choices=('safe', 'old_pickle'), default='safe',
+    flag('--save_checkpoint_mode', affects='place', choices=('safe', 'old_pickle'), default='safe',
          help='of such files; old_pickle, which holds code, can be read but is not written')
-    flag('--ckpt_name', bears='place', help='how the names of these files begin')
-    flag('--checkpoint_path', bears='place', default='./checkpoints/', help='folder of these files')
-    flag('--loadcheck', bears='content', help='begin with the model in such a file, or at such a URL; with '
+    flag('--ckpt_name', affects='place', help='how the names of these files begin')
+    flag('--checkpoint_path', affects='place', default='./checkpoints/', help='folder of these files')
+    flag('--loadcheck', affects='content', help='begin with the model in such a file, or at such a URL; with '
                              '--start_from, continue its run')
 
 
 def add_tracking_args(parser) -> None:
-    """Weights & Biases, TensorBoard, and what remains of earlier versions of Mammoth."""
+    """Weights & Biases, TensorBoard; `--force_compat`, as in Mammoth."""
     flag = argument_group(parser, 'tracking').add_argument
-    flag('--wandb_entity', bears='display', help='with wandb_project: log to Weights & Biases')
-    flag('--wandb_project', bears='display')
-    flag('--wandb_name', bears='display', help='of the run')
+    flag('--wandb_entity', affects='display', help='with wandb_project: log to Weights & Biases')
+    flag('--wandb_project', affects='display')
+    flag('--wandb_name', affects='display', help='of the run')
     on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
-    flag('--tensorboard', bears='display', default=False, help='log to <results>/tensorboard', **on_off)
-    flag('--nowand', bears='display', default=False,
+    flag('--tensorboard', affects='display', default=False, help='log to <results>/tensorboard', **on_off)
+    flag('--nowand', affects='display', default=False,
          help='no Weights & Biases, whatever else is said', **on_off)
     flag('--force_compat', default=False,
          help='let a task-aware method run on a stream without tasks', **on_off)
-    reverse = dict(type=negated, nargs='?', const=False, default=argparse.SUPPRESS)
-    flag('--ignore_other_metrics', dest='enable_other_metrics',
-         help='reverse of --enable_other_metrics', **reverse)
-    flag('--csv_log', dest='disable_log', help='reverse of --disable_log', **reverse)
 
 
 def add_management_args(parser) -> None:
@@ -154,26 +152,26 @@ def add_management_args(parser) -> None:
     flag = argument_group(parser, 'management').add_argument
     flag('--seed', type=whole(0, 2 ** 63 - 1), default=0, help='every random stream derives from it')
     flag('--permute_classes', type=binary_to_boolean_type, default=False, help='rename the classes at random')
-    flag('--base_path', bears='place', default='./data/', help='data sets, results and caches')
-    flag('--results_path', bears='place', default='results/', help='below base_path')
-    flag('--device', bears='speed',
+    flag('--base_path', affects='place', default='./data/', help='data sets, results and caches')
+    flag('--results_path', affects='place', default='results/', help='below base_path')
+    flag('--device', affects='speed',
          help="'cpu', 'cuda' or the number of a GPU; with --distributed dp several, joined by commas "
                            '(default: the GPU with most free memory, if there is one)')
-    flag('--notes', bears='display', help='free text, kept in the results')
-    flag('--eval_epochs', bears='record', type=whole(1), help='also evaluate every so many epochs')
-    flag('--eval_every', bears='record', type=whole(1),
+    flag('--notes', affects='display', help='free text, kept in the results')
+    flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every so many epochs')
+    flag('--eval_every', affects='record', type=whole(1),
          help='also evaluate every so many samples of the stream, on the classes that have come '
               '(anytime accuracy)')
-    flag('--enable_other_metrics', bears='record', type=binary_to_boolean_type, default=False,
+    flag('--enable_other_metrics', affects='record', type=binary_to_boolean_type, default=False,
          help='forward and backward transfer, forgetting')
-    flag('--non_verbose', bears='display', type=binary_to_boolean_type, nargs='?', const=True, default=False,
-         help='no progress: no bar on a terminal, no lines elsewhere')
-    flag('--raw_accuracies', bears='display', type=binary_to_boolean_type, default=False,
+    flag('--non_verbose', affects='display', type=binary_to_boolean_type, nargs='?', const=True,
+         default=False, help='no progress: no bar on a terminal, no lines elsewhere')
+    flag('--raw_accuracies', affects='display', type=binary_to_boolean_type, default=False,
          help="also print the accuracy on each task, after each task: Mammoth's second line")
-    flag('--disable_log', bears='place', type=binary_to_boolean_type, default=False,
+    flag('--disable_log', affects='place', type=binary_to_boolean_type, default=False,
          help='write no results files')
-    flag('--num_threads', bears='speed', type=whole(1, 1024), help='CPU threads (default: torch decides)')
-    flag('-O', '--code_optimization', bears='bits', type=int, choices=(0, 1, 2, 3), default=0,
+    flag('--num_threads', affects='speed', type=whole(1, 1024), help='CPU threads (default: torch decides)')
+    flag('-O', '--code_optimization', affects='bits', type=int, choices=(0, 1, 2, 3), default=0,
          help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
-    flag('--distributed', bears='speed', choices=('no', 'dp', 'ddp'), default='no',
+    flag('--distributed', affects='speed', choices=('no', 'dp', 'ddp'), default='no',
          help='dp: batches split among GPUs; ddp: scroll in several processes, which torchrun starts')

@@ -10,12 +10,13 @@ import inspect
 import sys
 
 from bench.cli import flags
-from bench.cli.checks import check_flags, check_method, settle
+from bench.cli.checks import check_flags, check_method, fill_in
 from bench.results.keys import run_key
 from bench.results.tracking import check_tracking
-from core.arguments import FREE, ArgumentParser, of_signature, whole
+from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
+from core.mammoth import use_checkout
 from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
@@ -26,13 +27,14 @@ HELP = ('-h', '--help')
 def parse_args(cmd=None, return_parser_only: bool = False):
     """The run's arguments, as `Arguments`, or the parser that knows all their flags.
 
+    What is parsed decides which further flags there are: model and data set first, then their own flags and
+    config files, then backbone and weights.
+
     Raises:
         InputError: anything wrong with the command line or a config file, in one line.
     """
     cmd = sys.argv[1:] if cmd is None else list(cmd)
-    check_repeated(cmd)
-    chosen = _peek(cmd)
-    parser = base_parser()
+    chosen, parser = _chosen(cmd), base_parser()
     parser.set_defaults(model=chosen.model, dataset=chosen.dataset)
     if set(HELP) & set(cmd) and not (chosen.model and chosen.dataset):
         parser.epilog = _names()
@@ -40,66 +42,13 @@ def parse_args(cmd=None, return_parser_only: bool = False):
             action.required = action.dest in ('model', 'dataset')
         parser.parse_args(cmd)                                      # prints and exits
     model, build, dataset = _plugins(chosen)
-    configured, sources, usual = _add_flags(parser, cmd, chosen, model, build, dataset)
-    _set_defaults(parser, cmd, chosen, configured, sources)
-    return parser if return_parser_only else _parse(parser, cmd, chosen, model, dataset, usual)
-
-
-def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
-    """What decides which flags there are, from the strongest that names it: data set, backbone, weights.
-
-    Returns:
-        (the data set as its config file has it, (values, source) of defaults, the weakest first, weights by
-        default); fills in `chosen`.
-    """
-    from backbone import get_backbone_class
-    from datasets.utils.config import split_config
-    from datasets.utils.defaults import dataset_defaults
-    dataset.get_parser(parser)
-    _flags_of(parser, build, 'data set')
-    from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
-    _take_dataset_config(chosen, _model_config(_known(parser, cmd, dataset, own | from_model))[0])
-    values, data_file = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
-    constants, from_data = split_config(values)
-    configured = type(dataset.__name__, (dataset,), constants)
-    asked = from_data | from_model
-    asked |= _model_config(_known(parser, cmd, configured, own | asked))[0]
-    about, settled, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
-    chosen.settled = settled | dict(dataset_config=chosen.dataset_config)
-    _flags_of(parser, get_backbone_class(settled['backbone']), f"backbone {settled['backbone']}")
-    online = dict(n_epochs=1) if model.ONLINE else {}
-    return configured, ((_that_exist(parser, own), 'defaults of the data set'),
-                        (about.options if about else {}, f'--weights {chosen.weights}'),
-                        (from_data, data_file),
-                        (online | _that_exist(parser, from_model), f'defaults of {chosen.model}')), usual
-
-
-def _that_exist(parser, values: dict) -> dict:
-    """Data sets and methods may speak of flags that this run does not have."""
-    flags = {action.dest for action in parser._actions}
-    return {flag: value for flag, value in values.items() if flag in flags}
-
-
-def _set_defaults(parser, cmd, chosen, dataset, sources) -> None:
-    """Defaults of flags: of these sources, of the method's config file, of the run whose model is loaded."""
-    for values, source in sources:
-        apply_defaults(parser, values | chosen.settled, source)
-    known = _known(parser, cmd, dataset, {}, all_flags=True)    # what a model's config has conditions on
-    for values, source in (_model_config(known),
-                           (_that_exist(parser, _handed_on(parser, chosen.saved)),
-                            f'--loadcheck {chosen.loadcheck}')):
-        apply_defaults(parser, values | chosen.settled, source)
-    relax_required(parser)
-    if dataset.is_task_free(argparse.Namespace(**known)):
-        parser.set_defaults(n_epochs=1)
-
-
-def _parse(parser, cmd, chosen, model, dataset, usual_weights: str):
-    """The arguments: the command line goes before all defaults. InputError for what cannot be."""
+    dataset, usual_weights = _add_flags(parser, cmd, chosen, model, build, dataset)
+    if return_parser_only:
+        return parser
     given, args = given_flags(parser, cmd), parser.parse_args(cmd)
     args.model, args.dataset = normalise(args.model), normalise(args.dataset)
     args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
-    settle(args)
+    fill_in(args)
     check_flags(args, given)
     check_tracking(args)
     check_method(model, dataset, args, given)
@@ -110,60 +59,22 @@ def _parse(parser, cmd, chosen, model, dataset, usual_weights: str):
     return args
 
 
-def _plugins(chosen) -> tuple:
-    """(class of the method, what builds the data set, its class or that of any)."""
-    import datasets
-    import models
-    models.PLUGINS.check(chosen.model)
-    datasets.PLUGINS.check(chosen.dataset)
-    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch: seconds
-        from datasets.utils.continual_dataset import ContinualDataset
-        model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
-    return model, build, build if isinstance(build, type) else ContinualDataset
-
-
-def _handed_on(parser, saved: dict) -> dict:
-    """What a run begins with of the arguments of the one whose model it loads."""
-    alone = FREE | {'part', 'run'}
-    return {flag: value for flag, value in saved.items() if parser.bears().get(flag) not in alone}
-
-
-def _known(parser, cmd, dataset, defaults: dict, all_flags: bool = False) -> dict:
-    """Arguments as far as they can be known, for the conditions of a model's config file."""
-    given = given_flags(parser, cmd)
-    known = parse_known(parser, cmd, all_flags)
-    known |= {flag: value for flag, value in defaults.items() if flag not in given}
-    known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
-    return known | dict(n_splits=dataset.get_n_splits(argparse.Namespace(**known)))
-
-
-def _model_config(known: dict) -> tuple:
-    """(values, source) of the method's config file for such arguments."""
-    return model_config(known['model'], known['model_config'] or 'default', known)
-
-
-def _take_dataset_config(chosen, asked: dict) -> None:
-    """The data-set config that the model's names goes before the one on the command line, as in Mammoth."""
-    name = asked.get('dataset_config')
-    if name and chosen.dataset_config not in (None, name):
-        warn_once(f'the config file of {chosen.model} wants --dataset_config {name}: {chosen.dataset_config} '
-                  'is not taken')
-    chosen.dataset_config = name or chosen.dataset_config
-
-
-def _peek(cmd):
-    """What decides which other flags there are."""
-    parser = base_parser(add_help=False)
-    parser.add_argument('--buffer_size', type=whole(0, 10 ** 9))
+def _chosen(cmd):
+    """What decides which other flags there are, from the flags that every run has."""
+    parser, asks_help = base_parser(add_help=False), set(HELP) & set(cmd)
     for action in parser._actions:
         action.required = False
-    chosen = parser.parse_known_args([item for item in cmd if item not in HELP])[0]
+    chosen = parser.parse_known_args(_without_help(cmd))[0]
+    use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
-    if not set(HELP) & set(cmd):
-        for flag in ('model', 'dataset'):
-            if not getattr(chosen, flag):
-                raise InputError(f'--{flag} is missing; {_names().splitlines()[flag == "dataset"]}')
+    for number, flag in enumerate(('model', 'dataset')):
+        if not asks_help and not getattr(chosen, flag):
+            raise InputError(f'--{flag} is missing; {_names().splitlines()[number]}')
     return chosen
+
+
+def _without_help(cmd) -> list:
+    return [item for item in cmd if item not in HELP]
 
 
 def _of_checkpoint(chosen) -> dict:
@@ -179,6 +90,87 @@ def _of_checkpoint(chosen) -> dict:
     for name in ('model', 'dataset', 'dataset_config', 'weights', 'backbone'):
         setattr(chosen, name, getattr(chosen, name) or saved.get(name))
     return {name: value for name, value in saved.items() if name not in ('backbone', 'weights')}
+
+
+def _plugins(chosen) -> tuple:
+    """(class of the method, what builds the data set, its class or that of any)."""
+    import datasets
+    import models
+    models.PLUGINS.check(chosen.model)
+    datasets.PLUGINS.check(chosen.dataset)
+    with Progress(f'Loading {chosen.model} and {chosen.dataset}', quiet=chosen.non_verbose):  # torch: seconds
+        from datasets.utils.continual_dataset import ContinualDataset
+        model, build = models.get_model_class(chosen.model), datasets.get_dataset_class(chosen.dataset)
+    return model, build, build if isinstance(build, type) else ContinualDataset
+
+
+def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
+    """Add the flags of data set, method and backbone, and set defaults, the weakest source first.
+
+    Returns (the data set as its config file has it, weights by default); fills in `chosen`.
+    """
+    from backbone import get_backbone_class
+    from datasets.utils.config import split_config
+    from datasets.utils.defaults import dataset_defaults
+    dataset.get_parser(parser)
+    _flags_of(parser, build, 'data set')
+    from_model, own = add_model_args(parser, model), dataset_defaults(dataset)
+    said = _said(parser, cmd)
+
+    def from_model_config(defaults: dict, dataset):
+        """(values, source) of the method's config file, for what the run's arguments are so far."""
+        known = {action.dest: parser.get_default(action.dest) for action in parser._actions
+                 if action.default is not argparse.SUPPRESS} | defaults | said
+        known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
+        known['n_splits'] = dataset.get_n_splits(argparse.Namespace(**known))
+        return model_config(known['model'], known['model_config'] or 'default', known), known
+    (asked, _), _ = from_model_config(own | from_model, dataset)
+    name = asked.get('dataset_config')                              # takes precedence, as in Mammoth
+    if name and chosen.dataset_config not in (None, name):
+        warn_once(f'the config file of {chosen.model} wants --dataset_config {name}: {chosen.dataset_config} '
+                  'is not taken')
+    chosen.dataset_config = name or chosen.dataset_config
+    values, data_file = dataset_config(normalise(chosen.dataset), chosen.dataset_config)
+    constants, from_data = split_config(values)
+    configured = type(dataset.__name__, (dataset,), constants)
+    asked = from_data | from_model
+    asked |= from_model_config(own | asked, configured)[0][0]
+    about, fixed, usual = _backbone(chosen, dataset, asked, own.get('backbone', 'resnet18'))
+    fixed |= dict(dataset_config=chosen.dataset_config)
+    _flags_of(parser, get_backbone_class(fixed['backbone']), f"backbone {fixed['backbone']}")
+    flags = {action.dest for action in parser._actions}
+    online, passed_on = dict(n_epochs=1) if model.ONLINE else {}, parser.affects()
+    saved = {flag: value for flag, value in chosen.saved.items()
+             if passed_on.get(flag) not in FREE | {'part', 'run'}}
+
+    def take(values, source, known_flags_only=False):
+        values = {k: v for k, v in values.items() if k in flags} if known_flags_only else values
+        apply_defaults(parser, values | fixed, source)
+    take(own, 'defaults of the data set', True)
+    take(about.options if about else {}, f'--weights {chosen.weights}')
+    take(from_data, data_file)
+    take(online | {k: v for k, v in from_model.items() if k in flags}, f'defaults of {chosen.model}')
+    said = _said(parser, cmd, all_flags=True)                       # with those of the backbone
+    (values, source), known = from_model_config({}, configured)
+    take(values, source)
+    take(saved, f'--loadcheck {chosen.loadcheck}', True)
+    for action in parser._actions:
+        action.required = action.required and parser.get_default(action.dest) is None
+    if configured.is_task_free(argparse.Namespace(**known)):
+        parser.set_defaults(n_epochs=1)
+    return configured, usual
+
+
+def _said(parser, cmd, all_flags: bool = False) -> dict:
+    """flag -> value, of the flags on the command line. all_flags: refuse those that the parser has not."""
+    given, required = given_flags(parser, cmd), [action for action in parser._actions if action.required]
+    for action in required:
+        action.required = False
+    parse = parser.parse_args if all_flags else lambda words: parser.parse_known_args(words)[0]
+    known = vars(parse(_without_help(cmd)))
+    for action in required:
+        action.required = True
+    return {flag: known[flag] for flag in given if flag in known}
 
 
 def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
@@ -203,8 +195,8 @@ def _backbone(chosen, dataset, asked: dict, default: str) -> tuple:
         if chosen.backbone:
             raise InputError(f'--backbone {chosen.backbone}: --weights {chosen.weights} are for '
                              f'{about.backbone}; leave --weights out to start from scratch, or give others')
-        warn_once(f'--weights {chosen.weights} are for {about.backbone}, which goes before backbone {wanted} '
-                  'of a config file')
+        warn_once(f'--weights {chosen.weights} are for {about.backbone}, which takes precedence over '
+                  f'backbone {wanted} of a config file')
     return about, dict(backbone=about.backbone, weights=chosen.weights), usual
 
 
@@ -244,18 +236,8 @@ def base_parser(**kwargs) -> ArgumentParser:
     return parser
 
 
-def check_repeated(argv) -> None:
-    """Refuse a flag given twice: which of the values was meant?"""
-    flags = [item.split('=')[0] for item in argv if item.startswith('--')]
-    for flag in flags:
-        if flags.count(flag) > 1:
-            raise InputError(f'{flag} is given {flags.count(flag)} times: give it once')
-
-
 def given_flags(parser: ArgumentParser, argv) -> set:
-    """Names (`dest`) of the flags on the command line. InputError where one thing is said twice, by any of
-    its names.
-    """
+    """Names (`dest`) of the flags on the command line. InputError where one is given twice, by any name."""
     found = {}
     for item in argv:
         option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
@@ -319,25 +301,3 @@ def add_model_args(parser: ArgumentParser, model) -> dict:
                 parser._add_action(action)
         parser._defaults.update(added._defaults)
     return {k: v for k, v in parser._defaults.items() if before.get(k, parser) is not v}
-
-
-def parse_known(parser: ArgumentParser, cmd, all_flags: bool = True) -> dict:
-    """What the command line and the defaults so far say; required flags may be missing.
-
-    all_flags: refuse those that the parser does not have.
-    """
-    required = [action for action in parser._actions if action.required]
-    for action in required:
-        action.required = False
-    parse = parser.parse_args if all_flags else lambda words: parser.parse_known_args(words)[0]
-    known = vars(parse([item for item in cmd if item not in HELP]))
-    for action in required:
-        action.required = True
-    return known
-
-
-def relax_required(parser: ArgumentParser) -> None:
-    """A required flag that has got a default is no longer required."""
-    for action in parser._actions:
-        if action.required and parser.get_default(action.dest) is not None:
-            action.required = False

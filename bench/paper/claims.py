@@ -1,8 +1,8 @@
-"""What the paper's text says of a table, put to the rows that we have: supported, contradicted, or undecided.
+"""Judge what the paper's text says of a table by our rows: supported, contradicted, undecided, not run yet.
 
-A claim names cells in pairs. `rows` and `columns` take names, headings above columns or beside rows, or lists
+A claim names cells in pairs. `rows` and `columns` take names, headings of columns or of rows, or lists
 of them; where only the claim itself has them, the cells of a pair share them. Rows named on both sides are
-combined, each with each; columns named on both sides are read side by side. One side may be of another
+combined, each with each; columns named on both sides in order. One side may be of another
 `experiment`.
 
     higher, lower       the first of each pair has the higher accuracy
@@ -19,7 +19,7 @@ differences has p < 0.05, and contradicts it if the opposite test has p < 0.05 /
 two one-sided tests have, and contradicts it if the difference is beyond the margin likewise. A claim needs
 all of its pairs (`of: most`: more than half), and is contradicted by one (half of them): a union of
 intersections, which needs no correction in the first case and Bonferroni's in the second. Wilcoxon's
-signed-rank test stands beside; of five seeds its p is 0.031 at best.
+signed-rank test is reported as well; of five seeds its p is 0.031 at best.
 """
 import itertools
 from dataclasses import dataclass
@@ -31,7 +31,8 @@ from bench.paper.experiments import lower, upper
 from scroll.errors import InputError
 
 LEVEL = 0.05
-SUPPORTED, CONTRADICTED, UNDECIDED = 'supported', 'contradicted', 'cannot tell'
+SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN = 'supported', 'contradicted', 'undecided', 'not run yet'
+VERDICTS = SUPPORTED, CONTRADICTED, UNDECIDED, NOT_RUN
 KINDS = dict(higher='lower', near='to', same='as')
 _MORE = {'says', 'rows', 'columns', 'within', 'of'}
 _MACHINE = ('torch', 'device', 'num_threads')          # what else the last bits of f* depend on
@@ -82,7 +83,7 @@ def _together(claim: dict, sides: list, what: str, names) -> list:
     if len(first) == 1 < len(second):
         first = first * len(second)
     if len(first) != len(second):
-        raise InputError(f"claim {claim['says']!r}: {len(first)} {what} beside {len(second)}")
+        raise InputError(f"claim {claim['says']!r}: {len(first)} {what} against {len(second)}")
     return list(zip(first, second))
 
 
@@ -115,7 +116,9 @@ def judge(claim: dict, here, get, runs) -> Finding:
                 for first, second in pairs(claim, here, get)]
     ready = [pair for pair in compared if len(pair[2]) >= least]
     results = [(*test(seeds, len(ready), claim.get('within')), a, b) for a, b, seeds in ready]
-    verdict = _verdict([result[0] for result in results], len(compared), claim.get('of', 'all'))
+    verdict = NOT_RUN
+    if results:
+        verdict = _verdict([result[0] for result in results], len(compared), claim.get('of', 'all'))
     shared = 'two seeds' if least == 2 else 'a seed'
     evidence = f'{len(ready)} of {len(compared)} pairs have {shared} in common'
     if results:

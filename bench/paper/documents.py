@@ -1,28 +1,221 @@
-"""The tables and the picture of README.md and docs/, from committed rows: no number is written by hand.
+"""The tables of README.md and docs/, and their picture, from committed rows.
 
     python scripts/documents.py                         # after scripts/report.py; both are `make tables`
     python scripts/documents.py --certificates data/certificates/seq-digits/*/certificate-*.json
 
-A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` of
-`bench.paper.page_tables` has the names.
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has the names.
 `--certificates` first puts the accuracies of these certificates, which are of one data set, into
 `results/clouds/<dataset>.csv`, a row a schedule; the picture is of those of the digits.
 """
-import csv
-import io
+import json
 import re
+from functools import partial
 from pathlib import Path
 
-from bench.paper.page_tables import TABLES, cloud_rows
+import numpy as np
+import pandas as pd
+
+from bench.certify.sensitivity import figures, predictors_of
+from bench.paper.experiments import load
 from bench.paper.report import write
-from bench.results import plots
+from bench.paper.tables import NOT_RUN, md_table, number, summary
+from bench.results import plots, style
 from core.arguments import ArgumentParser
+from core.configs import read_yaml
 from core.plugins import ROOT
+from core.rows import read_rows
 from scroll.archive import read_json
 from scroll.errors import InputError
+from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
-_CLOUD = ('model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome')
+_CLOUD = ['model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome']
+_DATA_SETS = {'seq-cifar10': 'CIFAR-10, 5 tasks', 'seq-cifar100': 'CIFAR-100, 10 tasks',
+              'seq-miniimg': 'miniImageNet, 10 tasks'}
+_SIZES = ('200', '500', '2000')
+
+
+def main_table(root: Path) -> list:
+    """The paper's first table at |M| = 500: ours on EfficientNet-Lite0, and the paper's."""
+    paper, label = load(ROOT / 'experiments/table_1_cifar.yaml'), 'lite_table_1_cifar'
+    ours, runs = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label)
+    names, rows = ('CIFAR-10 5-split', 'CIFAR-100 10-split'), []
+    made = {'SCROLL (NCC)': ('NCC', 500), 'SCROLL (Ridge)': ('Ridge', 500),
+            'SCROLL (RP, 5,000), no sample in memory': ('RP, 5,000 (ridge, relu)', 0)}
+    for title in dict.fromkeys([*paper.rows, *made]):
+        texts = []
+        for name in names:
+            row, size = made.get(title, (None, 0))
+            column = f'{name}, |M| = {size}'
+            mine = row and summary(runs[row, column], ours.cell(row, column).metric)
+            of_paper = paper.cell(title, f'{name}, |M| = 500').paper if title in paper.rows else None
+            texts += [number(mine.mean, mine.deviation) if mine else NOT_RUN,
+                      number(*of_paper) if of_paper else '']
+        rows.append([title, *texts])
+    return md_table(['', *(head for name in names for head in (name, 'in the paper'))], rows)
+
+
+def scroll_table(root: Path) -> list:
+    """SCROLL with both classifiers, before and after adaptation, by data set and buffer size."""
+    runs = pd.DataFrame([row for name in ('table_1_cifar', 'table_2_miniimagenet')
+                         for cell in _runs(root, name).values() for row in cell])
+    runs, rows = runs[runs.model == 'scroll'], []
+    for (dataset, name), predictor in ((item, p) for item in _DATA_SETS.items() for p in ('ridge', 'ncc')):
+        mine = runs[(runs.dataset == dataset) & (runs.predictor == predictor)].fillna('')
+        adapted = [summary(mine[mine.buffer_size == size].to_dict('records'), 'adapted_accuracy')
+                   for size in _SIZES]
+        f_t = summary(mine.to_dict('records'), 'online_accuracy')
+        rows.append([name, dict(ridge='ridge', ncc='NCC')[predictor], f'{f_t.mean:.2f}', *(
+            f'{a.mean:.2f} ± {a.deviation:.2f}' if a else NOT_RUN for a in adapted)])
+    return md_table(['data set', 'classifier', 'f_T', *(f'f*, |M| = {size}' for size in _SIZES)], rows)
+
+
+def digest_table(root: Path) -> list:
+    """SCROLL on CIFAR-100, ridge, |M| = 500, seed 0: a line for each set of accuracies and digests."""
+    names = ('online_accuracy', 'adapted_accuracy', 'statistics_digest', 'online_digest', 'buffer_digest',
+             'adapted_digest')
+    wanted = dict(model='scroll', dataset='seq-cifar100', predictor='ridge', buffer_size='500', seed='0')
+    found = {}
+    for label in ('figure_2_splits', 'table_5_two_class_splits', 'table_6_ensemble'):
+        for row in (row for cell in _runs(root, label).values() for row in cell):
+            if all(row.get(name) == value for name, value in wanted.items()):
+                values = tuple(row[name][:8] if 'digest' in name else f'{float(row[name]):.2f}'
+                               for name in names)
+                found.setdefault(values, set()).add(row['schedule'])
+    by_tasks = lambda spec: (not spec.startswith('split'), [int(n) for n in re.findall(r'\d+', spec)])
+    return md_table(['schedules', 'f_T', 'f*', 'statistics', "f_T's digest", 'buffer', "f*'s digest"],
+                    [[', '.join(f'`{spec}`' for spec in sorted(specs, key=by_tasks)), *values]
+                     for values, specs in found.items()])
+
+
+def schedules_table(root: Path) -> list:
+    """How far each method depends on the schedule of the digits."""
+    rows = []
+    for model, mine in cloud_rows(root / 'results/clouds/seq-digits.csv').items():
+        values = np.array([float(row['final_accuracy']) for row in mine])
+        rows.append([style.name(model), len(mine), f'{values.mean():.2f} ± {values.std(ddof=1):.2f}',
+                     f'{values.min():.2f}', f'{np.ptp(values):.2f}', len({row['outcome'] for row in mine})])
+    return md_table(['', 'schedules', 'accuracy', 'worst', 'range', 'different predictors'], rows)
+
+
+def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
+    """How far each method depends on the order of a data set's classes, in numbers."""
+    names = dict(worst='worst', cvar10='CVaR 10 %', anytime='anytime', easiest='easiest', hardest='hardest',
+                 worst_found='worst found')
+    rows = []
+    for model, mine in cloud_rows(root / f'results/orders/{dataset}.csv').items():
+        of = figures(mine)
+        shares = of['variance'][:3] if of['variance'] else ()
+        rows.append([style.name(model), number(of['mean'], of['deviation'], of['orders']),
+                     *(f'{of[n]:.2f}' for n in names),
+                     ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none',
+                     predictors_of(of)])
+    return md_table(['', 'random orders', *names.values(), 'variance by order, seed, rest (%)',
+                     'different predictors'], rows)
+
+
+def tuned_table(root: Path) -> list:
+    """What `scripts/tune.py` chose for the backbone `small`, and what it was worth on held-out samples."""
+    told = re.compile(r'tuned with (\d+) trials .*? tasks(?:, \|M\| = (\d+))?: (\S+) %; with the values of '
+                      r'the first trial ([\d.]+) %')
+    rows = []
+    for path in sorted((ROOT / 'models/config').glob('*.yaml')):
+        for rule in read_yaml(path).get('best') or []:
+            if rule['when'].get('weights') == 'small':
+                trials, size, best, first = told.match(rule['by']).groups()
+                values = ', '.join(f'`{name} {value}`' for name, value in rule['set'].items())
+                dataset = _DATA_SETS.get(rule['when']['dataset'], 'digits').split(',')[0]
+                if passes := rule['when'].get('n_epochs'):
+                    dataset += f', {passes} {"pass" if passes == 1 else "passes"}'
+                rows.append([style.name(path.stem), dataset, size or 'none', trials, values, best, first])
+    return md_table(['', 'data set', '|M|', 'trials', 'values', 'held out', 'first trial'], rows)
+
+
+def label_errors_table(root: Path) -> list:
+    """How well out-of-sample scores find wrong labels, by head; f_T learned with them."""
+    runs = _runs(root, 'label_errors')
+    heads, columns = (list(dict.fromkeys(cell[i] for cell in runs)) for i in (0, 1))
+    rows = [[head, *(_with_deviation(summary(runs[head, column], metric)) for column in columns
+                     for metric in ('label_error_auc', 'online_accuracy'))] for head in heads]
+    return md_table(['head', *(title for column in columns for title in (f'{column}, AUC', 'f_T'))], rows)
+
+
+def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
+    """The rows and columns of an experiment that have runs.
+
+    with_state: and the megabytes of what a head is solved from, for 256 features and 100 classes. with_paper:
+    what the paper has in a line below.
+    """
+    experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label), []
+    columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
+    for row in experiment.rows:
+        cells = [experiment.cell(row, column) for column in columns]
+        found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
+        if any(found):
+            rows.append([row, *([f'{_megabytes(cells[0].flags):.1f}'] if with_state else []),
+                         *map(_with_deviation, found)])
+        if with_paper and any(cell.paper for cell in cells):
+            rows.append([f'{row}, the paper', *(number(*c.paper) if c.paper else '' for c in cells)])
+    return md_table(['head', *(['state, MB'] if with_state else []), *columns], rows)
+
+
+def _with_deviation(of) -> str:
+    """Mean and standard deviation, if there is any."""
+    if of is None:
+        return NOT_RUN
+    return f'{of.mean:.2f}' + (f' ± {of.deviation:.2f}' if (of.deviation or 0) > 1e-9 else '')
+
+
+def _megabytes(flags: dict, features: int = 256, classes: int = 100) -> float:
+    """Of counts, class sums and Gram matrices."""
+    head = HEADS[flags['predictor']]
+    size = features + (flags.get('lift_dim', 0) if head.lift or 'lift' in flags else 0) + 1
+    return 8e-6 * size * (size * (classes if head.by_class else 1) + classes)
+
+
+def certificates_table(root: Path) -> list:
+    """The certificates that are handed on: digests of what holds anywhere."""
+    rows = []
+    for path in sorted((root / 'results/certificates').glob('*.json')):
+        certificate = json.loads(path.read_text(encoding='utf-8'))
+        settings, told = certificate['settings'], certificate['anywhere']
+        head = name = settings.get('predictor') or settings['head']
+        if head == 'ridge':
+            name = f"ridge, lambda {settings['ridge_lambda']}"
+        lift = settings.get('lift', 'auto')
+        if lift != 'auto':
+            head += f', {lift}'
+        if HEADS[name.split(',')[0]].lift or lift != 'auto':
+            head += f", {settings['lift_dim']}"
+        rows.append([f'`{path.name}`', head, f"{certificate['verdict']['schedules']:,}",
+                     told['statistics'][:8], told[f'f_T, {name}'][:8], told[f'right, {name}']])
+    return md_table(['file', 'f_T', 'schedules', 'statistics', "f_T's digest", 'right'], rows)
+
+
+def _runs(root: Path, label: str) -> dict:
+    """(row, column) -> committed rows."""
+    found = {}
+    for row in read_rows(root / 'results/rows' / f'{label}.csv'):
+        found.setdefault((row['row'], row['column']), []).append(row)
+    return found
+
+
+def cloud_rows(path: Path) -> dict:
+    """Method -> rows, the one that depends least on the schedule first."""
+    found = {}
+    for row in read_rows(path):
+        found.setdefault(row['model'], []).append(row)
+    span = lambda rows: np.ptp([float(row['final_accuracy']) for row in rows])
+    return dict(sorted(found.items(), key=lambda item: span(item[1])))
+
+
+TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
+          'label_errors': label_errors_table, 'certificates': certificates_table, 'tuned': tuned_table,
+          'heads': partial(heads_table, label='heads', with_state=True),
+          'heads_adapted': partial(heads_table, label='heads_adapted'),
+          'lite': partial(heads_table, label='lite_table_1_cifar', with_paper=True),
+          'lite_sizes': partial(heads_table, label='lite_sizes'),
+          'orders': orders_table, 'orders_cifar100': partial(orders_table, dataset='seq-cifar100')}
 
 
 def take_in(paths: list, folder: Path) -> Path:
@@ -35,8 +228,7 @@ def take_in(paths: list, folder: Path) -> Path:
             certificate = read_json(path)
             inputs = certificate['inputs']
             mine = [[inputs['model'], row['spec'], row['schedule_digest'], row['final_accuracy'],
-                     row['outcome']]
-                    for row in certificate['schedules']]
+                     row['outcome']] for row in certificate['schedules']]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f'{path}: expected a certificate of scripts/certify.py '
                              f'({type(error).__name__})') from error
@@ -45,20 +237,18 @@ def take_in(paths: list, folder: Path) -> Path:
         raise InputError(f'--certificates: of {", ".join(sorted(rows)) or "no data set"}: expected those of '
                          'one data set')
     dataset, fresh = rows.popitem()
-    path, kept = folder / f'{dataset}.csv', {}
+    path = folder / f'{dataset}.csv'
+    table = pd.DataFrame([row for mine in fresh.values() for row in mine], columns=_CLOUD)
     if path.is_file():
-        kept = {model: [[row[name] for name in _CLOUD] for row in old]
-                for model, old in cloud_rows(path).items()}
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(_CLOUD)
-    writer.writerows(row for _, mine in sorted((kept | fresh).items()) for row in mine)
-    write(path, text.getvalue())
+        before = pd.read_csv(path, dtype=str, keep_default_na=False)[_CLOUD]
+        table = pd.concat([before[~before.model.isin(list(fresh))], table])
+    table = table.sort_values('model', kind='stable')
+    write(path, table.to_csv(index=False, lineterminator='\n'))
     return path
 
 
 def update(root: Path, paths: list) -> list:
-    """Make the tables of these Markdown files anew; returns the files that changed.
+    """Renew the tables of these Markdown files; returns the files that changed.
 
     Raises:
         InputError: a table is named that is not in `TABLES`.

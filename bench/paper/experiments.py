@@ -20,11 +20,11 @@ about it are then claims about this one, and claims of its own stand for the oth
 claim of the other's for which it says null is left out.
 
 In columns and rows null takes a flag away, `metric` is no flag, but the column of the results file to show,
-and `group` a heading beside rows. What other commands make has `commands` in the place of columns and rows.
+and `group` a heading of rows. What other commands make has `commands` in the place of columns and rows.
 Nothing here imports torch.
 """
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from core.configs import read_yaml
@@ -36,8 +36,6 @@ FOLDER = ROOT / 'experiments'
 KINDS = ('table', 'figure')
 METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy', 'label_error_auc')
 SETTINGS = ('class-il', 'general-continual')  # of tasks that bring classes, and of streams without tasks
-_KEYS = {'title', 'like', 'about', 'kind', 'source', 'seeds', 'flags', 'columns', 'rows', 'cells', 'claims',
-         'commands', 'values', 'x'}
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
 
@@ -114,20 +112,24 @@ def load(path) -> Experiment:
         raise InputError(f'{path}: {error}') from error
 
 
+def _expect(holds, text: str) -> None:
+    if not holds:
+        raise InputError(text)
+
+
 def _whole(path: Path) -> dict:
-    """What a file says, together with what the one it is like says."""
+    """What a file says, merged into what the one it is like says."""
     content = read_yaml(path)
     if 'like' not in content:
         return content
     other = path.with_name(f"{content['like']}.yaml")
-    if not other.is_file() or 'like' in (base := read_yaml(other)):
-        raise InputError(f"like: {content['like']!r}: expected the name of a file beside this one that is "
-                         'like no other')
+    base = read_yaml(other) if other.is_file() else {'like': None}
+    _expect('like' not in base, f"like: {content['like']!r}: expected the name of a file in the same folder "
+                                'that is like no other')
     for key in ('columns', 'rows'):
         ours, theirs = _mapping(content.get(key), key, null=key == 'rows'), _mapping(base.get(key), key)
         for name in ours:
-            if name not in theirs:
-                raise InputError(f'{key}: {name!r}: {other.name} has none of that name')
+            _expect(name in theirs, f'{key}: {name!r}: {other.name} has none of that name')
         content[key] = {name: {**spec, **ours.get(name, {})} for name, spec in theirs.items()
                         if ours.get(name, {}) is not None}
     content['flags'] = {**(base.get('flags') or {}), **(content.get('flags') or {})}
@@ -136,45 +138,38 @@ def _whole(path: Path) -> dict:
 
 
 def _experiment(path: Path, content: dict) -> Experiment:
-    unknown = sorted(map(str, set(content) - _KEYS))
-    if unknown:
-        raise InputError(f'unknown key {unknown[0]!r}; expected some of: {", ".join(sorted(_KEYS))}')
-    kind, seeds = content.get('kind', 'table'), content.get('seeds', 1)
-    for key, default in (('title', None), ('source', '')):
-        if not isinstance(content.get(key, default), str):
-            raise InputError(f'{key}: expected a text, found {content.get(key)!r}')
-    if kind not in KINDS:
-        raise InputError(f'kind {kind!r}: expected one of {", ".join(KINDS)}')
-    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise InputError(f'seeds {seeds!r}: expected a whole number of at least 1')
-    columns, rows = (_mapping(content.get(key), key) for key in ('columns', 'rows'))
-    if not (columns and rows or content.get('commands')):
-        raise InputError('expected columns and rows, or commands')
-    lists = {key: content.get(key) or [] for key in ('claims', 'commands')}
-    for key, value in lists.items():
-        if not isinstance(value, list):
-            raise InputError(f'{key}: expected a list, found {value!r}')
-        if None in value and 'like' not in content:
-            raise InputError(f'{key}: null leaves out what another file says; this one is like no other')
-    experiment = Experiment(
-        path, content['title'], kind, content.get('source', ''), seeds, list(rows), list(columns),
-        _cells(content, columns, rows), lists['claims'], content.get('about', ''),
-        {row: spec.get('group', '') for row, spec in rows.items()}, lists['commands'],
-        _mapping(content.get('values'), 'values'), content.get('x', ''),
-        content.get('like', ''))
-    if experiment.of_the_paper and not experiment.source:
-        raise InputError('source: expected the label in the paper, since there are values of the paper')
+    known = {'columns', 'rows', 'cells', 'flags', *(f.name for f in fields(Experiment))} - {'path', 'groups'}
+    for name in content:
+        _expect(name in known, f'unknown key {name!r}; expected some of: {", ".join(sorted(known))}')
+    of = dict(kind='table', source='', seeds=1) | content
+    for key in ('title', 'source'):
+        _expect(isinstance(of.get(key), str), f'{key}: expected a text, found {of.get(key)!r}')
+    _expect(of['kind'] in KINDS, f'kind {of["kind"]!r}: expected one of {", ".join(KINDS)}')
+    _expect(type(of['seeds']) is int and of['seeds'] >= 1,
+            f'seeds {of["seeds"]!r}: expected a whole number of at least 1')
+    columns, rows = (_mapping(of.get(key), key) for key in ('columns', 'rows'))
+    _expect(columns and rows or of.get('commands'), 'expected columns and rows, or commands')
+    for key in ('claims', 'commands'):
+        of[key] = of.get(key) or []
+        _expect(isinstance(of[key], list), f'{key}: expected a list, found {of[key]!r}')
+        _expect(None not in of[key] or 'like' in of,
+                f'{key}: null leaves out what another file says; this one is like no other')
+    of |= dict(values=_mapping(of.get('values'), 'values'), columns=list(columns), rows=list(rows),
+               cells=_cells(of, columns, rows),
+               groups={row: spec.get('group', '') for row, spec in rows.items()})
+    experiment = Experiment(path, **{name: value for name, value in of.items() if name != 'flags'})
+    _expect(experiment.source or not experiment.of_the_paper,
+            'source: expected the label in the paper, since there are values of the paper')
     return experiment
 
 
 def _mapping(value, what: str, null: bool = False) -> dict:
     """A mapping of mappings, and where `null` of nulls; nothing is an empty one."""
     value = {} if value is None else value
-    if not isinstance(value, dict):
-        raise InputError(f'{what}: expected a mapping, found {value!r}')
+    _expect(isinstance(value, dict), f'{what}: expected a mapping, found {value!r}')
     for name, entry in value.items():
-        if not isinstance(name, str) or not (isinstance(entry, dict) or null and entry is None):
-            raise InputError(f'{what}: {name!r}: expected a name with a mapping, found {entry!r}')
+        _expect(isinstance(name, str) and (isinstance(entry, dict) or null and entry is None),
+                f'{what}: {name!r}: expected a name with a mapping, found {entry!r}')
     return value
 
 
@@ -182,16 +177,15 @@ def _cells(content: dict, columns: dict, rows: dict) -> list:
     special, cells = _mapping(content.get('cells'), 'cells'), []
     for row, by_column in special.items():
         for column, flags in by_column.items():
-            if row not in rows or column not in columns or not isinstance(flags, dict):
-                raise InputError(f'cells: {row!r}, {column!r}: expected a row, a column and flags')
+            _expect(row in rows and column in columns and isinstance(flags, dict),
+                    f'cells: {row!r}, {column!r}: expected a row, a column and flags')
     for row, spec in rows.items():
         paper = _paper(spec.get('paper'), list(columns), row)
         for column, of_column in columns.items():
             merged = {**(content.get('flags') or {}), **of_column, **spec,
                       **special.get(row, {}).get(column, {})}
             metric = merged.get('metric', METRICS[0])
-            if metric not in METRICS:
-                raise InputError(f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
+            _expect(metric in METRICS, f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
             cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
     return cells
 
@@ -201,36 +195,27 @@ def _flags(merged: dict, row: str) -> dict:
     flags = {name: value for name, value in merged.items() if name not in ('paper', 'group', 'metric')
              and value is not None}
     for name, value in flags.items():
-        if (not isinstance(name, str) or not re.fullmatch(r'[a-z]\w*', name)
-                or not isinstance(value, (str, int, float))):
-            raise InputError(f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
+        _expect(re.fullmatch(r'[a-z]\w*', str(name)) and isinstance(value, (str, int, float)),
+                f'{row!r}: {name}: {value!r}: expected a flag without dashes and one value')
     for name in ('model', 'dataset'):
-        if name not in flags:
-            raise InputError(f'{row!r}: no {name}')
+        _expect(name in flags, f'{row!r}: no {name}')
     return flags
 
 
 def _paper(given, columns: list, row: str) -> dict:
     """column -> (mean, standard deviation or None), or None."""
     if isinstance(given, dict):
-        unknown = [heading for heading in given if heading not in {upper(column) for column in columns}]
-        if unknown:
-            raise InputError(f'{row!r}: paper: no column is headed {unknown[0]!r}')
+        for heading in given:
+            _expect(heading in map(upper, columns), f'{row!r}: paper: no column is headed {heading!r}')
         given = [given.get(upper(column)) for column in columns]
     given = [None] * len(columns) if given is None else given
-    if not isinstance(given, list) or len(given) != len(columns):
-        raise InputError(f'{row!r}: paper: expected {len(columns)} values, one for each column, found '
-                         f'{given!r}')
-    return {column: _value(value, row) for column, value in zip(columns, given)}
-
-
-def _value(text, row: str):
-    if text is None:
-        return None
-    found = _VALUE.fullmatch(str(text))
-    if not found:
-        raise InputError(f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
-    return float(found[1]), None if found[2] is None else float(found[2])
+    _expect(isinstance(given, list) and len(given) == len(columns),
+            f'{row!r}: paper: expected {len(columns)} values, one for each column, found {given!r}')
+    found = [None if text is None else _VALUE.fullmatch(str(text)) for text in given]
+    for text, match in zip(given, found):
+        _expect(text is None or match, f'{row!r}: paper: {text!r}: expected a mean, or mean ± deviation')
+    return {column: match and (float(match[1]), None if match[2] is None else float(match[2]))
+            for column, match in zip(columns, found)}
 
 
 def upper(column: str) -> str:

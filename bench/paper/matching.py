@@ -4,11 +4,12 @@ import re
 
 from bench.paper.experiments import Cell
 from bench.results.keys import read_key, text_of
-from core.arguments import KEY, bears
+from core.arguments import KEY, affects
 from core.plugins import backbone_name, normalise
 from scroll.errors import InputError
 
 _STREAM = ('n_splits', 'schedule')
+_BEFORE = dict(adapt_select='none')                    # what was the default before rows had the flag
 _APART = ('seed', 'model_config', *_STREAM)            # looked at by themselves
 
 
@@ -39,11 +40,11 @@ def arguments(cell: Cell):
     return _parsed(tuple(cell.command(0)[1:]))
 
 
-def bears_of(cell: Cell) -> dict:
-    """flag -> what it bears on; where the cell's command is refused, of the flags that every run has."""
+def affects_of(cell: Cell) -> dict:
+    """flag -> what it affects; where the cell's command is refused, of the flags that every run has."""
     from bench.cli.parsing import base_parser
     today = arguments(cell)
-    return base_parser().bears() if today is None else today.bears
+    return base_parser().affects() if today is None else today.affects
 
 
 @functools.cache
@@ -56,10 +57,10 @@ def _parsed(words: tuple):
 
 
 def _has_arguments(row: dict, today) -> bool:
-    values, given = _said(row)
-    # a row of before there were keys says nothing of flags that came later; what is asked for it must say
-    absent = today.declared if given is not None else dict.fromkeys(today.given)
-    wanted = {name: value for name, value in vars(today).items() if bears(today, name) in KEY
+    values, given = _of_row(row)
+    # a row without a key says nothing of flags that came later; what is asked for it must say
+    absent = today.declared | _BEFORE if given is not None else dict.fromkeys(today.given)
+    wanted = {name: value for name, value in vars(today).items() if affects(today, name) in KEY
               and name not in _APART}
     return (given or set()) <= {*vars(today)} and all(
         same_value(value, values.get(name, text_of(absent.get(name, value))))
@@ -69,31 +70,30 @@ def _has_arguments(row: dict, today) -> bool:
 def _of_the_same_command(cell: Cell, today, rows: list) -> list:
     """See `earlier`. Where the command cannot be understood (its weights are not here), its flags decide."""
     asked = cell.flags if today is None else {name: getattr(today, name) for name in today.given}
-    of_flag, found = bears_of(cell), []
+    of_flag, found = affects_of(cell), []
     asked = {name: value for name, value in asked.items() if of_flag.get(name, 'result') in KEY
              and name not in _APART}
     config = cell.flags.get('model_config') if today is None else today.model_config
     for row in rows:
-        values, given = _said(row)
-        nothing_else = today is None if given is None else given <= {*asked, *_APART}
-        if nothing_else and all(same_value(value, values.get(name, ''))
-                                for name, value in {**asked, 'model_config': config}.items()):
+        values, given = _of_row(row)
+        if (given or set()) <= {*asked, *_APART} and all(
+                same_value(value, values.get(name, ''))
+                for name, value in {**asked, 'model_config': config}.items()):
             found.append((row, given and values))
     like = max(found, key=lambda pair: _finished(pair[0]))[1] if found else None
     return [row for row, values in found if values == like]
 
 
-def _said(row: dict) -> tuple:
-    """(flag -> text, flags that were asked for) of a row's key; (columns, None) of rows older than keys.
+def _of_row(row: dict) -> tuple:
+    """(flag -> text, flags that were asked for) of a row's key; (columns, None) of a row without one.
 
     The backbone has its name of today.
     """
     key = read_key(row['run_key']) if row.get('run_key') else None
-    values = ({name: text for name, text in row.items() if text != ''} if key is None
-              else key['given'] | key['default'])
+    values = key['given'] | key['default'] if key else {name: text for name, text in row.items() if text}
     if 'backbone' in values:
-        values['backbone'] = backbone_name(values['backbone'],
-                                           [name for name, text in values.items() if text != ''])
+        said = [name for name, text in values.items() if text]
+        values['backbone'] = backbone_name(values['backbone'], said)
     return values, key and set(key['given'])
 
 
@@ -102,10 +102,7 @@ def _finished(row: dict) -> str:
 
 
 def _same_stream(cell: Cell, row: dict) -> bool:
-    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class split.
-
-    A run that does not say its number of splits has the data set's own, which its schedule says.
-    """
+    """Whether a row is of a cell's schedule; a cell without one (joint training) takes any class split."""
     schedule, named = row.get('schedule', ''), [name for name in _STREAM if name in cell.flags]
     specs = {f'split:{cell.flags[name]}' if name == 'n_splits' else cell.flags[name] for name in named}
     if not named:

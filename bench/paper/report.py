@@ -1,4 +1,4 @@
-"""Tables and figures from our own rows: the paper's beside its values, with what our rows say of its claims.
+"""Tables and figures from our own rows, compared with the paper's values; what our rows say of its claims.
 
     python scripts/report.py                                            # all that have rows (`make tables`)
     python scripts/report.py experiments/table_1_cifar.yaml --collect   # first take in rows of data/results
@@ -8,12 +8,9 @@
 seconds, commit and versions; `--collect` adds those that fit a cell, the newest for each seed, and leaves out
 those that fit none any more. Rows that a cell's command made when its defaults were others stay until there
 are some of today's. From these come `results/tables/<experiment>.md`, `.tex`, `.png` and `.svg`, and the
-index `results/README.md`. Pages of an experiment that is not in experiments/ are made when its file is given,
-and stay as they are when not. With `--weights` the runs with another backbone are collected, into
-`<experiment>.<weights>.csv`, tables of their own.
+index `results/README.md`. An experiment with another backbone is a file of its own: `like: table_1_cifar`,
+`flags: {weights: ...}`.
 """
-import csv
-import dataclasses
 import functools
 import io
 import os
@@ -21,9 +18,11 @@ import re
 import sys
 from pathlib import Path
 
+import pandas as pd
+
 from bench.paper import claims, tables
 from bench.paper.experiments import experiment_files, load, results_rows
-from bench.paper.matching import arguments, bears_of, matching_rows
+from bench.paper.matching import affects_of, arguments, matching_rows
 from bench.results.keys import with_values
 from core.arguments import ArgumentParser
 from core.configs import chosen_by
@@ -33,24 +32,21 @@ from scroll.errors import InputError
 
 _FIRST = ('row', 'column', 'seed', 'final_accuracy', 'online_accuracy', 'adapted_accuracy',
           'average_incremental_accuracy')
-_INDEXED = re.compile(r'\| \[(\S+)\]\(tables/.*')
 _LEFT_OUT = re.compile(r'host|run|task\d+|accuracy_per_task|future_.*|test_accuracy.*')
 
 
-def collect(experiment, pool: list, weights: str = None) -> list:
+def collect(experiment, pool: list) -> list:
     """The rows of `pool` that belong to an experiment's cells, as they are committed."""
     found = []
     for cell in experiment.cells:
-        if weights is not None:
-            cell = dataclasses.replace(cell, flags={'weights': weights, **cell.flags})
         rows = [row for row in matching_rows(cell, pool, earlier=True) if row.get(cell.metric)]
-        of_flag = bears_of(cell) if rows else {}
+        of_flag = affects_of(cell) if rows else {}
         found += [{**_committed(row, of_flag), 'row': cell.row, 'column': cell.column} for row in rows]
     return found
 
 
 def _committed(row: dict, of_flag: dict) -> dict:
-    """A row without what is of this machine or of this one run. of_flag: flag -> what it bears on."""
+    """A row without what is of this machine or of this one run. of_flag: flag -> what it affects."""
     def without_path(name, value):
         return Path(value).stem if of_flag.get(name) == 'content' and os.sep in value else value
     return _renamed({name: value for name, value in row.items()
@@ -66,12 +62,9 @@ def _renamed(row: dict, change) -> dict:
 
 def write_rows(path: Path, rows: list) -> None:
     """A CSV file with these rows; equal rows make equal files."""
-    have = dict.fromkeys(name for row in rows for name in row)
-    names = [name for name in _FIRST if name in have] + sorted(set(have) - set(_FIRST))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, restval='', lineterminator='\n')
-    writer.writeheader()
-    writer.writerows(rows)
+    table, text = pd.DataFrame(rows), io.StringIO()
+    names = [name for name in _FIRST if name in table] + sorted(set(table) - set(_FIRST))
+    table[names].to_csv(text, index=False, lineterminator='\n')
     write(path, text.getvalue())
 
 
@@ -93,69 +86,53 @@ class Report:
 
     def __init__(self, out: Path, asked: dict):
         self.out, self.asked = out, asked
-        self.files = files = {path.stem: path for path in experiment_files()} | asked
-        self.get = functools.cache(lambda name: load(files.get(name, f'experiments/{name}.yaml')))
+        self.files = {path.stem: path for path in experiment_files()} | asked
+        self.get = functools.cache(lambda name: load(self.files.get(name, f'experiments/{name}.yaml')))
         self._rows = functools.cache(self._read)
 
-    def _read(self, label: str) -> dict:
-        """(row, column) -> committed rows; of an experiment with another backbone, under 'NAME.WEIGHTS'."""
-        path, found = self.out / 'rows' / f'{label}.csv', {}
+    def _read(self, name: str) -> dict:
+        """(row, column) -> committed rows."""
+        path, found = self.out / 'rows' / f'{name}.csv', {}
         for row in read_rows(path) if path.is_file() else []:
             found.setdefault((row['row'], row['column']), []).append(row)
         return found
 
-    def collect(self, name: str, rows: list, weights: str = None) -> None:
+    def collect(self, name: str, rows: list) -> None:
         """Add to committed rows those of results files."""
-        label = name if weights is None else f'{name}.{Path(weights).stem}'
-        committed = [row for cell in self._rows(label).values()
-                     for row in self._with_paths(name, cell, weights)]
-        found = collect(self.get(name), committed + rows, weights)      # rows of results files may know more
+        committed = [row for cell in self._rows(name).values() for row in self._with_paths(name, cell)]
+        found = collect(self.get(name), committed + rows)       # rows of results files may know more
         kept = {_identity(row) for row in found}
-        gone = sum(_identity(row) not in kept for row in committed)
-        if gone:
-            print(f'{label}: {gone} of {len(committed)} rows left out: of runs with other arguments than its '
+        if gone := sum(_identity(row) not in kept for row in committed):
+            print(f'{name}: {gone} of {len(committed)} rows left out: of runs with other arguments than its '
                   'cells have today')
-        path = self.out / 'rows' / f'{label}.csv'
+        path = self.out / 'rows' / f'{name}.csv'
         if found:
             write_rows(path, found)
         else:
             path.unlink(missing_ok=True)
         self._rows.cache_clear()
 
-    def _with_paths(self, name: str, rows: list, weights: str = None) -> list:
+    def _with_paths(self, name: str, rows: list) -> list:
         """Committed rows, which have no paths, with those of an experiment's cells."""
         paths = {(flag, Path(path).stem): path for cell in self.get(name).cells
-                 for flag, path in {**cell.flags, 'weights': cell.flags.get('weights', weights)}.items()
-                 if os.sep in str(path)}
+                 for flag, path in cell.flags.items() if os.sep in str(path)}
         return [_renamed(row, lambda flag, value: paths.get((flag, value), value)) for row in rows]
 
-    def labels(self, name: str) -> list:
-        """The experiment itself, if it has rows or needs none, and the same with other backbones."""
-        own = [name] if self._rows(name) or not self.get(name).cells else []
-        return own + sorted(path.stem for path in (self.out / 'rows').glob(f'{name}.*.csv'))
-
-    def findings(self, label: str) -> dict:
-        """number of each claim -> what the rows say of it; other experiments are looked at with the same
-        backbone."""
-        name, _, backbone = label.partition('.')
-
+    def findings(self, name: str) -> dict:
+        """number of each claim -> what the rows say of it."""
         def runs(experiment, cell):
-            other = f'{experiment}.{backbone}' if backbone else experiment
-            return self._rows(other).get((cell.row, cell.column), [])
+            return self._rows(experiment).get((cell.row, cell.column), [])
         return {number: claims.judge(claim, self.get(name), self.get, runs)
                 for number, claim in enumerate(self.get(name).claims) if claim is not None}
 
-    def chosen(self, label: str) -> dict:
+    def chosen(self, name: str) -> dict:
         """How the values of the rows were chosen, as config files say: text -> names, with the columns where
         not all are alike; nothing where only one method is run."""
-        name, _, backbone = label.partition('.')
-        runs, found = self._rows(label), {}
+        runs, found = self._rows(name), {}
         cells = [cell for cell in self.get(name).cells if (cell.row, cell.column) in runs]
         if len({cell.flags['model'] for cell in cells}) < 2:
             return {}
         for cell in cells:
-            flags = ({'weights': backbone} if backbone else {}) | cell.flags
-            cell = dataclasses.replace(cell, flags=flags)
             today = arguments(cell)
             text = today and chosen_by(vars(today))
             if text and not matching_rows(cell, self._with_paths(name, runs[cell.row, cell.column])):
@@ -169,37 +146,41 @@ class Report:
                 texts.setdefault(text, []).append(row + only)
         return texts
 
-    def page(self, label: str) -> str:
-        """Write an experiment's files; returns its line of the index, empty where nothing is to be shown."""
-        experiment, runs = self._experiment(label), self._rows(label)
-        folder, findings = self.out / 'tables', list(self.findings(label).values())
-        picture = folder / f'{label}.png'
-        listed = experiment.values and (experiment.name in self.asked or (folder / f'{label}.md').is_file())
-        if not (runs or picture.is_file() or listed):
-            return ''
+    def page(self, name: str) -> str:
+        """Write an experiment's files; returns its line of the index, empty where nothing is to be shown.
+
+        A figure is drawn when all of its cells have rows.
+        """
+        experiment, runs = self.get(name), self._rows(name)
+        folder, findings = self.out / 'tables', list(self.findings(name).values())
+        picture = folder / f'{name}.png'
         if experiment.kind == 'figure' and experiment.cells:
-            tables.figure(picture, experiment, runs)
+            if all((cell.row, cell.column) in runs for cell in experiment.cells):
+                tables.figure(picture, experiment, runs)
+            else:
+                for path in (picture, picture.with_suffix('.svg')):
+                    path.unlink(missing_ok=True)
+        listed = experiment.values and (name in self.asked or (folder / f'{name}.md').is_file())
+        if not (runs or picture.is_file() or listed):
+            for suffix in ('.md', '.tex'):                      # of rows that are gone
+                picture.with_suffix(suffix).unlink(missing_ok=True)
+            return ''
         about = facts(experiment, [row for rows in runs.values() for row in rows])
-        text = tables.markdown(experiment, runs, findings, about, self.chosen(label))
+        text = tables.markdown(experiment, runs, findings, about, self.chosen(name))
         text += f'\n![{experiment.title}]({picture.name})\n' if picture.is_file() else ''
-        write(folder / f'{label}.md', text)
+        write(folder / f'{name}.md', text)
         if experiment.cells:
-            write(folder / f'{label}.tex', tables.latex(experiment, runs))
-        counts = [f'{n} {what}' for what in (claims.SUPPORTED, claims.CONTRADICTED, claims.UNDECIDED)
+            write(folder / f'{name}.tex', tables.latex(experiment, runs))
+        counts = [f'{n} {what}' for what in claims.VERDICTS
                   if (n := sum(f.verdict == what for f in findings))]
         filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
-        return tables.md_row([f'[{label}](tables/{label}.md)', experiment.title, filled, ', '.join(counts)])
+        return tables.md_row([f'[{name}](tables/{name}.md)', experiment.title, filled, ', '.join(counts)])
 
     def write(self) -> list:
-        """All pages and their index; returns the pages' labels."""
-        labels = [label for name in self.files for label in self.labels(name)]
-        lines = {label: line for label in labels if (line := self.page(label))}
-        unknown = self._not_given()
-        for path in (self.out / 'tables').glob('*'):
-            if path.suffix in ('.md', '.tex') and path.stem not in (*lines, *unknown):
-                path.unlink()                                   # of rows that are gone
-        of_the_paper = [line for label, line in lines.items() if self._experiment(label).of_the_paper]
-        own = [*unknown.values(), *(line for line in lines.values() if line not in of_the_paper)]
+        """All pages and their index; returns the pages' names."""
+        lines = {name: line for name in self.files if (line := self.page(name))}
+        of_the_paper = [line for name, line in lines.items() if self.get(name).of_the_paper]
+        own = [line for line in lines.values() if line not in of_the_paper]
         index = [] if own and not of_the_paper else [
             '# Tables and figures of the paper, from our own runs', '',
             'Made by `make tables` (`scripts/report.py`) from `rows/`; what each cell is run with is in '
@@ -214,38 +195,26 @@ class Report:
         write(self.out / 'README.md', '\n'.join(index) + '\n')
         return list(lines)
 
-    def _each_claim(self, labels) -> list:
+    def _each_claim(self, names) -> list:
         """Lines of the index: the claims of the paper, each with what is said of it by the rows of its
         experiment and of those that are like it, claim by claim in the same order."""
         found = {}
-        for label in labels:
-            experiment = self._experiment(label)
-            for number, finding in (self.findings(label) if experiment.of_the_paper else {}).items():
-                found.setdefault((experiment.like or experiment.name, number), {})[label] = finding
+        for name in names:
+            experiment = self.get(name)
+            for number, finding in (self.findings(name) if experiment.of_the_paper else {}).items():
+                found.setdefault((experiment.like or name, number), {})[name] = finding
         if not found:
             return []
         order = list(dict.fromkeys(name for name, _ in found))
         found = dict(sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
-        undecided = sum(all(finding.verdict == claims.UNDECIDED for finding in by_label.values())
-                        for by_label in found.values())
-        lines = [tables.md_row([by_label.get(name, next(iter(by_label.values()))).says,
+        decided = sum(any(finding.verdict in (claims.SUPPORTED, claims.CONTRADICTED)
+                          for finding in by_name.values()) for by_name in found.values())
+        lines = [tables.md_row([by_name.get(name, next(iter(by_name.values()))).says,
                                 '; '.join(f'[{label}](tables/{label}.md): {finding.verdict}'
-                                          for label, finding in by_label.items())])
-                 for (name, _), by_label in found.items()]
-        return ['', '## Each claim of the paper', '',
-                f'{len(found)} claims; of {undecided} our rows cannot tell at any scale.', '',
+                                          for label, finding in by_name.items())])
+                 for (name, _), by_name in found.items()]
+        return ['', '## Each claim of the paper', '', f'{len(found)} claims; our rows decide {decided}.', '',
                 '| claim | our rows |', '|---|---|', *lines]
-
-    def _experiment(self, label: str):
-        return self.get(label.partition('.')[0])
-
-    def _not_given(self) -> dict:
-        """label -> line of the index, of experiments with rows whose files are not given this time."""
-        index = self.out / 'README.md'
-        lines = index.read_text(encoding='utf-8').splitlines() if index.is_file() else []
-        found = map(_INDEXED.fullmatch, lines)
-        return {line[1]: line[0] for line in found if line and line[1].partition('.')[0] not in self.files
-                and (self.out / 'rows' / f'{line[1]}.csv').is_file()}
 
 
 def facts(experiment, rows: list) -> list:
@@ -265,8 +234,8 @@ def facts(experiment, rows: list) -> list:
     backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '')
                           for name, found in sorted(digests.items()))
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
-    versions, commits = (sorted({row[name][:most] for row in rows if row.get(name)})
-                         for name, most in (('torch', 20), ('git_commit', 8)))
+    versions, commits = (sorted({row[name][:length] for row in rows if row.get(name)})
+                         for name, length in (('torch', 20), ('git_commit', 8)))
     return [*lines, '', f"Backbone: {backbones}; hardware: {devices}; torch {', '.join(versions)}; "
                         f"commits {', '.join(commits)}; seeds planned: {experiment.seeds}."]
 
@@ -287,8 +256,6 @@ def chosen(paths: list) -> dict:
         other = found.get(name, ours.get(name, path))
         if not path.samefile(other):
             raise InputError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
-        if '.' in name:
-            raise InputError(f'{path}: rows are kept by its name, where a dot sets off a backbone: rename it')
         found[name] = other
     return found or ours
 
@@ -300,22 +267,18 @@ def main():
     parser.add_argument('--collect', action='store_true', help='first take in the rows of results files')
     parser.add_argument('--base_path', default='./data/', help='of the runs')
     parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
-    parser.add_argument('--weights',
-                        help='with --collect: the weights of the runs, where they are not the default ones')
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
-    if options.weights and not options.collect:
-        raise InputError('--weights says which rows to take in: it needs --collect')
     names = chosen(options.experiments)
     report = Report(options.out, names)
     if options.collect:
         rows = results_rows(options.base_path, options.results)
         for name in names:
-            report.collect(name, rows, options.weights)
-    made = {label: label.partition('.')[0] for label in report.write()}
-    for label, name in made.items():
+            report.collect(name, rows)
+    made = report.write()
+    for name in made:
         if name in names:
-            print(options.out / 'tables' / f'{label}.md')
+            print(options.out / 'tables' / f'{name}.md')
     for path in options.experiments:
-        if path.stem not in made.values():
+        if path.stem not in made:
             print(f'{path}: no rows: scripts/sweep.py makes them, --collect takes them in', file=sys.stderr)

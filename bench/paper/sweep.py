@@ -2,33 +2,180 @@
 
     python scripts/sweep.py experiments/table_1_cifar.yaml --seeds 3 --extra -- --weights compact --device cpu
 
-Runs that have their row among the results are skipped, so the same command goes on after whatever ended it:
-runs that a killed sweep (kill -9) has left behind are taken over, and a lock for each run keeps two sweeps
-from making it at the same time. Seeds come before cells: a sweep that is stopped has whole tables of the
-first seeds. What a run prints is in `<base_path>/sweeps/<experiment>/<row>-<column>-s<seed>.log`. Exit code 1
-if a run failed, 2 for a command that cannot be.
+Runs that have their row among the results are skipped, so the same command resumes a sweep whatever ended it.
+A run holds a lock while it lives, so that two sweeps never make it at the same time, and a sweep waits for
+runs that a killed one (kill -9) has left behind. Seeds come before cells: a sweep that is stopped has whole
+tables of the first seeds. What a run prints is in `<base_path>/sweeps/<experiment>/*.log`. Exit code 1 if a
+run failed, 2 for invalid commands.
 
 --engine slurm submits a job array through submitit instead. Partition, account, GPUs are the business of the
 variables that sbatch reads (SBATCH_PARTITION, SBATCH_ACCOUNT, SBATCH_GRES); --num_threads among the flags of
 each run are its CPUs.
 """
+import contextlib
+import fcntl
 import fnmatch
+import hashlib
+import importlib.util
+import json
 import os
+import queue
 import re
 import shlex
+import shutil
+import signal
+import subprocess
 import sys
-from dataclasses import replace
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.paper.experiments import load
-from bench.paper.runs import Run, base_path, key
-from core.arguments import KEY, ArgumentParser, bears, real, whole
-from core.commands import run_command
+from bench.paper.experiments import Cell, load, results_rows
+from bench.paper.matching import matching_rows
+from core.arguments import KEY, ArgumentParser, affects, real, whole
+from core.commands import on_stop, run_command
 from core.plugins import ROOT
+from core.progress import span
 from scroll.errors import InputError
 
+_TICK = 0.1                         # seconds between two looks at a run
+_GRACE = 60                         # seconds a run has to write its checkpoint
+_DAY = 24 * 60                      # minutes
+_LARGEST_ARRAY = 1000               # SLURM's MaxArraySize is 1001, unless it is configured
 _NOT_OF_A_SWEEP = dict(seed='--seeds says which',
                        disable_log='a run without a row would be made again and again')
+
+
+@dataclass(frozen=True)
+class Run:
+    """A cell with a seed.
+
+    cell: with the flags that the sweep adds. key: equal for runs with equal arguments. command: words before
+    the flags. threads: of the CPU. log: file that takes what the run prints.
+    """
+    cell: Cell
+    seed: int
+    key: str
+    command: tuple
+    threads: int
+    log: Path
+
+    def __str__(self):
+        return f'{self.cell.row}, {self.cell.column}, seed {self.seed}'
+
+    @property
+    def folder(self) -> Path:
+        """Of logs, locks and submissions."""
+        return Path(self.cell.flags.get('base_path', './data/')) / 'sweeps'
+
+    def words(self) -> list:
+        """The whole command."""
+        threads = {} if 'num_threads' in self.cell.flags else dict(num_threads=self.threads)
+        return [*self.command, *self.cell.command(self.seed, threads)[1:]]
+
+    def all_rows(self) -> list:
+        """Of the results files where the run's row will be."""
+        return results_rows(self.folder.parent, self.cell.flags.get('results_path', 'results/'))
+
+    def row(self, rows: list = None):
+        """The row of a finished run with these arguments, or None. rows: where to look, not in the files."""
+        rows = self.all_rows() if rows is None else rows
+        mine = [row for row in rows if row.get('seed') == str(self.seed)]
+        return next(iter(matching_rows(self.cell, mine)), None)
+
+    def last_line(self) -> str:
+        """What the run printed last."""
+        lines = self.log.read_text(errors='replace').splitlines() if self.log.is_file() else []
+        line = next((line.strip() for line in reversed(lines) if line.strip()), '$')
+        return 'it printed nothing' if line.startswith('$') else line
+
+
+class Job:
+    """Makes a run in a process of its own, here or on a node of a cluster. gpu: for CUDA_VISIBLE_DEVICES.
+    minutes: it may take."""
+
+    def __init__(self, run: Run, gpu: str = None, minutes: float = None):
+        self.run, self.gpu, self.minutes, self.process, self.stopped = run, gpu, minutes, None, False
+
+    def __call__(self) -> None:
+        """Return when there is a row; RuntimeError: there is none.
+
+        The process inherits the lock, so it is free again when the run has ended, whatever ended the sweep.
+        """
+        run = self.run
+        path = run.folder / 'locks' / run.key
+        try:
+            for folder in (path.parent, run.log.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            file = open(path, 'ab')                                                         # noqa: SIM115
+        except OSError as error:
+            raise RuntimeError(f'cannot be started ({error.strerror}: {error.filename})') from error
+        with file as lock:
+            if self._lock(lock) and not run.row():              # looked at under the lock
+                self._run(lock)
+
+    def _lock(self, lock) -> bool:
+        """Take the lock as soon as it is free; False if the sweep is stopped before."""
+        told = False
+        while not self.stopped:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            if not told:
+                say(f'{self.run}: is being made by a process of another sweep')
+            told = True
+            time.sleep(_TICK)
+        return False
+
+    def _run(self, lock) -> None:
+        run = self.run
+        variables = dict(OMP_NUM_THREADS=str(run.threads), PYTHONUNBUFFERED='1')
+        variables |= {} if self.gpu is None else dict(CUDA_VISIBLE_DEVICES=self.gpu)
+        with open(run.log, 'ab') as log:                        # what earlier tries said stays
+            log.write(f'$ {shlex.join(run.words())}\n'.encode())
+            log.flush()
+            self.process = subprocess.Popen(
+                run.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, **variables}, pass_fds=(lock.fileno(),))
+        if self.stopped:                                        # while it was started
+            self.stop()
+        try:
+            code = self.process.wait(self.minutes and 60 * self.minutes)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise RuntimeError(f'took longer than {self.minutes:g} minutes: {run.last_line()}') from None
+        if code:
+            why = f'ended by {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'
+            raise RuntimeError(f'{why}: {run.last_line()}')
+        if not run.row():
+            raise RuntimeError(f'left no row among the results: {run.last_line()}')
+
+    def stop(self, grace: float = _GRACE) -> None:
+        """End the process; by force, with its group, if it has not ended after `grace` seconds."""
+        self.stopped = True
+        for end, number in ((os.kill, signal.SIGTERM), (os.killpg, signal.SIGKILL)):
+            until = time.monotonic() + grace
+            if self.process is not None and _lives(self.process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    end(self.process.pid, number)
+            while self.process is not None and _lives(self.process.pid) and time.monotonic() < until:
+                time.sleep(_TICK)
+
+    def checkpoint(self):
+        """For submitit: a run that is preempted is queued again."""
+        from submitit.helpers import DelayedSubmission
+        self.stop()
+        return DelayedSubmission(Job(self.run))
+
+
+def _lives(pid: int) -> bool:
+    """Whether a child is at work, whoever waits for it."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
 
 
 def parse_args(argv: list):
@@ -36,24 +183,20 @@ def parse_args(argv: list):
     cut = argv.index('--extra') if '--extra' in argv else len(argv)
     parser = ArgumentParser(prog='sweep.py', description=__doc__.split('\n\n')[0],
                             epilog='\n\n'.join(__doc__.strip().split('\n\n')[1:]))
-    parser.add_argument('experiments', nargs='+', metavar='experiments/<name>.yaml')
-    parser.add_argument('--seeds', type=whole(1),
-                        help='seeds 0, 1, ... of each cell (default: as many as the file says)')
-    parser.add_argument('--only', metavar='ROW/COLUMN', action='append',
-                        help='cells with such names (* and ? stand for others; without a slash, rows or '
-                             'columns); repeatable')
-    parser.add_argument('--engine', choices=('local', 'slurm'), default='local', help='where to run')
-    parser.add_argument('--jobs', type=whole(1),
-                        help='runs at a time (default: cores / threads of a run; '
-                             'with --gpus, what they take)')
-    parser.add_argument('--gpus', help='local GPUs to use, joined by commas')
-    parser.add_argument('--per_gpu', type=whole(1), help='runs that share a GPU (default: 1)')
-    parser.add_argument('--timeout', type=real(positive=True), metavar='MIN',
-                        help='end a run that takes longer (slurm: a day)')
-    parser.add_argument('--dry_run', action='store_true',
-                        help='print the commands that would be run, and run nothing')
-    parser.add_argument('--extra', action='store_true',
-                        help='what follows, after --, are flags for every run')
+    flag = parser.add_argument
+    flag('experiments', nargs='+', metavar='experiments/<name>.yaml')
+    flag('--seeds', type=whole(1), help='seeds 0, 1, ... of each cell (default: as many as the file says)')
+    flag('--only', metavar='ROW/COLUMN', action='append',
+         help='cells with such names (wildcards * and ?; without a slash, rows or columns); repeatable')
+    flag('--engine', choices=('local', 'slurm'), default='local', help='where to run')
+    flag('--jobs', type=whole(1),
+         help='runs at a time (default: cores / threads of a run; with --gpus, what they take)')
+    flag('--gpus', help='local GPUs to use, joined by commas')
+    flag('--per_gpu', type=whole(1), help='runs that share a GPU (default: 1)')
+    flag('--timeout', type=real(positive=True), metavar='MIN',
+         help='end a run that takes longer (slurm: a day)')
+    flag('--dry_run', action='store_true', help='print the commands that would be run, and run nothing')
+    flag('--extra', action='store_true', help='what follows, after --, are flags for every run')
     options = parser.parse_args(argv[:cut])
     extra = _flags([word for word in argv[cut + 1:] if word != '--'])
     if options.per_gpu and not options.gpus:
@@ -84,10 +227,10 @@ def _flags(words: list) -> dict:
 def shares(options, extra: dict) -> tuple:
     """(runs at a time, CPU threads of each): together all cores, where both are not given."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    said, capacity = extra.get('num_threads'), len(options.gpus) * (options.per_gpu or 1)
-    if said is not None and (not said.isdecimal() or int(said) < 1):
-        raise InputError(f'--extra: --num_threads {said}: expected a whole number of at least 1')
-    threads = said and int(said)
+    given, capacity = extra.get('num_threads'), len(options.gpus) * (options.per_gpu or 1)
+    if given is not None and (not given.isdecimal() or int(given) < 1):
+        raise InputError(f'--extra: --num_threads {given}: expected a whole number of at least 1')
+    threads = given and int(given)
     if capacity and options.jobs and options.jobs > capacity:
         raise InputError(f'--jobs {options.jobs}: the GPUs have a capacity of {capacity} runs; '
                          'raise --per_gpu, or leave --jobs out')
@@ -101,8 +244,7 @@ def expand(options, extra: dict, threads: int, command: list) -> tuple:
     """All distinct runs, seeds outermost; and what `main.py` says of cells that it refuses: run -> line."""
     experiments = [load(path) for path in options.experiments]
     chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
-              for cell in experiment.cells
-              if _is_meant(cell, options.only)]
+              for cell in experiment.cells if _is_chosen(cell, options.only)]
     for experiment in experiments:
         if not experiment.cells:
             print(f'{experiment.name}: no runs of main.py; its file says by which commands it is made',
@@ -114,23 +256,25 @@ def expand(options, extra: dict, threads: int, command: list) -> tuple:
     runs, refused, logs = {}, {}, set()
     for seed in range(max(options.seeds or experiment.seeds for experiment, _ in chosen)):
         for (experiment, cell), (arguments, line) in zip(chosen, understood):
-            name = key(arguments, seed)
-            if name in runs or seed >= (options.seeds or experiment.seeds):
+            text = json.dumps(sorted((name, str(value)) for name, value in arguments.items()))
+            key = hashlib.sha256(f'{seed} {text}'.encode()).hexdigest()[:24]
+            if key in runs or seed >= (options.seeds or experiment.seeds):
                 continue
-            log = _log(experiment, cell, seed)
-            log = log.with_stem(f'{log.stem}-{name[:6]}') if log in logs else log
+            row, column = (re.sub(r'[^\w.+=-]+', '_', name).strip('_') for name in (cell.row, cell.column))
+            run = Run(cell, seed, key, tuple(command), threads, Path())
+            log = run.folder / experiment.name / f'{row}-{column}-s{seed}.log'
+            log = log.with_stem(f'{log.stem}-{key[:6]}') if log in logs else log
             logs.add(log)
-            runs[name] = Run(cell, seed, name, tuple(command), threads, log)
+            runs[key] = replace(run, log=log)
             if line:
-                refused[runs[name]] = line
+                refused[runs[key]] = line
     return list(runs.values()), refused
 
 
-def _is_meant(cell, patterns: list) -> bool:
-    names = [f'{cell.row}/{cell.column}', cell.row, cell.column]
-    return not patterns or any(fnmatch.fnmatchcase(name.casefold(), pattern.casefold())
-                               for pattern in patterns
-                               for name in names)
+def _is_chosen(cell, patterns: list) -> bool:
+    names = [name.casefold() for name in (f'{cell.row}/{cell.column}', cell.row, cell.column)]
+    return not patterns or any(fnmatch.fnmatchcase(name, pattern.casefold())
+                               for pattern in patterns for name in names)
 
 
 def _arguments(cell) -> tuple:
@@ -141,17 +285,7 @@ def _arguments(cell) -> tuple:
     except InputError as error:
         return cell.flags, ' '.join(str(error).split())
     return {name: value for name, value in vars(args).items() if name == 'results_path'
-            or bears(args, name) in KEY and name not in ('seed', 'model_config')}, None
-
-
-def _log(experiment, cell, seed: int) -> Path:
-    row, column = (re.sub(r'[^\w.+=-]+', '_', name).strip('_') for name in (cell.row, cell.column))
-    return base_path(cell.flags) / 'sweeps' / experiment.name / f'{row}-{column}-s{seed}.log'
-
-
-def printed(run: Run) -> str:
-    """A line for bash."""
-    return f'OMP_NUM_THREADS={run.threads} {shlex.join(run.words())}'
+            or affects(args, name) in KEY and name not in ('seed', 'model_config')}, None
 
 
 def say(line: str) -> None:
@@ -171,52 +305,130 @@ def sweep(argv: list, command: list) -> int:
     if refused and len(refused) == len(open_runs):
         raise InputError(f'no run can be made: {next(iter(refused.values()))}')
     if options.dry_run:
-        print('\n'.join(map(printed, open_runs)), end='\n' * bool(open_runs))
+        for run in open_runs:
+            say(f'OMP_NUM_THREADS={run.threads} {shlex.join(run.words())}')
         return int(bool(refused))
     ready = [run for run in open_runs if run not in refused]
     say(f"{len(runs)} runs, {len(runs) - len(open_runs)} of them finished"
         + (f', {len(refused)} refused' if refused else ''))
     work = _submit if options.engine == 'slurm' else _run_here
-    return work(ready, jobs, options, rows, list(refused.items())) if ready else 0
+    return work(ready, jobs, options, [(run, line) for run, line in refused.items()]) if ready else 0
 
 
-def _run_here(runs: list, jobs: int, options, rows: list, failed: list) -> int:
-    from bench.paper.engines import Local
-    engine = Local(runs, jobs, options.gpus, options.timeout, rows, say)
-    engine.work()
-    failed = failed + engine.failed
+def _run_here(runs: list, jobs: int, options, failed: list) -> int:
+    """All runs on this machine, `jobs` at a time, until they have ended or a signal asks to stop."""
+    gpus, active, made, stop, lock = queue.SimpleQueue(), set(), [], [], threading.Lock()
+    for gpu in (options.gpus or [None]) * (options.per_gpu or 1 if options.gpus else jobs):
+        gpus.put(gpu)
+
+    def work(run):
+        job, began = Job(run, gpus.get(), options.timeout), time.monotonic()
+        active.add(job)
+        try:
+            if not stop:
+                job()
+            why = ''
+        except RuntimeError as error:
+            why = str(error)
+        active.discard(job)
+        gpus.put(job.gpu)
+        if stop:
+            return
+        took = span(time.monotonic() - began)
+        with lock:
+            made.append(run)
+            if why:
+                failed.append((run, why))
+            result = f'FAILED after {took}, {why}' if why else \
+                f'{float(run.row()[run.cell.metric] or "nan"):.2f} % in {took}'
+            say(f'[{len(made)}/{len(runs)}] {run}: {result}')
+
+    before = on_stop(lambda number, _: stop.append(signal.Signals(number)))
+    count = len(failed)
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(work, run) for run in runs]
+        while wait(futures, _TICK).not_done and not stop:
+            pass
+        ended = [job for job in list(active) if stop]
+        if ended:
+            say(f'ending {len(ended)} runs; they may take a minute to write a checkpoint')
+        list(ThreadPoolExecutor(len(ended) or 1).map(Job.stop, ended))
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    for future in futures:
+        future.result()
     for run, why in failed:
         print(f'failed: {run}: {why}  ({run.log})', file=sys.stderr)
-    if engine.stopped:
-        print(f'stopped by {engine.stopped.name}: {engine.done - len(engine.failed)} of {len(runs)} runs '
-              f'were made, {len(engine.running)} were ended before they had finished; the same command goes '
-              'on from here', file=sys.stderr)
-        return 128 + engine.stopped
+    if stop:
+        print(f'stopped by {stop[0].name}: {len(made) - len(failed) + count} of {len(runs)} runs were made, '
+              f'{len(ended)} were ended before they had finished; the same command resumes the sweep',
+              file=sys.stderr)
+        return 128 + stop[0]
     return int(bool(failed))
 
 
-def _submit(runs: list, jobs: int, options, rows: list, failed: list) -> int:
-    from bench.paper.engines import check_slurm, queued, slurm_folder, submit
-    check_slurm()
+def _submit(runs: list, jobs: int, options, failed: list) -> int:
+    if importlib.util.find_spec('submitit') is None:
+        raise InputError('--engine slurm needs the package submitit: pip install submitit')
+    for command in ('sbatch', 'squeue'):
+        if shutil.which(command) is None:
+            raise InputError(f'--engine slurm: no {command} here; run this where jobs are submitted')
     waiting = queued(runs)
     runs = [run for run in runs if run not in waiting]
     if waiting:
         say(f'{len(waiting)} of them are in the queue already')
     if runs:
-        ids = ','.join(dict.fromkeys(job.job_id.split('_')[0] for job in submit(runs, jobs, options.timeout)))
-        say(f'{len(runs)} runs submitted as job {ids} (squeue -j {ids}); what they say is in '
-            f'{runs[0].log.parent}, what SLURM says in {slurm_folder(runs[0])}. The same command, given '
-            'again, submits those that ended without a row')
+        submitted = submit(runs, jobs, options.timeout)
+        ids = ','.join(dict.fromkeys(job.job_id.split('_')[0] for job in submitted))
+        say(f'{len(runs)} runs submitted as job {ids} (squeue -j {ids}); what they print is in '
+            f'{runs[0].log.parent}, what SLURM says in {_submission(runs[0]).parent}. The same command '
+            'submits those again that ended without a row')
     return int(bool(failed))
+
+
+def submit(runs: list, jobs: int, timeout: float = None, cluster: str = 'slurm') -> list:
+    """Submit runs as job arrays with at most `jobs` at a time; returns submitit's jobs in their order.
+
+    A run that takes longer than `timeout` minutes (a day) is ended; one that is preempted is queued again.
+    """
+    import submitit
+    folder = _submission(runs[0]).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    executor = submitit.AutoExecutor(folder / '%j', cluster=cluster, slurm_max_num_timeout=0)
+    setup = [f'export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}']
+    executor.update_parameters(timeout_min=max(1, round(timeout or _DAY)), slurm_array_parallelism=jobs,
+                               slurm_cpus_per_task=runs[0].threads, slurm_job_name='sweep',
+                               slurm_setup=setup)
+    submitted = []
+    for first in range(0, len(runs), _LARGEST_ARRAY):
+        submitted += executor.submit_array([Job(run) for run in runs[first:first + _LARGEST_ARRAY]])
+    for run, job in zip(runs, submitted):
+        _submission(run).write_text(job.job_id)
+    return submitted
+
+
+def queued(runs: list) -> list:
+    """Those of the runs that wait or run as jobs already."""
+    jobs = subprocess.run(['squeue', '--noheader', '--array', '--format=%i'], capture_output=True, text=True)
+    if jobs.returncode:
+        raise InputError(f'--engine slurm: squeue: {jobs.stderr.strip() or "no answer"}')
+    jobs = set(jobs.stdout.split())
+    return [run for run in runs if _submission(run).is_file() and _submission(run).read_text() in jobs]
+
+
+def _submission(run: Run) -> Path:
+    """The file, beside submitit's, that has the job which a run was last submitted as."""
+    return run.folder.resolve() / 'slurm' / run.key
 
 
 def main(argv: list = None, command: list = None) -> int:
     """`sweep` for the command line: 0, 1 if a run failed, 2 after one line on what the user can mend."""
     argv = sys.argv[1:] if argv is None else argv
-    return run_command(lambda: sweep(argv, command or [_here(sys.executable), _here(ROOT / 'main.py')]))
+    command = command or [_shortest(sys.executable), _shortest(ROOT / 'main.py')]
+    return run_command(lambda: sweep(argv, command))
 
 
-def _here(path) -> str:
-    """As short as it can be said in this folder."""
+def _shortest(path) -> str:
+    """Relative to this folder, if it is below it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith('..') else relative

@@ -1,19 +1,22 @@
-"""Tables and figures: ours beside the paper's. Markdown to read, LaTeX in the paper's layout, PNG.
+"""Tables and figures: ours compared with the paper's. Markdown to read, LaTeX, PNG and SVG.
 
-`runs` maps (row, column) to the rows of results of that cell; cells without any stay empty.
+`runs` maps (row, column) to the rows of results of that cell; cells without any say "not run yet".
 """
-import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from bench.paper.experiments import Experiment, lower, upper
 from bench.results import style
 
 _TEX = ((r'\|M\| = (\d+)', r'$|M|=\1$'), (r'\bf_T\b', '$f_T$'), (r'\bf\*', '$f^*$'), ('%', r'\\%'),
         ('SCROLL', r'\\textsc{Scroll}'), ('miniImageNet', r'\\textit{mini}ImageNet'))
+
+
+NOT_RUN = 'not run yet'
 
 
 @dataclass(frozen=True)
@@ -56,28 +59,26 @@ def markdown(experiment: Experiment, runs: dict, findings: list, facts: list, ch
     """
     lines = [f'# {experiment.title}', '', *([experiment.about, ''] if experiment.about else []), *facts, '']
     if experiment.cells:
-        ours, beside = summaries(experiment, runs), experiment.of_the_paper
-        heads = ['', ''] if beside else ['']
-        lines += [md_row(heads + experiment.columns), '|' + '---|' * len(heads + experiment.columns)]
+        ours, compared, rows = summaries(experiment, runs), experiment.of_the_paper, []
         for row in experiment.rows:
             cells = [experiment.cell(row, column) for column in experiment.columns]
             means = [ours[c.row, c.column] for c in cells]
-            numbers = ['' if m is None else number(m.mean, m.deviation, m.n) for m in means]
-            lines.append(md_row([row, *['ours'] * beside, *numbers]))
-            if beside:
-                numbers = ['' if c.paper is None else number(*c.paper) for c in cells]
-                lines.append(md_row(['', 'paper', *numbers]))
-        lines += ['', 'Percent: mean ± deviation over seeds (number of seeds).' + beside * (
-            ' The paper has a backbone of its own: its numbers stand beside ours for their order, not '
-            'for their size.')]
+            numbers = [number(m.mean, m.deviation, m.n) if m else NOT_RUN for m in means]
+            rows.append([row, *['ours'] * compared, *numbers])
+            if compared:
+                rows.append(['', 'paper', *('' if c.paper is None else number(*c.paper) for c in cells)])
+        lines += [*md_table(['', *[''] * compared, *experiment.columns], rows), '',
+                  'Percent: mean ± deviation over seeds (number of seeds).' + compared * (
+                      ' The paper has a backbone of its own: compare the order of its numbers with ours, not '
+                      'their size.')]
     if experiment.values:
-        lines += [md_row(['', 'what it is', 'flag', 'values in the paper']), '|---|---|---|---|']
-        lines += [md_row([name, v['is'], f"`--{v['flag']}`", ', '.join(map(str, v['paper']))])
-                  for name, v in experiment.values.items()]
+        lines += md_table(['', 'what it is', 'flag', 'values in the paper'],
+                          [[name, v['is'], f"`--{v['flag']}`", ', '.join(map(str, v['paper']))]
+                           for name, v in experiment.values.items()])
     if findings:
         heading = 'What the paper says of it' if experiment.of_the_paper else 'Claims'
-        lines += ['', f'## {heading}', '', md_row(['claim', 'our rows', 'why']), '|---|---|---|']
-        lines += [md_row([f.says, f'**{f.verdict}**', f.evidence]) for f in findings]
+        lines += ['', f'## {heading}', '', *md_table(
+            ['claim', 'our rows', 'why'], [[f.says, f'**{f.verdict}**', f.evidence] for f in findings])]
     if chosen:
         lines += ['', '## How the values of each method were chosen', '',
                   *(f"- {', '.join(rows)}: {text}." for text, rows in chosen.items())]
@@ -89,57 +90,34 @@ def md_row(cells: list) -> str:
     return '| ' + ' | '.join(str(cell).replace('|', '\\|') for cell in cells) + ' |'
 
 
+def md_table(heads: list, rows: list) -> list:
+    """Lines of a Markdown table."""
+    return [md_row(heads), '|' + '---|' * len(heads), *map(md_row, rows)]
+
+
 def latex(experiment: Experiment, runs: dict) -> str:
-    """A `table` for booktabs, multirow, graphicx, xcolor: ours, the best bold, then the paper's in grey."""
-    columns, ours = experiment.columns, summaries(experiment, runs)
-    headings = [(heading, len(list(group))) for heading, group in itertools.groupby(map(upper, columns))]
-    two_levels = any(lower(column) for column in columns)
-    bars = '|'.join('c' * n for _, n in headings) if two_levels else 'c' * len(columns)
-    lines = [r'\begin{table}[tb]', r'    \centering', r'    \scriptsize',
-             rf'    \begin{{tabular}}{{ll|{bars}}}']
-    if two_levels:
-        last = len(headings) - 1
-        lines += ['        & & '
-                  + ' & '.join(rf'\multicolumn{{{n}}}{{c{"|" * (i < last)}}}{{\textbf{{{_tex(heading)}}}}}'
-                               for i, (heading, n) in enumerate(headings)) + r'\\', r'        \midrule']
-    lines += ['        & & ' + ' & '.join(_tex(lower(column) or column) for column in columns) + r'\\']
-    for group, rows in itertools.groupby(experiment.rows, key=experiment.groups.get):
-        lines += [r'        \midrule', *_latex_group(experiment, group, list(rows), ours)]
-    beside = ' Below our values, in grey, those of the paper.' if experiment.of_the_paper else ''
-    lines += [r'    \end{tabular}', rf'    \caption{{{_tex(experiment.title)}.{beside}}}',
-              rf'    \label{{{experiment.source or experiment.name}}}', r'\end{table}']
-    return '\n'.join(lines) + '\n'
-
-
-def _latex_group(experiment, group: str, rows: list, ours: dict) -> list:
-    height = (1 + experiment.of_the_paper) * len(rows)
-    beside = rf'        \multirow{{{height}}}{{*}}{{\rotatebox[origin=c]{{90}}{{\textsc{{{group}}}}}}}'
-    lines = [beside] if group else []
-    for row in rows:
+    """A `table` for booktabs, multirow, xcolor: ours, the best bold, and below the paper's in grey."""
+    ours, texts, index = summaries(experiment, runs), [], []
+    for row in experiment.rows:
         cells = [experiment.cell(row, column) for column in experiment.columns]
-        mine = [_latex_value(ours[c.row, c.column], _is_best(experiment, c, ours)) for c in cells]
-        paper = [rf'\color{{gray}}{_latex_number(*c.paper)}' if c.paper else '' for c in cells]
-        lines.append(f'        & {_tex(row)} & {_spanned(experiment, mine, paper, mine)}' + r' \\')
+        found = [ours[row, cell.column] for cell in cells]
+        texts.append([_latex_number(of.mean, of.deviation, _is_best(experiment, cell, ours)) if of else '--'
+                      for cell, of in zip(cells, found)])
+        group = experiment.groups.get(row)
+        index.append((rf'\textsc{{{group}}}' if group else '', _tex(row)))
         if experiment.of_the_paper:
-            lines.append(f'        & & {_spanned(experiment, mine, paper, paper)}' + r' \\')
-    return lines
-
-
-def _spanned(experiment, mine: list, paper: list, shown: list) -> str:
-    """A line of cells; those below one upper heading become one where both values are the same in all."""
-    parts, last = [], len(experiment.columns)
-    for _, group in itertools.groupby(range(last), key=lambda i: upper(experiment.columns[i])):
-        places = list(group)
-        if len(places) > 1 and paper[places[0]] and len({(mine[i], paper[i]) for i in places}) == 1:
-            bar = '|' * (places[-1] + 1 < last)
-            parts.append(rf'\multicolumn{{{len(places)}}}{{c{bar}}}{{{shown[places[0]]}}}')
-        else:
-            parts += [shown[i] for i in places]
-    return ' & '.join(parts)
-
-
-def _latex_value(found, best: bool) -> str:
-    return '' if found is None else _latex_number(found.mean, found.deviation, best)
+            texts.append([rf'\color{{gray}}{_latex_number(*cell.paper)}' if cell.paper else ''
+                          for cell in cells])
+            index.append((index[-1][0], ''))
+    columns = [(_tex(upper(column)), _tex(lower(column))) for column in experiment.columns]
+    if not any(below for _, below in columns):
+        columns = [(heading,) for heading, _ in columns]
+    frame = pd.DataFrame(texts, pd.MultiIndex.from_tuples(index), pd.MultiIndex.from_tuples(columns))
+    caption = f'{_tex(experiment.title)}. --: not run yet.'
+    caption += ' Below our values, in grey, those of the paper.' * experiment.of_the_paper
+    return frame.style.to_latex(
+        hrules=True, clines='skip-last;index', multicol_align='c', position='tb', position_float='centering',
+        column_format='ll' + 'c' * len(columns), caption=caption, label=experiment.source or experiment.name)
 
 
 def _latex_number(mean: float, deviation, best: bool = False) -> str:
@@ -151,8 +129,7 @@ def _is_best(experiment, cell, ours: dict) -> bool:
     """Whether it is the highest of its column; where rows have headings, of those (others are bounds)."""
     rows = [row for row in experiment.rows if experiment.groups.get(row)] or experiment.rows
     have = [ours[row, cell.column].mean for row in rows if ours[row, cell.column]]
-    mine = ours[cell.row, cell.column]
-    return cell.row in rows and mine is not None and len(have) > 1 and mine.mean == max(have)
+    return cell.row in rows and len(have) > 1 and ours[cell.row, cell.column].mean == max(have)
 
 
 def _tex(text: str) -> str:

@@ -8,22 +8,30 @@ on those. The test set chooses nothing. The buffer of a trial is |M| times the s
 sees, so that a class has as many exemplars as at the end of the whole stream.
 
 `SPACES` has what is tried: of each flag some values, the paper's (else Mammoth's) first. The first trial
-takes the first of each; the others are points of the grid drawn once and for all, without repetition. Rows go
-to `<out>/<dataset>/<model>.csv`; trials that have a row are not run again, so a killed tuning goes on where
-it was, and several methods can be tuned at a time. Flags of main.py behind the script's own are those of
-every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of `SPACES` that is given so is not
-tuned, and goes into the rule as it is. `--input_size`, `--passes` and `--predictor` become conditions of the
-rule.
+takes the first of each; the others are points of the grid drawn by a fixed seed, without repetition, such
+that the values of each flag are tried about equally often. With `--finalists 2 --final_tasks 5` the two best
+trials are run again on five tasks, and the better one there wins: what suits two tasks may ruin ten.
+
+Rows go to `<out>/<dataset>/<model>.csv`. The same command resumes a killed tuning: trials with a row are not
+run again, and one that was interrupted continues from its checkpoint (in `<base_path>/unfinished/`). Several
+methods can be tuned at a time. No trial trains on a batch of fewer than four samples at the end of a task: it
+leaves such a batch out. A chosen value at the edge of its grid is named in the rule. Flags of main.py behind
+the script's own are those of every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of
+`SPACES` that is given so is not tuned, and goes into the rule as it is. `--input_size`, `--passes` and
+`--predictor` become conditions of the rule.
 """
 import contextlib
+import copy
 import csv
 import functools
 import io
 import itertools
 import shlex
 import time
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from bench.cli import parsing as cli
@@ -39,15 +47,18 @@ from scroll.errors import InputError
 from scroll.randomness import numpy_stream
 
 CONFIG = ROOT / 'models' / 'config'
-_STEPS = dict(lr=(.01, .001, .003, .02, .03, .05, .1, .2), batch_size=(32, 10))
+_STEPS = dict(lr=(.01, .001, .003, .02, .03, .05, .1, .2), batch_size=(32, 10), bn=('train', 'frozen'))
 _ONLINE = _STEPS | dict(batch_iterations=(1, 2))
 _MOST = 10 ** 9                                 # above any buffer
 _PASSES = 5                                     # over each task, of offline methods
+_FEWEST = 4                                     # samples of a batch: fewer make batch norms diverge
+_ALPHA = (.5, .1, .3, 1., 3., 10., 30.)
 SPACES = {
     'er': _STEPS,
-    'der': _STEPS | dict(alpha=(.5, .1, .3, 1.)),
-    'derpp': _STEPS | dict(alpha=(.5, .1, .3, 1.), beta=(.5, 1.)),
+    'der': _STEPS | dict(alpha=_ALPHA),
+    'derpp': _STEPS | dict(alpha=_ALPHA, beta=(.5, 1.)),
     'bic': _STEPS,
+    'joint': _STEPS,
     'agem': _STEPS,
     'gem': _STEPS | dict(gamma=(.5, 0., 1.)),
     'icarl': _STEPS | dict(opt_wd=(1e-5, 0.)),
@@ -60,12 +71,12 @@ SPACES = {
     'ens': dict(lr=(1e-4, 1e-5, 3e-5, 3e-4, 1e-3, 3e-3), batch_size=(60, 10), batch_iterations=(1, 2),
                 top_k=(32, 8, 128), keys=('normal', 'data')),
     'gdumb': dict(maxlr=(.05, .01, .03, .1), fitting_epochs=(20, 10, 50), fitting_batch_size=(16, 10, 32),
-                  cutmix_alpha=(0., 1.)),
-    'scroll': dict(ridge_lambda=(.001, .03, .3, 3.), adapt_lr=(.002, .001, .01, .02, .05, .1),
+                  cutmix_alpha=(0., 1.), bn=('train', 'frozen')),
+    'scroll': dict(ridge_lambda=(.001, .01, .03, .1, .3, 3.), adapt_lr=(.002, .001, .01, .02, .05, .1),
                    classifier_lr=(.5, .1, .01, .001), calibrate_scale=(0, 1), scale=(1., 2., 4., 5.),
                    minibatch_size=(50, 100), iterations=(300, 100), adapt_select=('none', 'folds'),
                    adaptation=('auto',))}
-_AT_THE_END = dict(gdumb='--fit_every_task', scroll='--adapt_every_task')      # takes a number of tasks
+_AT_THE_END = dict(gdumb='fit_every_task', joint='fit_every_task', scroll='adapt_every_task')
 
 
 def parse_options(words=None) -> tuple:
@@ -77,13 +88,16 @@ def parse_options(words=None) -> tuple:
          help=f"of {', '.join(SPACES)}")
     flag('--weights', default='compact')
     flag('--input_size', type=whole(1), help='pixels, where they are not those of the weights')
-    flag('--buffer_sizes', type=whole(1), nargs='+', default=[500],
+    flag('--buffer_sizes', '--buffer_size', type=whole(1), nargs='+', default=[500],
          help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
               'largest beyond')
     flag('--above', type=whole(1), default=0,
          help='the values serve buffers with more samples than these alone; rules for smaller ones stay')
     flag('--trials', type=whole(1), default=16, help='of each method and buffer size')
     flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
+    flag('--finalists', type=whole(1), default=1,
+         help='best trials that are run again on --final_tasks (1: none)')
+    flag('--final_tasks', type=whole(1), default=5, help='first tasks of the stream that finalists learn')
     flag('--passes', type=whole(1), help='over each task, of offline methods; the values serve so many alone '
                                          f'(default: {_PASSES}, for any number)')
     flag('--predictor', help='of scroll; the values serve it alone (default: ridge, and the values serve '
@@ -101,11 +115,13 @@ def parse_options(words=None) -> tuple:
 
 def space_of(model: str, passes: int = None) -> dict:
     """What is tried of a method: flag -> values. One pass is tried as those of online methods are."""
-    return (_ONLINE if passes == 1 and 'lr' in SPACES[model] else {}) | SPACES[model]
+    online = passes == 1 and 'lr' in SPACES[model] and model != 'joint'
+    return (_ONLINE if online else {}) | SPACES[model]
 
 
 def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> list:
-    """Flags of each trial of a method: the first values of all; then other points of the grid, at random.
+    """Flags of each trial of a method: the first values of all; then random points of the grid, those whose
+    values were tried least often first.
 
     fixed: values, as text, of flags of the grid that are not tuned.
     """
@@ -115,8 +131,15 @@ def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> lis
     any_scale = space.get('scale', (None,))[0]              # one that is calibrated begins anywhere
     first, *others = (values for values in points
                       if not values.get('calibrate_scale') or values.get('scale') == any_scale)
-    chosen = numpy_stream(0, f'tuning {model}').permutation(len(others))[:trials - 1]
-    return [first, *(others[i] for i in chosen)]
+    others = [others[i] for i in numpy_stream(0, f'tuning {model}').permutation(len(others))]
+    chosen, tried = [first], Counter(first.items())
+    for _ in range(min(trials - 1, len(others))):
+        least = min(others, key=lambda values: sum(len(space[item[0]]) * tried[item]
+                                                   for item in values.items()))
+        others.remove(least)
+        chosen.append(least)
+        tried.update(least.items())
+    return chosen
 
 
 def _as(example, name: str, text: str):
@@ -179,81 +202,130 @@ class Tuning:
         """`plan` of this method."""
         return plan(self.model, trials, self.fixed, self.options.passes)
 
-    def words(self, size: int, values: dict) -> list:
-        """Of a trial, for main.py."""
-        own = [word for name, value in values.items() for word in (f'--{name}', str(value))]
+    def words(self, size: int, values: dict, tasks: int) -> list:
+        """The command of a trial on the first tasks. size: of the buffer at the end of the whole stream."""
+        size = max(1, round(size * self.share(tasks)))
+        size -= _too_few(size, values.get('fitting_batch_size'))
+        given, more = {*values, *(flag.lstrip('-') for flag in self.flags[::2])}, []
+        if self.model == 'scroll' and 'adaptation_threshold' not in given:
+            # the whole buffer, and not that of a trial, decides whether all of the network is tuned
+            more = ['--adaptation_threshold', str(max(1, round(Adaptation.threshold * self.share(tasks))))]
+        batch = values.get('batch_size')
+        if 'drop_last' not in given and any(_too_few(n, batch) for n in self.samples(tasks)):
+            more = ['--drop_last', '1']
+        return [*self._words(size, values, tasks), *more]
+
+    def _words(self, size: int, values: dict, tasks: int) -> list:
         options = self.options
-        passes = [] if self.online else ['--n_epochs', str(options.passes or _PASSES)]
-        shared = ['--model', self.model, '--dataset', options.dataset, '--weights', options.weights,
-                  '--base_path', options.base_path, '--model_config', 'default', '--non_verbose', '1',
-                  '--disable_log', '1', '--validation', '10', '--validation_by',
-                  'key', '--stop_after', str(options.tasks)]
+        words = dict(model=self.model, dataset=options.dataset, weights=options.weights,
+                     base_path=options.base_path, results_path='trials', model_config='default',
+                     non_verbose=1, validation=10, validation_by='key', stop_after=tasks)
         if self.model in _AT_THE_END:
-            shared += [_AT_THE_END[self.model], str(options.tasks)]
-        if options.input_size:
-            shared += ['--input_size', str(options.input_size)]
-        if options.predictor:
-            shared += ['--predictor', options.predictor]
-        buffered = ['--buffer_size', str(size)] if _has_buffer(self.model) else []
-        return [*shared, *buffered, *passes, *own, *self.flags]
+            words[_AT_THE_END[self.model]] = tasks
+        chosen = dict(input_size=options.input_size, predictor=options.predictor)
+        words |= {name: value for name, value in chosen.items() if value}
+        if _has_buffer(self.model):
+            words['buffer_size'] = size
+        if not self.online:
+            words['n_epochs'] = options.passes or _PASSES
+        return [word for name, value in (words | values).items()
+                for word in (f'--{name}', str(value))] + self.flags
+
+    def run(self, size: int, values: dict, tasks: int, title: str) -> float:
+        """Accuracy of a trial, in percent: from its row, or of a run whose row is then written."""
+        words = self.words(size, values, tasks)
+        known = dict(psi=self.psi[:16], command=_shown(words))
+        row = self.trials.find(**known)
+        if row is None:
+            began = time.process_time()
+            accuracy = accuracy_of(words)
+            row = self.trials.add(**known, buffer_size=size, accuracy=accuracy, **values,
+                                  seconds=round(time.process_time() - began, 1))
+            tried = ', '.join(f'{name} {value}' for name, value in values.items())
+            print(f'{title}: {tried}: {accuracy:.2f} %', flush=True)
+        return float(row['accuracy'])
 
     def tune(self, size: int, above: int) -> dict:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
-        planned, found = self.plan(self.options.trials), []
+        options = self.options
+        if options.finalists > 1:
+            self.share(options.final_tasks)                     # refused before the first trial
+        planned = plan(self.model, options.trials, self.fixed, options.passes)
         of_size = f', |M| = {size}' if _has_buffer(self.model) else ''
-        for number, values in enumerate(planned):
-            words = self.words(max(1, round(size * self.share)), values | self.threshold())
-            known = dict(psi=self.psi[:16], command=_shown(words))
-            row = self.trials.find(**known)
-            if row is None:
-                began = time.process_time()
-                accuracy = accuracy_of(words)
-                row = self.trials.add(**known, buffer_size=size, accuracy=accuracy, **values,
-                                      seconds=round(time.process_time() - began, 1))
-                print(f'{self.model}{of_size}, trial {number + 1} of {len(planned)}: '
-                      f"{', '.join(f'{k} {v}' for k, v in values.items())}: {accuracy:.2f} %", flush=True)
-            found.append(float(row['accuracy']))
-        best = max(range(len(found)), key=found.__getitem__)
-        when = dict(weights=self.options.weights, dataset=normalise(self.options.dataset))
-        if self.options.input_size:
-            when |= dict(input_size=self.options.input_size)
-        if self.options.passes and not self.online:
-            when |= dict(n_epochs=self.options.passes)
-        if self.options.predictor:
-            when |= dict(predictor=self.options.predictor)
-        sizes = sorted(self.options.buffer_sizes)
-        if (len(sizes) > 1 or self.options.above) and _has_buffer(self.model):
+        title = f'{self.model}{of_size}, trial'
+        found = [self.run(size, values, options.tasks, f'{title} {i + 1} of {len(planned)}')
+                 for i, values in enumerate(planned)]
+        ranked = sorted(range(len(found)), key=lambda i: -found[i])[:options.finalists]
+        best, again = ranked[0], ''
+        if len(ranked) > 1:
+            tasks = options.final_tasks
+            final = {i: self.run(size, planned[i], tasks, f'{title} {i + 1} on {tasks} tasks')
+                     for i in ranked}
+            best = max(ranked, key=final.get)
+            again = f'; the best of {len(ranked)} finalists on {tasks} tasks: {final[best]:.1f} %'
+        when = dict(weights=options.weights, dataset=normalise(options.dataset))
+        if options.input_size:
+            when |= dict(input_size=options.input_size)
+        if options.passes and not self.online:
+            when |= dict(n_epochs=options.passes)
+        if options.predictor:
+            when |= dict(predictor=options.predictor)
+        sizes = sorted(options.buffer_sizes)
+        if (len(sizes) > 1 or options.above) and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
-        by = (f'tuned with {len(found)} trials on held-out training samples of {self.options.tasks} tasks'
-              f'{of_size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %')
+        by = (f'tuned with {len(found)} trials on held-out training samples of {options.tasks} tasks'
+              f'{of_size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %{again}')
+        if edges := edges_of(space_of(self.model, options.passes), planned[best], self.fixed):
+            by += f"; at the edge of the grid: {', '.join(edges)}"
         return dict(when=when, set=planned[best], by=by)
 
-    def threshold(self) -> dict:
-        """SCROLL tunes all of the network where the whole buffer, and not that of a trial, is large."""
-        if self.model != 'scroll' or '--adaptation_threshold' in self.flags:
-            return {}
-        return dict(adaptation_threshold=max(1, round(Adaptation.threshold * self.share)))
-
     @functools.cached_property
-    def share(self) -> float:
-        """Of the classes, those that a trial sees."""
+    def dataset(self):
+        """The stream of every trial."""
         from datasets import get_dataset
-        dataset = get_dataset(cli.parse_args(self.words(1, self.plan(1)[0])))
-        if self.options.tasks > dataset.N_TASKS:
-            raise InputError(f'--tasks {self.options.tasks}: this stream has {dataset.N_TASKS} tasks; use at '
-                             f'most {dataset.N_TASKS}')
-        classes = sum(len(dataset.task_classes(t)) for t in range(self.options.tasks))
-        return classes / dataset.N_CLASSES
+        first = plan(self.model, 1, self.fixed, self.options.passes)[0]
+        return get_dataset(cli.parse_args(self._words(1, first, self.options.tasks)))
+
+    def share(self, tasks: int) -> float:
+        """Of the classes, those of the first tasks."""
+        of_stream = self.dataset.N_TASKS
+        if tasks > of_stream:
+            flag = 'tasks' if tasks == self.options.tasks else 'final_tasks'
+            raise InputError(f'--{flag} {tasks}: this stream has {of_stream} tasks; use at most {of_stream}')
+        return sum(len(self.dataset.task_classes(t)) for t in range(tasks)) / self.dataset.N_CLASSES
+
+    @functools.cache                                                                        # noqa: B019
+    def samples(self, tasks: int) -> list:
+        """Training samples of each part of the first tasks that is cut into batches."""
+        stream, found = copy.copy(self.dataset), []
+        stream.test_loaders = []
+        for _ in range(tasks):
+            loader, _ = stream.get_data_loaders()
+            ends = getattr(loader, 'segment_ends', None)
+            found += [len(loader.dataset)] if ends is None else np.diff(ends, prepend=0).tolist()
+        return [sum(found)] if self.model == 'joint' else found
+
+
+def _too_few(samples: int, batch_size) -> int:
+    """Samples of the last batch, where they are fewer than `_FEWEST`."""
+    last = samples % batch_size if batch_size and samples > batch_size else 0
+    return last if last < _FEWEST else 0
+
+
+def edges_of(space: dict, values: dict, fixed=()) -> list:
+    """Flags whose value is the lowest or highest of three numbers or more that were tried."""
+    return [name for name, tried in space.items() if name not in fixed and len(tried) > 2
+            and not isinstance(tried[0], str) and values[name] in (min(tried), max(tried))]
 
 
 def _has_buffer(model: str) -> bool:
-    return model not in ('lwf', 'ewc-on', 'ens')
+    return model not in ('lwf', 'ewc-on', 'ens', 'joint')
 
 
 def _shown(words: list) -> str:
     """The command of a trial, without what is of this machine or of the script."""
-    left_out = {'--base_path', '--non_verbose', '--disable_log', '--device',
-                '--num_threads'}
+    left_out = {'--base_path', '--results_path', '--non_verbose', '--device', '--num_threads',
+                '--checkpoint_every', '--resume'}
     return shlex.join(word for name, value in zip(words[::2], words[1::2]) if name not in left_out
                       for word in (name, value))
 

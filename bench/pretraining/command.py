@@ -36,8 +36,8 @@ from scroll.errors import InputError
 def parse_args(argv=None) -> argparse.Namespace:
     """The command line, with the recipe's values for flags not given and None for those of the other."""
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument('--out', bears='place', required=True, help='weights file to write (.safetensors)')
-    parser.add_argument('--base_path', bears='place', default='./data/',
+    parser.add_argument('--out', affects='place', required=True, help='weights file to write (.safetensors)')
+    parser.add_argument('--base_path', affects='place', default='./data/',
                         help='folder that holds MINIIMAGENET')
     parser.add_argument('--recipe', choices=tuple(RECIPES), default='compact',
                         help='compact: crops of any size, warm-up and cosine, Nesterov; rfs: shifts, steps')
@@ -55,11 +55,11 @@ def parse_args(argv=None) -> argparse.Namespace:
                         help='pixels in the first --small_epochs epochs')
     parser.add_argument('--small_epochs', type=whole(0), default=0,
                         help='epochs at --small_size, which are the cheaper ones')
-    parser.add_argument('--device', bears='speed',
+    parser.add_argument('--device', affects='speed',
                         help='cpu, cuda or the number of a GPU (default: a GPU, if there is one)')
     parser.add_argument('--dtype', choices=('float32', 'bfloat16'),
                         help='of convolutions and products (default: bfloat16 on a GPU, float32 on a CPU)')
-    parser.add_argument('--compile', bears='speed', action='store_true', help='compile the network')
+    parser.add_argument('--compile', affects='speed', action='store_true', help='compile the network')
     group = parser.add_argument_group('numbers of the recipe')
     for name, kind, text in (
             ('input_size', whole(1), 'pixels'), ('epochs', whole(1), ''), ('batch_size', whole(2), ''),

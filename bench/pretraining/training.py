@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from bench.pretraining import parts as pretraining
 from bench.pretraining.recipes import SHARED, WIDTH
-from core.arguments import bears
+from core.arguments import affects
 from core.environment import choose_devices
 from datasets.utils.readers import mini_split
 from scroll.embedding.images import Preprocessing
@@ -99,7 +99,7 @@ class Training:
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimiser, lambda step: learning_rate(step, self.per_epoch, args))
         self.recipe = {name: value for name, value in vars(args).items()
-                       if bears(args, name) == 'result' and value not in (None, [])}
+                       if affects(args, name) == 'result' and value not in (None, [])}
         self.measure, self.measured = (('unseen', 'unseen classes') if data.unseen
                                        else ('held_out', 'held-out images of seen classes'))
         self.batch = pretraining.beside(self._augmented, self.device)

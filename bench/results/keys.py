@@ -1,4 +1,4 @@
-"""What a run is: all that bears on its result, as it was when the run was made.
+"""What a run is: all that affects its result, as it was when the run was made.
 
 It stands in the row as `run_key`, so that rows are known whatever the defaults of flags become.
 
@@ -8,7 +8,7 @@ unlike the default of then) apart from those that were not (`default`), with `se
 """
 import json
 
-from core.arguments import KEY, bears
+from core.arguments import KEY, affects
 from scroll.errors import InputError
 
 _APART = ('seed', 'n_splits', 'schedule')
@@ -17,7 +17,7 @@ _APART = ('seed', 'n_splits', 'schedule')
 def run_key(args, given: set) -> dict:
     """The key of a run with these `Arguments`, but for seed and stream. given: flags that were asked for."""
     values = {name: text_of(value) for name, value in sorted(vars(args).items())
-              if bears(args, name) in KEY and name not in _APART}
+              if affects(args, name) in KEY and name not in _APART}
     return dict(given={name: value for name, value in values.items() if name in given},
                 default={name: value for name, value in values.items() if name not in given})
 

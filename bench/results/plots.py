@@ -5,7 +5,6 @@ from pathlib import Path
 from bench.results import style
 
 _ON_SEEN = 'accuracy on the classes seen (%)'
-_STRATEGIES = {'herding': '#0072B2', 'random': '#E69F00', 'hash': '#009E73'}
 
 
 def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen') -> Path:
@@ -77,28 +76,6 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
         figure.colorbar(image, ax=grid, label='share of the class (%)', shrink=0.9)
         figure.suptitle(title)
     return path
-
-
-def buffer_panels(paths: tuple, panels: dict, title: str) -> None:
-    """Draw, a panel a scenario, how far a buffer's mean is from its class's, with one standard deviation.
-
-    Args:
-        panels: (samples kept, samples a segment) -> {strategy: (samples seen, mean, standard deviation),
-            lists of one length}.
-    """
-    with style.picture(*paths, columns=len(panels), size=(2.6 * len(panels), 3.2), sharey=True,
-                       squeeze=False) as (figure, grid):
-        for axes, ((kept, segment), lines) in zip(grid[0], panels.items()):
-            for name, (x, mean, deviation) in lines.items():
-                colour = _STRATEGIES[name]
-                axes.plot(x, mean, label=name, color=colour)
-                axes.fill_between(x, *([m + sign * d for m, d in zip(mean, deviation)] for sign in (-1, 1)),
-                                  color=colour, alpha=0.2, linewidth=0)
-            axes.set(xlabel='samples of the class seen', title=f'{kept} kept, {segment} a segment',
-                     xlim=(0, None))
-        grid[0, 0].set(ylabel='distance to the mean of the class', ylim=(0, None))
-        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=len(lines))
-        figure.suptitle(title)
 
 
 def cloud(path: Path, accuracies: dict, title: str) -> Path:

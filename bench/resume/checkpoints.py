@@ -1,13 +1,12 @@
-"""Never a lost run: checkpoints as it goes, and the same command continues it, bit for bit.
+"""Checkpoints on the way: the same command continues an interrupted run, bit for bit.
 
 A run with a results file keeps its newest checkpoint in `<base_path>/unfinished/`, under a name that follows
 from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is
-removed when its row is written, and the files that it was asked for. A new one takes the place of the old one
-only once it is on the disk (`atomic_write`): whenever the power goes, there is a whole one. A run that learns
-what is killed in the middle (an adaptation, a fit) does so again.
+removed when the row and the files that were asked for are written. A new one replaces the old one only once
+it is on the disk (`atomic_write`). What is killed within a step (an adaptation, a fit) is learned again.
 
-Several processes (`core.distributed`) all stand where one alone would: the first writes, at a step on which
-all agree, and when they begin again it sends what it reads to the others, of whatever number.
+Several processes (`core.distributed`) are all at the same step: the first writes, when all agree, and when
+they begin again it sends what it reads to the others, of whatever number.
 """
 import hashlib
 import io
@@ -26,10 +25,10 @@ import filelock
 import numpy as np
 import torch
 
-from bench.resume.model_state import checksum
 from bench.resume.run_state import Incomplete, Position, RunState
+from bench.resume.state import checksum
 from core import distributed
-from core.arguments import FREE, bears
+from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
 from core.progress import span
@@ -46,22 +45,22 @@ class Checkpoints:
     """Of one run; a context, in which SIGINT and SIGTERM, unless ignored, ask for a checkpoint and an end.
 
     Args:
-        state: of the run. arguments: name -> value, as the run began.
+        state: of the run. output: `bench.run.settings.Output`. arguments: name -> value, as the run began.
     """
 
-    def __init__(self, state: RunState, args, arguments: dict):
-        self.state, self.args, self.every = state, args, 60 * args.checkpoint_every
-        self.active = self.every > 0 and not args.disable_log       # of several processes, in the first
+    def __init__(self, state: RunState, args, output, arguments: dict):
+        self.state, self.output, self.every = state, output, 60 * output.checkpoint_every
+        self.active = self.every > 0 and not output.disable_log       # of several processes, in the first
         self.wanted = bool(distributed.world().from_first(b'yes' if self.active else b''))
         name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
-        self.path = Path(args.base_path) / 'unfinished' / name
+        self.path = Path(output.base_path) / 'unfinished' / name
         self.lock = filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
         self.about = _about(state) if self.active else None
         self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
         self._turn = 0
 
     def __enter__(self):
-        if (self.wanted and self.args.save_after_interrupt
+        if (self.wanted and self.output.save_after_interrupt
                 and threading.current_thread() is threading.main_thread()):
             self._handlers = on_stop(self._on_signal)
             self._process = os.getpid()
@@ -82,59 +81,52 @@ class Checkpoints:
 
     def restore(self):
         """Continue the interrupted run with these arguments, and say so: its `Position`; None without one."""
-        found, world = self._found(), distributed.world()
-        state = found and found[0]
+        content, world = self._found(), distributed.world()
+        state = content and content['state']
         if self.wanted and world.size > 1:
-            sent = world.from_first(self.path.read_bytes() if found else b'')
+            sent = world.from_first(self.path.read_bytes() if content else b'')
             state = sent and torch.load(io.BytesIO(sent), map_location='cpu', weights_only=True)['state']
         if not state:
             return None
         try:
             position = self.state.restore(state)
         except InputError as error:
-            raise InputError(f'{self.path}: {error}; --resume never begins anew') from error
-        if found:
-            self._say(position, *found[1:])
+            raise InputError(f'{self.path}: {error}; --resume never starts over') from error
+        if content:
+            threads, now = content['about']['threads'], self.about['threads']
+            other = '' if threads == now else f', with {now} CPU threads in place of {threads}'
+            ago = span(max(0, time.time() - content['time']))
+            print(f'continuing the run that was interrupted {ago} ago, {position}{other} (--resume never '
+                  'starts over)', flush=True)
         return position
 
     def _found(self):
-        """(state, seconds since, CPU threads) of the interrupted run; None without one."""
+        """The checkpoint of the interrupted run, or None. InputError if what it needs has changed."""
         if not (self.active and self.path.exists() and self._locked()):
             return None
-        if self.args.resume == 'never':
+        if self.output.resume == 'never':
             self._remove()
             return None
         try:
             content = read(self.path)
         except InputError as error:
-            print(f'{error}; the run begins anew')
+            print(f'{error}; the run starts over')
             return None
         try:
-            found = content['state'], time.time() - content['time'], content['about']['threads']
-            self._check(content['about'])
+            about, ours, _ = content['about'], self.about, (content['state'], content['time'] + 0)
+            changed = [name for name, digest in about['code'].items()
+                       if ours['code'].get(name, digest) != digest]
+            changed += [name for name in ('torch', 'numpy', 'device', 'weights', 'schedule')
+                        if about[name] != ours[name]]
+            about['threads']
         except (KeyError, TypeError, AttributeError) as error:
-            raise InputError(f'{self.path}: not a checkpoint of a run; --resume never begins anew') from error
-        return found
-
-    def _say(self, position: Position, ago: float, threads: int) -> None:
-        when = f'{span(ago)} ago' if ago >= 0 else 'at a time to come, says the clock'
-        where = str(position)
-        if threads != self.about['threads']:
-            where += f", with {self.about['threads']} CPU threads in place of {threads}"
-        print(f'continuing the run that was interrupted {when}, {where} (--resume never begins anew)',
-              flush=True)
-
-    def _check(self, about: dict) -> None:
-        """InputError if something other than the arguments has changed since."""
-        changed = [name for name, digest in about['code'].items()
-                   if self.about['code'].get(name, digest) != digest]
-        changed += [name for name in ('torch', 'numpy', 'device', 'weights', 'schedule')
-                    if about[name] != self.about[name]]
-        if changed and self.args.resume != 'always':
+            raise InputError(f'{self.path}: not a checkpoint of a run; --resume never starts over') from error
+        if changed and self.output.resume != 'always':
             what = ', '.join(changed[:3]) + (f' and {len(changed) - 3} more' if changed[3:] else '')
             raise InputError(f'a run with these arguments was interrupted ({self.path}), and since then this '
                              f'has changed: {what}; --resume always continues it all the same, --resume '
-                             'never begins anew')
+                             'never starts over')
+        return content
 
     def due(self, task_end: bool = False) -> bool:
         """Whether it is time for a checkpoint, or for an end."""
@@ -148,8 +140,8 @@ class Checkpoints:
     def _agreed(self, due: bool = False) -> bool:
         """Whether it is time for one of the processes, or a signal has asked one of them for an end."""
         if self.wanted:
-            told = distributed.world().exchange(f'{self.stop or 0} {int(due)}'.encode())
-            stops, dues = zip(*(map(int, text.split()) for text in told))
+            said = distributed.world().exchange(f'{self.stop or 0} {int(due)}'.encode())
+            stops, dues = zip(*(map(int, text.split()) for text in said))
             self.stop, due = max(stops) or None, any(dues)
         return self.stop is not None or due
 
@@ -165,10 +157,9 @@ class Checkpoints:
         began = time.monotonic()
         self.state.parts['record'].tell_total()
         try:
-            content = dict(about=self.about, time=time.time(), state=self.state.gather(position))
-            write(self.path, content)
+            write(self.path, dict(about=self.about, time=time.time(), state=self.state.gather(position)))
         except Incomplete as error:
-            self._give_up(f'{self.args.model} keeps what no checkpoint can hold ({error})')
+            self._give_up(f'{self.state.model.NAME} keeps what no checkpoint can hold ({error})')
         except (OSError, RuntimeError, pickle.PicklingError) as error:
             self._give_up(f'{self.path} cannot be written ({" ".join(str(error).split())})')
         self.last, self.cost = time.monotonic(), time.monotonic() - began
@@ -191,8 +182,8 @@ class Checkpoints:
             self._give_up(f'{self.path.parent} cannot be written ({error.strerror})')
         return self.active
 
-    def goes_on(self) -> str:
-        """How what is left of a run that has its row can be done."""
+    def resume_hint(self) -> str:
+        """What to do about what is left of a run that has its row."""
         return f'go on from its last checkpoint: {command_line()}' if self.path.exists() else \
             'make the run again: it has no checkpoint'
 
@@ -218,14 +209,9 @@ def read(path: Path) -> dict:
     """What `write` wrote. InputError if anything in it is not as it was written."""
     try:
         with zipfile.ZipFile(path) as file:
-            # nothing in it is compressed
-            large = sum(entry.file_size for entry in file.infolist()) > path.stat().st_size
-            damaged = large or file.testzip() is not None
-        if damaged:
-            raise InputError(f'{path} is damaged')
+            if file.testzip() is not None:
+                raise ValueError('a checksum is wrong')
         return torch.load(path, map_location='cpu', weights_only=True)
-    except InputError:
-        raise
     except Exception as error:          # damaged archives raise almost anything
         raise InputError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
 
@@ -244,18 +230,15 @@ def command_line() -> str:
 
 
 def _digest(args, arguments: dict) -> str:
-    """12 hex digits of all that a run's row and files follow from, and of the kind of device.
-
-    Another number of threads may change the last bits of training: it is said, and no reason to lose a run.
-    """
-    fixed = {name: value for name, value in arguments.items() if bears(args, name) not in FREE}
+    """12 hex digits of all that a run's row and files follow from, and of the kind of device."""
+    fixed = {name: value for name, value in arguments.items() if affects(args, name) not in FREE}
     fixed |= dict(device=str(arguments.get('device')).split(':')[0], distributed=arguments.get('distributed'))
     text = json.dumps(to_parsable_obj(fixed), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _about(state: RunState) -> dict:
-    """What a run's bits follow from beside its arguments."""
+    """What a run's bits follow from besides its arguments; other threads are no reason to lose it."""
     net, schedule = state.model.net, getattr(state.dataset, 'schedule', None)
     tensors = [] if net is None else net.state_dict().values()
     return dict(code=_code(), torch=str(torch.__version__), numpy=np.__version__,
@@ -266,8 +249,8 @@ def _about(state: RunState) -> dict:
 
 def _code() -> dict:
     """file -> digest, of the modules of this project that are in use."""
-    files = (getattr(module, '__file__', None) or '' for module in list(sys.modules.values()))
-    names = {os.path.relpath(file, ROOT) for file in files
-             if file.startswith(str(ROOT)) and file.endswith('.py')}
-    ours = sorted(name for name in names if name.split(os.sep)[0] not in ('.venv', 'tests'))
-    return {name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest()[:16] for name in ours}
+    files = [getattr(module, '__file__', None) or '' for module in list(sys.modules.values())]
+    names = sorted({os.path.relpath(file, ROOT) for file in files
+                    if file.startswith(str(ROOT)) and file.endswith('.py')})
+    return {name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest()[:16] for name in names
+            if name.split(os.sep)[0] not in ('.venv', 'tests')}

@@ -1,9 +1,9 @@
-"""The whole state of a run between two steps, as plain data, and back: an interrupted run keeps its bits.
+"""The whole state of a run between two steps, as plain data and back: an interrupted run keeps its bits.
 
-A run is put together anew from its arguments; the data of the tasks it had begun are made again, each from
+A run is put together again from its arguments. The data of the tasks it had begun are made again, each from
 the random state of that moment; then method, loaders, optimiser, scheduler, fitting rule and record get their
-state (`model_state`). Inside a pass the loader starts it again, and the batches that were learned are drawn
-and dropped: so any loader will do.
+state (`bench.resume.state`). An interrupted pass is started again, and the batches that were learned are
+drawn and dropped: so any loader will do.
 """
 import dataclasses
 import itertools
@@ -12,13 +12,13 @@ import random
 import numpy as np
 import torch
 
-from bench.resume.model_state import Packer, Unpacker, landmarks
+from bench.resume.state import Packer, Unpacker, mark
 from scroll.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where a run stands.
+    """Where a run is.
 
     Attributes:
         task: tasks that have ended. begun: whether the next one has begun; then
@@ -37,15 +37,14 @@ class Position:
 
 
 class Incomplete(Exception):
-    """The state of a method cannot be had in full; its text says what is missing."""
+    """The state of a method cannot be saved in full; its text says what is missing."""
 
 
 class RunState:
     """Gathers the state of a run and restores it.
 
     Args:
-        parts: name -> whatever else has a state: the record, ... They exist, newly made, when a state is
-            restored.
+        parts: name -> whatever else has a state (the record, ...), newly made when a state is restored.
 
     Attributes:
         loader: training loader of the task that was begun last.
@@ -54,18 +53,22 @@ class RunState:
     def __init__(self, model, dataset, args, **parts):
         self.model, self.dataset, self.args, self.parts = model, dataset, args, parts
         self.loader, self.begins, self.fitted, self.pass_start, self.resumed = None, [], {}, None, None
-        self.arguments, self.whole = dict(vars(args)), dict(model=model, dataset=dataset, args=args)
-        self.known, self.there, self.unseen = landmarks('args', args, self.whole), {}, None
-        self._look(lambda packer: packer.members(model, 'model.'))
+        self.arguments, self.shared = dict(vars(args)), dict(model=model, dataset=dataset, args=args)
+        self.marks, self.there, self.unseen = {}, {}, None
+        self._survey(lambda packer: packer.members(model, 'model.'))
 
-    def _look(self, pack, light: bool = False) -> None:
+    def _packer(self) -> Packer:
+        return Packer(self.model.device, self.shared, self.marks)
+
+    def _survey(self, pack) -> Packer:
         """Note what there is in something new. What cannot be looked at is no reason to end a run."""
-        packer = Packer(self.model.device, self.known, light)
+        packer = self._packer()
         try:
             pack(packer)
             self.there |= packer.needs
         except Exception as error:          # third-party objects do as they like
             self.unseen = f'{type(error).__name__}: {error}'
+        return packer
 
     def next_task(self) -> None:
         """Go on to the next task's data."""
@@ -73,17 +76,15 @@ class RunState:
         self._make_loaders()
 
     def _make_loaders(self) -> None:
-        """Make them, and look at them while they are new."""
-        old = len(self.dataset.test_loaders)
         self.loader, _ = self.dataset.get_data_loaders()
-        self.known = {path: mark for path, mark in self.known.items() if path.split('.')[0] != 'loader'}
-        self.there = {path: what for path, what in self.there.items() if path.split('.')[0] != 'loader'}
-        tests = {f'test_loaders.{i}': loader for i, loader in enumerate(self.dataset.test_loaders)
-                 if i >= old}
-        for name, loader in {'loader': self.loader, **tests}.items():
-            self._look(lambda packer, name=name, loader=loader: packer.pack(loader, name), light=True)
-            if self.unseen is None:
-                self.known |= landmarks(name, loader, self.whole)
+        self.marks = {}
+        self.there = {path: what for path, what in self.there.items() if path.startswith('model')}
+        packer = self._survey(lambda packer: packer.pack(self._loaders(), 'loaders'))
+        self.marks = {path: found for thing, path in packer.seen.values()
+                      if path.startswith('loaders') and (found := mark(thing)) is not None}
+
+    def _loaders(self) -> list:
+        return [self.loader, *self.dataset.test_loaders]
 
     def begin_learning(self, **parts) -> tuple:
         """Register what lives as long as a task (scheduler, fitting rule).
@@ -103,42 +104,36 @@ class RunState:
     def batches(self, limit: int = None):
         """The batches of a pass, at most `limit`; of an interrupted one, those that were not learned."""
         if self.resumed is None:
-            fresh = Packer(self.model.device, self.known, light=True)
-            self.pass_start = dict(random=random_state(), loader=fresh.pack(self.loader, 'loader'))
+            loaders = None if self.unseen else self._packer().pack(self._loaders(), 'loaders')
+            self.pass_start = random_state(), loaders
             return itertools.islice(self.loader, limit)
-        (state, _, position), self.resumed = self.resumed, None
+        (state, unpacker, position), self.resumed = self.resumed, None
         self.pass_start = state['pass_start']
-        Unpacker(self.model.device, known=self.known).unpack(self.pass_start['loader'], self.loader, 'loader')
-        set_random_state(self.pass_start['random'])
+        unpacker.unpack(self.pass_start[1], self._loaders(), 'loaders')
+        set_random_state(self.pass_start[0])
         iterator = iter(self.loader)
         for _ in itertools.islice(iterator, position.batch):
             pass
-        unpacker = Unpacker(self.model.device, known=self.known, in_place=True)
-        unpacker.unpack(state['loader'], self.loader, 'loader')
+        unpacker.unpack(state['loaders'], self._loaders(), 'loaders')
         set_random_state(state['random'])
         return itertools.islice(iterator, limit and limit - position.batch)
 
     def gather(self, position: Position) -> dict:
-        """The state, as plain data.
-
-        Raises:
-            Incomplete: a part of it could not be put back into a run that is newly begun.
-        """
+        """The state, as plain data. Incomplete if a part could not be put back into a run newly begun."""
         if self.unseen is not None:
             raise Incomplete(self.unseen)
-        packer = Packer(self.model.device, self.known)
+        packer = self._packer()
         state = dict(position=list(dataclasses.astuple(position)), begins=self.begins, random=random_state(),
-                     pass_start=self.pass_start if position.batch else None)
-        if position.begun:
-            state |= dict(loader=packer.pack(self.loader, 'loader'))
-        state |= dict(test_loaders=packer.pack(self.dataset.test_loaders, 'test_loaders'),
-                      model=packer.members(self.model, 'model.'),
-                      args=packer.pack(self._edited_args(), 'args'))
+                     marks=self.marks,
+                     pass_start=self.pass_start if position.batch else None,
+                     loaders=packer.pack(self._loaders(), 'loaders'),
+                     model=packer.members(self.model, 'model.'),
+                     args=packer.pack(self._edited_args(), 'edited'))
         parts = {**self.parts, **(self.fitted if position.begun else {})}
         state |= {name: packer.pack(part, name) for name, part in parts.items()}
         network = self.there.get('model.net')
         missing = [path for path, what in packer.needs.items()
-                   if path.split('.')[0] in ('model', 'loader', 'test_loaders')
+                   if path.split('.')[0] in ('model', 'loaders')
                    and self.there.get(path) != what and not (what == network and isinstance(what, list))]
         if packer.lost or missing:
             raise Incomplete(', '.join(list(dict.fromkeys([*packer.lost, *missing]))[:3]))
@@ -161,18 +156,20 @@ class RunState:
     def _restore(self, state: dict) -> Position:
         position = Position(*state['position'])
         if len(state['begins']) != position.task + position.begun or position.task > self.dataset.N_TASKS:
-            raise ValueError(f'it stood {position}, and has the beginnings of {len(state["begins"])} tasks')
+            raise ValueError(f'it was {position}, and has the beginnings of {len(state["begins"])} tasks')
         for begin in state['begins']:
             set_random_state(begin)
             self._make_loaders()
             self.model.revisit_task(self.dataset)
-        self.begins, unpacker = list(state['begins']), Unpacker(self.model.device, self.model.net, self.known)
+        if state['marks'] != self.marks:
+            raise ValueError('the data are not what they were')
+        self.begins = list(state['begins'])
+        unpacker = Unpacker(self.model.device, self.model.net, self.shared)
+        unpacker.unpack(state['loaders'], self._loaders(), 'loaders')
         if position.begun:
-            unpacker.unpack(state['loader'], self.loader, 'loader')
             self.resumed = state, unpacker, position
-        unpacker.unpack(state['test_loaders'], self.dataset.test_loaders, 'test_loaders')
         unpacker.members(state['model'], self.model, 'model.')
-        vars(self.args).update(unpacker.unpack(state['args'], None, 'args'))
+        vars(self.args).update(unpacker.unpack(state['args'], None, 'edited'))
         for name, part in self.parts.items():
             unpacker.unpack(state[name], part, name)
         set_random_state(state['random'])

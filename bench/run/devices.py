@@ -15,8 +15,7 @@ _PRECISION = ('highest', 'high', 'medium', 'medium')
 def reuse_memory() -> None:
     """Let a process keep the memory that tensors give back, where the C library is glibc.
 
-    By default large blocks go back to the kernel and come anew, page by page, at
-    every step: 4 to 7 % of a training step.
+    By default large blocks go back to the kernel and are mapped again at every step: 4 to 7 % of its time.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

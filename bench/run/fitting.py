@@ -7,22 +7,24 @@ from scroll.errors import InputError
 from utils.evaluate import evaluate, is_task_aware
 
 
-def make_fitting(args, model, dataset) -> 'Epochs':
-    """The rule that `--fitting_mode` names, for one task."""
+def make_fitting(training, model, dataset) -> 'Epochs':
+    """The rule that `--fitting_mode` names, for one task. training: `bench.run.settings.Training`."""
     rule = dict(epochs=Epochs, iters=Iterations, time=Minutes,
-                early_stopping=EarlyStopping)[args.fitting_mode]
-    return rule(args, model, dataset)
+                early_stopping=EarlyStopping)[training.fitting_mode]
+    return rule(training, model, dataset)
 
 
 class Epochs:
     """`--n_epochs` passes; the base of the other rules."""
 
-    def __init__(self, args, model, dataset):
-        self.args, self.model, self.dataset = args, model, dataset
+    TRANSIENT = ('training',)
+
+    def __init__(self, training, model, dataset):
+        self.training, self.model, self.dataset = training, model, dataset
 
     def wants_epoch(self, epoch: int) -> bool:
         """Whether another pass, number `epoch` from 0, is to begin."""
-        return epoch < self.args.n_epochs
+        return epoch < self.training.n_epochs
 
     def end_batch(self) -> bool:
         """Called after each batch; whether it was the last one."""
@@ -40,7 +42,7 @@ class Iterations(Epochs):
 
     def __init__(self, *given):
         super().__init__(*given)
-        self.left = self.args.n_iters
+        self.left = self.training.n_iters
 
     def wants_epoch(self, epoch):
         return self.left > 0
@@ -51,9 +53,8 @@ class Iterations(Epochs):
 
     def end_epoch(self, epoch, batches):
         if not batches:
-            raise InputError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} has '
-                             'not one whole batch: '
-                            'use a smaller --batch_size, or --drop_last 0')
+            raise InputError(f'--fitting_mode {self.training.fitting_mode}: task {self.dataset.c_task + 1} '
+                             'has not one whole batch: use a smaller --batch_size, or --drop_last 0')
 
 
 class Minutes(Iterations):
@@ -61,7 +62,7 @@ class Minutes(Iterations):
 
     def __init__(self, *given):
         super().__init__(*given)
-        self.end, self.left = time.monotonic() + 60 * self.args.fitting_minutes, 1
+        self.end, self.left = time.monotonic() + 60 * self.training.fitting_minutes, 1
 
     def end_batch(self):
         self.left = int(time.monotonic() < self.end)
@@ -88,15 +89,15 @@ class EarlyStopping(Epochs):
         self.best, self.without, self.state = -math.inf, 0, None
 
     def wants_epoch(self, epoch):
-        return super().wants_epoch(epoch) and self.without < self.args.early_stopping_patience
+        return super().wants_epoch(epoch) and self.without < self.training.early_stopping_patience
 
     def end_epoch(self, epoch, batches):
-        if (epoch + 1) % self.args.early_stopping_freq:
+        if (epoch + 1) % self.training.early_stopping_freq:
             return
         class_il, task_il, loss = evaluate(self.model, self.dataset, last=True, return_loss=True)
         accuracy = task_il[-1] if is_task_aware(self.model) else class_il[-1]
-        score = -loss if self.args.early_stopping_metric == 'loss' else accuracy
-        if score > self.best + self.args.early_stopping_epsilon:
+        score = -loss if self.training.early_stopping_metric == 'loss' else accuracy
+        if score > self.best + self.training.early_stopping_epsilon:
             self.best, self.without, self.state = score, 0, copy.deepcopy(self.model.net.state_dict())
         else:
             self.without += 1

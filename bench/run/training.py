@@ -1,7 +1,6 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
 import copy
 import sys
-from dataclasses import dataclass
 
 from bench.results.report import Record, Stopwatch, finish
 from bench.results.tracking import Tracker
@@ -10,6 +9,7 @@ from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
 from bench.run.fitting import make_fitting
+from bench.run.settings import Output, Stream, Training
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
@@ -19,21 +19,6 @@ from utils.batch_norm import allow_single_values, training_mode
 from utils.evaluate import evaluate, serve
 from utils.loggers import print_accuracies, settings
 from utils.schedulers import get_scheduler
-
-
-@dataclass
-class _Run:
-    """What the stages of a run share. arguments: those of its row; later: see `_later_loaders`."""
-    model: object
-    dataset: object
-    args: object
-    arguments: dict
-    record: Record
-    anytime: Anytime
-    state: RunState
-    checkpoints: Checkpoints
-    tracker: Tracker
-    later: list
 
 
 def train(model, dataset, args, test: bool = True) -> dict:
@@ -47,192 +32,144 @@ def train(model, dataset, args, test: bool = True) -> dict:
     Raises:
         InputError: something cannot be; if that is a file of the model, only when the row is written.
     """
+    stream, output = Stream.of(args), Output.of(args)
     saved_models.check_writable(args, model)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
-    if not args.disable_log:
+    if not output.disable_log:
         for folder in folders.values():
             results.check_writable(folder)
-    tasks, first = _part_of_the_stream(dataset, args)
-    record, anytime = Record(first), Anytime(model, dataset, args.eval_every)
-    later = _later_loaders(model, dataset) if args.eval_future else []
+    first, tasks = _part_of_the_stream(dataset, stream)
+    record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
+    later = _later_loaders(model, dataset) if output.eval_future else []
     state = RunState(model, dataset, args, record=record, anytime=anytime)
-    with Checkpoints(state, args, arguments) as checkpoints:
+    with Checkpoints(state, args, output, arguments) as checkpoints:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
         tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
-        run = _Run(model, dataset, args, arguments, record, anytime, state, checkpoints, tracker, later)
-        if args.enable_other_metrics and start == Position():
+        if output.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
-        if args.inference_only and start.task and not restored: # a run that is evaluated where it stood
+        if stream.inference_only and start.task and not restored: # a run that is evaluated where it was
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
-            _evaluate_task(run)
+            _evaluate_task(model, dataset, record, tracker)
         ended = restored and restored.task == tasks             # all but its row, or a file
         file = saved_models.make(state, args, arguments, tasks - 1, last=True) if ended else None
+
         for task in range(start.task, tasks):
-            begun = task == start.task and start.begun
-            file = _do_task(run, task, begun, trained=task >= first, last=task == tasks - 1)
-        row, unwritten = _finish(run, folders, file, test)
+            training, last, trained = Training.of(args), task == tasks - 1, task >= first
+            if not (task == start.task and start.begun):
+                _begin_task(model, dataset, state, record, training, output)
+            with allow_single_values(model.net):
+                if trained and not stream.inference_only:
+                    _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker)
+                with (Stopwatch(record.seconds, 'stream'),
+                      Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
+                    model.meta_end_task(dataset)
+            if trained:
+                _evaluate_task(model, dataset, record, tracker)
+                if later[task + 1:]:
+                    _evaluate_later(model, dataset, record, later)
+            file = saved_models.make(state, args, arguments, task, last=last)
+            if file and not last:                               # the last one comes after the row
+                record.unkept += _unwritten(saved_models.keep, *file)
+            if last or checkpoints.due(task_end=True):
+                checkpoints.save(Position(task + 1))
+
+        if test and stream.validation and hasattr(dataset, 'without_validation'):
+            _evaluate_for_real(model, dataset, record)
+        record.tell_total()
+        record.anytime = anytime
+        row = finish(model, dataset, args, arguments, record, folders)
+        tracker.finish(row)
+        unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
+        if not unwritten:
+            checkpoints.finished()
     if record.unkept or unwritten:
-        advice = f'; free some space or choose other paths, and {checkpoints.goes_on()}' if unwritten else ''
-        raise InputError(f'the run has finished{"" if args.disable_log else " and its row is written"}, but '
-                         + '; '.join([*record.unkept, *unwritten]) + advice)
+        advice = '; free some space or choose other paths, and ' + checkpoints.resume_hint()
+        written = '' if output.disable_log else ' and its row is written'
+        raise InputError(f'the run has finished{written}, but '
+                         + '; '.join([*record.unkept, *unwritten]) + advice * bool(unwritten))
     return row
 
 
-def _do_task(run: _Run, task: int, begun: bool, trained: bool, last: bool):
-    """Learn a task, evaluate, keep what is to be kept; the model's file, as `saved_models.make` gives it.
-
-    begun: before the run was interrupted. trained: not one that only begins and ends (`--start_from`).
-    """
-    model, record = run.model, run.record
-    if not begun:
-        _begin_task(run)
-    with allow_single_values(model.net):
-        if trained and not run.args.inference_only:
-            _learn_task(run)
-        with (Stopwatch(record.seconds, 'stream'),
-              Progress(f'End of task {task + 1}', quiet=run.args.non_verbose)):
-            model.meta_end_task(run.dataset)
-    if trained:
-        _evaluate_task(run)
-        if run.later[task + 1:]:
-            _evaluate_later(run)
-    file = saved_models.make(run.state, run.args, run.arguments, task, last=last)
-    if file and not last:                                       # the last one comes after the row
-        record.unkept += _unwritten(saved_models.keep, *file)
-    if last or run.checkpoints.due(task_end=True):
-        run.checkpoints.save(Position(task + 1))
-    return file
-
-
-def _finish(run: _Run, folders: dict, file, test: bool) -> tuple:
-    """(the row, which is written, a line for each file that could not be)."""
-    model, record = run.model, run.record
-    if test and run.args.validation and hasattr(run.dataset, 'without_validation'):
-        _evaluate_for_real(run)
-    record.tell_total()
-    record.anytime = run.anytime
-    row = finish(model, run.dataset, run.args, run.arguments, record, folders)
-    run.tracker.finish(row)
-    unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
-    if not unwritten:
-        run.checkpoints.finished()
-    return row, unwritten
-
-
-def _unwritten(write, *given) -> list:
-    """Call what writes files that are no reason to lose a run; the line on
-    what could not be written, if any."""
-    try:
-        write(*given)
-    except InputError as error:
-        print(f'warning: {error}', file=sys.stderr, flush=True)
-        return [str(error)]
-    return []
-
-
-def _begin_task(run: _Run) -> None:
-    """The next task's data, and what the method does before it learns them."""
-    model, dataset, args, record = run.model, run.dataset, run.args, run.record
-    training_mode(model.net, args.bn)
-    run.state.next_task()
-    record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=args.non_verbose):
-        model.meta_begin_task(dataset)
-    if args.enable_other_metrics and dataset.c_task > 0:
-        for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
-            row += accuracies
-
-
-def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
-    """(class-il, task-il) on each task from the second on, before any training.
-
-    Among the same classes as just before that task is learned.
-    """
-    found, seen = ([], []), dict.fromkeys(dataset.task_classes(0).tolist())
-    for task in range(1, tasks):
-        seen |= dict.fromkeys(dataset.task_classes(task).tolist())
-        loaders = [(task, dataset.test_loader(task))]
-        for row, accuracies in zip(found, evaluate(model, dataset, loaders=loaders, seen=list(seen))):
-            row += accuracies
-    return found
-
-
-def _part_of_the_stream(dataset, args) -> tuple:
-    """(number of tasks that are begun, first of them that is trained)."""
-    first, last = args.start_from or 0, args.stop_after or dataset.N_TASKS
+def _part_of_the_stream(dataset, stream: Stream) -> tuple:
+    """(first task that is trained, number of tasks that are begun)."""
+    first, last = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
     for flag, value, most in (('start_from', first, dataset.N_TASKS - 1),
                               ('stop_after', last, dataset.N_TASKS)):
         if value > most:
             raise InputError(f'--{flag} {value}: this stream has {dataset.N_TASKS} tasks; use at most {most}')
-    return last, first
+    return first, last
 
 
-def _learn_task(run: _Run) -> None:
-    """The task's epochs, from where the run was interrupted."""
-    model, dataset, args, task = run.model, run.dataset, run.args, run.dataset.c_task
-    serve(run.state.loader, model)
-    scheduler, fitting = get_scheduler(model, args, reload_optim=False), make_fitting(args, model, dataset)
-    epoch, batches = run.state.begin_learning(scheduler=scheduler, fitting=fitting)
+def _begin_task(model, dataset, state, record, training: Training, output: Output) -> None:
+    """The next task's data, and what the method does before it learns them."""
+    training_mode(model.net, training.bn)
+    state.next_task()
+    record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=output.non_verbose):
+        model.meta_begin_task(dataset)
+    if output.enable_other_metrics and dataset.c_task > 0:
+        for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
+            row += accuracies
+
+
+def _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker) -> None:
+    """The task's epochs and batches, from where the run was interrupted."""
+    training, task, loader = Training.of(args), dataset.c_task, state.loader
+    serve(loader, model)
+    scheduler = get_scheduler(model, args, reload_optim=False)
+    fitting = make_fitting(training, model, dataset)
+    limit = model.get_debug_iters() if training.debug_mode else None
+    epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
-        _learn_epoch(run, scheduler, fitting, epoch, batches)
+        total = limit or (len(loader) if hasattr(loader, '__len__') else None)
+        progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
+        with Stopwatch(record.seconds, 'stream') as watch:
+            if not batches:                                 # else this pass was interrupted
+                training_mode(model.net, training.bn)
+                model.meta_begin_epoch(epoch, dataset)
+            losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
+            for batch in progress.over(state.batches(limit)):
+                labels, loss = _learn_batch(model, loader, batch, epoch)
+                record.images, batches = record.images + len(labels), batches + 1
+                if losses.add(loss):
+                    rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
+                    progress.tell(loss=losses.mean, **rate)
+                    tracker.log(dict(loss=losses.mean, **rate), record.images)
+                if scheduler and training.scheduler_mode == 'iter':
+                    scheduler.step()
+                if anytime.add(labels):
+                    tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
+                if fitting.end_batch():
+                    break
+                if checkpoints.due():
+                    losses.check()
+                    watch.lap()
+                    checkpoints.save(Position(task, epoch, batches, begun=True))
+            if scheduler and training.scheduler_mode == 'epoch':
+                scheduler.step()
+            losses.check()
+            model.meta_end_epoch(epoch, dataset)
+            fitting.end_epoch(epoch, batches)
         epoch, batches = epoch + 1, 0
-        if args.eval_epochs and epoch % args.eval_epochs == 0 and fitting.wants_epoch(epoch):
+        if training.eval_epochs and epoch % training.eval_epochs == 0 and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
-            run.tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
-        if run.checkpoints.due():
-            run.checkpoints.save(Position(task, epoch, begun=True))
+            tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
+        if checkpoints.due():
+            checkpoints.save(Position(task, epoch, begun=True))
     fitting.finish()
 
 
-def _learn_epoch(run: _Run, scheduler, fitting, epoch: int, batches: int) -> None:
-    """One pass over the task, of which `batches` were learned before the run was interrupted."""
-    model, dataset, args, loader = run.model, run.dataset, run.args, run.state.loader
-    task = dataset.c_task
-    limit = model.get_debug_iters() if args.debug_mode else None
-    total = limit or (len(loader) if hasattr(loader, '__len__') else None)
-    progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
-    with Stopwatch(run.record.seconds, 'stream') as watch:
-        if not batches:                                 # else this pass was interrupted
-            training_mode(model.net, args.bn)
-            model.meta_begin_epoch(epoch, dataset)
-        losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
-        for batch in progress.over(run.state.batches(limit)):
-            labels, loss = _learn_batch(run, batch, epoch)
-            run.record.images, batches = run.record.images + len(labels), batches + 1
-            if losses.add(loss):
-                rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
-                progress.tell(loss=losses.mean, **rate)
-                run.tracker.log(dict(loss=losses.mean, **rate), run.record.images)
-            if scheduler and args.scheduler_mode == 'iter':
-                scheduler.step()
-            if run.anytime.add(labels):
-                run.tracker.log(dict(anytime_accuracy=run.anytime.curve[-1][1]), run.record.images)
-            if fitting.end_batch():
-                break
-            if run.checkpoints.due():
-                losses.check()
-                watch.lap()
-                run.checkpoints.save(Position(task, epoch, batches, begun=True))
-        if scheduler and args.scheduler_mode == 'epoch':
-            scheduler.step()
-        losses.check()
-        model.meta_end_epoch(epoch, dataset)
-        fitting.end_epoch(epoch, batches)
-
-
-def _learn_batch(run: _Run, batch, epoch: int) -> tuple:
+def _learn_batch(model, loader, batch, epoch: int) -> tuple:
     """(labels int64 (B,), the method's loss); further fields of the data set go by their names."""
-    model = run.model
     if not model.RAW_STREAM:
         batch = [x.to(model.device) for x in batch]
     inputs, labels, not_aug_inputs, *extras = batch
-    names = getattr(getattr(run.state.loader, 'dataset', None), 'extra_return_fields', ())
-    labels = labels.long()
+    names, labels = getattr(getattr(loader, 'dataset', None), 'extra_return_fields', ()), labels.long()
     try:
         return labels, model.meta_observe(inputs, labels, not_aug_inputs, epoch=epoch,
                                           **dict(zip(names, extras)))
@@ -244,20 +181,41 @@ def _learn_batch(run: _Run, batch, epoch: int) -> tuple:
                          ) from error
 
 
-def _evaluate_task(run: _Run) -> None:
-    model, dataset, record = run.model, run.dataset, run.record
+def _unwritten(write, *given) -> list:
+    """Call what writes files that are no reason to lose a run; a line on what could not be written."""
+    try:
+        write(*given)
+    except InputError as error:
+        print(f'warning: {error}', file=sys.stderr, flush=True)
+        return [str(error)]
+    return []
+
+
+def _evaluate_task(model, dataset, record, tracker) -> None:
     with Stopwatch(record.seconds, 'evaluation'):
         accuracies = dataset.evaluate(model, dataset)
         record.class_il.append(accuracies[0])
         record.task_il.append(accuracies[1])
         print_accuracies(*accuracies, dataset)
-        run.tracker.log_accuracies(*accuracies, dataset)
+        tracker.log_accuracies(*accuracies, dataset)
         model.meta_end_eval(dataset, accuracies)
 
 
+def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
+    """(class-il, task-il) on each task from the second on, before any training, among the same classes as
+    just before that task is learned.
+    """
+    found, seen = ([], []), dict.fromkeys(dataset.task_classes(0).tolist())
+    for task in range(1, tasks):
+        seen |= dict.fromkeys(dataset.task_classes(task).tolist())
+        loaders = [(task, dataset.test_loader(task))]
+        for row, accuracies in zip(found, evaluate(model, dataset, loaders=loaders, seen=list(seen))):
+            row += accuracies
+    return found
+
+
 def _later_loaders(model, dataset) -> list:
-    """Test loaders of all tasks, with images as a method wants them that says something of
-    tasks to come (`--eval_future`)."""
+    """Test loaders of all tasks, with images as a `FutureModel` wants them (`--eval_future`)."""
     other = copy.copy(dataset)
     other.test_loaders = []
     model.change_transform(other)
@@ -266,10 +224,9 @@ def _later_loaders(model, dataset) -> list:
     return other.test_loaders
 
 
-def _evaluate_later(run: _Run) -> None:
+def _evaluate_later(model, dataset, record, later: list) -> None:
     """On the tasks to come, among all classes."""
-    model, dataset, record = run.model, run.dataset, run.record
-    coming = list(enumerate(run.later))[dataset.c_task + 1:]
+    coming = list(enumerate(later))[dataset.c_task + 1:]
     with Stopwatch(record.seconds, 'evaluation'):
         accuracies = evaluate(model, dataset, loaders=coming, forward=model.future_forward,
                               seen=range(dataset.N_CLASSES))
@@ -277,9 +234,8 @@ def _evaluate_later(run: _Run) -> None:
     print_accuracies(*accuracies, dataset, what='Future Accuracy')
 
 
-def _evaluate_for_real(run: _Run) -> None:
+def _evaluate_for_real(model, dataset, record) -> None:
     """After a run on held-out samples (`--validation`): the real test set."""
-    model, dataset, record = run.model, run.dataset, run.record
     with Stopwatch(record.seconds, 'evaluation'):
         real = dataset.without_validation()
         record.test = evaluate(model, real)

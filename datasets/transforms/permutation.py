@@ -16,21 +16,8 @@ class FixedPermutation:
 
 
 class Permutation(FixedPermutation):
-    """As `FixedPermutation`; each instance has its own, from numpy's global stream.
-
-    What is random is settled here and not at the first image, which another process may see.
-
-    Args:
-        size: number of values of an image, or its shape; images of another number are then refused. None:
-            any.
-    """
+    """A permutation of its own for each instance, drawn from numpy's global stream when it is made: worker
+    processes then agree. `size` is Mammoth's, and not needed."""
 
     def __init__(self, size=None):
         super().__init__(np.random.randint(2 ** 31))
-        self.size = None if size is None else int(np.prod(size))
-
-    def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        if self.size is not None and image.numel() != self.size:
-            raise ValueError(f'Permutation({self.size}): an image has {image.numel()} values, '
-                             f'{tuple(image.shape)}')
-        return super().__call__(image)

@@ -8,44 +8,32 @@ from core.configs import dataset_config
 from core.plugins import keyword_flags, nearest
 from scroll.errors import InputError
 
-CONSTANTS = ('SETTING', 'N_CLASSES_PER_TASK', 'N_TASKS', 'SIZE', 'N_CLASSES', 'AVAIL_SCHEDS', 'MEAN', 'STD',
-             'TRANSFORM', 'TEST_TRANSFORM')
+_EXPECTED = dict(N_TASKS='a positive whole number', N_CLASSES='a positive whole number',
+                 N_CLASSES_PER_TASK='a positive whole number, or a list of some',
+                 SIZE='a list of two whole numbers', SETTING='a name', MEAN='a number, or a list of three',
+                 STD='a number above 0, or a list of three', AVAIL_SCHEDS='', TRANSFORM='', TEST_TRANSFORM='')
 
 
-def _counts(value) -> bool:
-    """A positive whole number, or a list of some."""
+def _fits(name: str, value) -> bool:
+    """Whether a value of a constant is as `_EXPECTED` says."""
+    if name == 'SETTING' or not _EXPECTED[name]:
+        return name != 'SETTING' or isinstance(value, str)
     values = value if isinstance(value, list) else [value]
-    return bool(values) and all(type(v) is int and 0 < v <= 10 ** 6 for v in values)
-
-
-def _levels(value) -> bool:
-    """A number, or a list of one for each channel."""
-    values = value if isinstance(value, list) else [value]
-    return len(values) in (1, 3) and all(type(v) in (int, float) and math.isfinite(v) for v in values)
-
-
-_EXPECTED = {       # constant -> what it is to be, and whether a value is
-    'N_TASKS': ('a positive whole number', lambda value: _counts(value) and not isinstance(value, list)),
-    'N_CLASSES': ('a positive whole number', lambda value: _counts(value) and not isinstance(value, list)),
-    'N_CLASSES_PER_TASK': ('a positive whole number, or a list of some', _counts),
-    'SIZE': ('a list of two whole numbers',
-             lambda value: _counts(value) and isinstance(value, list) and len(value) == 2),
-    'MEAN': ('a number, or a list of three', _levels),
-    'STD': ('a number above 0, or a list of three',
-            lambda value: _levels(value)
-            and all(v > 0 for v in (value if isinstance(value, list) else [value]))),
-    'SETTING': ('a name', lambda value: isinstance(value, str)),
-}
+    if name in ('MEAN', 'STD'):
+        above = 0 if name == 'STD' else -math.inf
+        return len(values) in (1, 3) and all(type(v) in (int, float) and above < v < math.inf for v in values)
+    lengths = dict(SIZE=[2], N_CLASSES_PER_TASK=range(1, 10 ** 6)).get(name, [])
+    return (all(type(v) is int and 0 < v <= 10 ** 6 for v in values)
+            and (len(values) in lengths if isinstance(value, list) else name != 'SIZE'))
 
 
 def split_config(values: dict) -> tuple:
     """(constants of the data set, defaults of flags): the two kinds of keys of a config file."""
-    constants = {name: value for name, value in values.items() if name in CONSTANTS}
+    constants = {name: value for name, value in values.items() if name in _EXPECTED}
     for name, value in constants.items():
-        wanted, holds = _EXPECTED.get(name, ('', lambda value: True))
-        if not holds(value):
-            raise InputError(f'data-set config: {name} is {reprlib.repr(value)}; expected {wanted}')
-    return constants, {name: value for name, value in values.items() if name not in CONSTANTS}
+        if not _fits(name, value):
+            raise InputError(f'data-set config: {name} is {reprlib.repr(value)}; expected {_EXPECTED[name]}')
+    return constants, {name: value for name, value in values.items() if name not in _EXPECTED}
 
 
 def build(kind, args):
@@ -61,16 +49,15 @@ def build(kind, args):
             raise InputError(f'{source}: {name}: the data of {kind.NAME} say it is {known}; leave it out')
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
-    _tell_static_methods(dataset, constants)
+    _replace_static_methods(dataset, constants)
     dataset.__init__(args, **given)
     return dataset
 
 
-def _tell_static_methods(dataset, constants: dict) -> None:
-    """Replace static methods, which name their class and so cannot see constants of the instance, by what
-    the contract says."""
+def _replace_static_methods(dataset, constants: dict) -> None:
+    """Static methods name their class and so cannot see constants of the instance: replace them."""
     if constants.keys().isdisjoint(('MEAN', 'STD', 'TRANSFORM')):
-        return                                          # and nobody waits for torchvision
+        return                                          # importing torchvision takes seconds
     from torchvision.transforms import Compose, Normalize, ToPILImage
 
     from datasets.transforms.denormalization import DeNormalize
@@ -89,18 +76,16 @@ def _tell_static_methods(dataset, constants: dict) -> None:
 def _value(name: str, value, source: str):
     if name in ('TRANSFORM', 'TEST_TRANSFORM'):
         return composed(value, f'{source}: {name}')
-    if name in ('MEAN', 'STD'):
-        return tuple(value) if isinstance(value, list) else (value,) * 3
-    return tuple(value) if name == 'SIZE' else value
+    if name in ('MEAN', 'STD') and not isinstance(value, list):
+        return (value,) * 3
+    return tuple(value) if name in ('MEAN', 'STD', 'SIZE') else value
 
 
 def composed(steps, source: str):
     """A torchvision transform from a list of names, or of `{Name: {parameter: value}}`.
 
-    `RandomApply` takes its `transforms` as such a list.
-
-    Raises:
-        InputError: torchvision has no such transform, or it refuses the parameters.
+    `RandomApply` takes its `transforms` as such a list. InputError: torchvision has no such transform, or it
+    refuses the parameters.
     """
     from torchvision import transforms
     made = []

@@ -1,8 +1,7 @@
-"""The contract every data set fulfils: Mammoth's `ContinualDataset`.
+"""The contract of data sets: Mammoth's `ContinualDataset`.
 
-Data sets of ours build on `datasets.utils.scheduled_dataset`, which any schedule can cut. A file written for
-Mammoth defines a subclass with a few constants and a `get_data_loaders` that hands two `torch` data sets to
-`store_masked_loaders`.
+Our own build on `datasets.utils.scheduled_dataset`. A file written for Mammoth defines a subclass with a few
+constants and a `get_data_loaders` that hands two `torch` data sets to `store_masked_loaders`.
 """
 import copy
 import functools
@@ -16,7 +15,6 @@ from datasets.utils.config import build
 from datasets.utils.masked_loaders import MammothDatasetWrapper, fix_class_names_order, store_masked_loaders
 from scroll.errors import InputError
 from utils.evaluate import evaluate
-from utils.prompt_templates import templates
 
 __all__ = ['ContinualDataset', 'MammothDatasetWrapper', 'fix_class_names_order', 'store_masked_loaders']
 
@@ -26,18 +24,16 @@ class ContinualDataset:
 
     Class attributes:
         NAME, SETTING ('class-il', 'task-il', 'domain-il', 'general-continual', ...), N_TASKS, SIZE,
-        N_CLASSES_PER_TASK: int, or list where tasks differ. N_CLASSES: of all tasks together; follows from
-        these where it is left out. MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional. CONFUSED_WITH: optional,
-        class of the files -> the class that asymmetric label noise takes it for. DEFAULT_WEIGHTS: of
-        `--weights`; None: the weights that come with this project. REFUSED_FLAGS: flag -> why; a run that
-        gives one of them on the command line ends before any work.
+        N_CLASSES_PER_TASK: int, or list where tasks differ. N_CLASSES: of all tasks together; by default it
+        follows from these. MEAN, STD, TRANSFORM, TEST_TRANSFORM: optional. CONFUSED_WITH: optional, class of
+        the files -> the class that asymmetric label noise takes it for. DEFAULT_WEIGHTS: of `--weights`;
+        None: the weights that come with this project. REFUSED_FLAGS: flag -> why it is refused.
 
     Attributes:
-        args; c_task (current_task): -1 before the first; train_loader; test_loaders: one for each task so
-            far.
+        args; c_task (current_task): -1 before the first; train_loader; test_loaders: of each task so far.
         class_order: int64 (N_CLASSES,), label in the stream of each class of the files.
-        task_order: int64 (N_TASKS,), the tasks as the class has them in the order of their arrival.
-        eval_fn: what `evaluate` is.
+        task_order: int64 (N_TASKS,), the tasks of the class in the order of their arrival.
+        eval_fn: `evaluate`.
     """
     NAME: str
     SETTING: str
@@ -46,7 +42,7 @@ class ContinualDataset:
     N_TASKS: int
     SIZE: tuple
     AVAIL_SCHEDS = ['multisteplr', 'cosine']
-    DEFAULT_WEIGHTS = 'none'            # what is trained on images prepared elsewhere starts from scratch
+    DEFAULT_WEIGHTS = 'none'            # other files prepare images in their own way: train from scratch
     REFUSED_FLAGS = {}
     class_names = _coming = _preview = None
 
@@ -60,10 +56,10 @@ class ContinualDataset:
         self.c_task = -1
         self.train_loader, self.test_loaders = None, []
         self.eval_fn = self.evaluate
-        self._settle_tasks()
+        self._make_stream()
 
-    def _settle_tasks(self) -> None:
-        """Classes and tasks as the flags say, from the constants of the class."""
+    def _make_stream(self) -> None:
+        """Set classes and tasks from the constants of the class and the flags."""
         per_task = getattr(self, 'N_CLASSES_PER_TASK', getattr(self, 'N_CLASSES', None))
         if per_task is None:
             return
@@ -73,12 +69,12 @@ class ContinualDataset:
         self.class_order = label_changes.class_order(self.args, self.N_CLASSES)
         order = label_changes.task_order(self.args, self.N_TASKS)
         self.task_order = np.arange(self.N_TASKS) if order is None else order
-        if not self.has_own_classes():
-            for flag in ('joint', 'custom_task_order'):
-                if label_changes.option(self.args, flag, False):
-                    raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with '
-                                     'classes of their own')
-        if label_changes.option(self.args, 'joint', False):
+        joint = label_changes.option(self.args, 'joint', False)
+        if not self.has_own_classes() and (joint or order is not None):
+            flag = 'joint' if joint else 'custom_task_order'
+            raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream; it needs tasks with classes '
+                             'of their own')
+        if joint:
             self.N_TASKS, per_task = 1, self.N_CLASSES
         elif order is not None:
             groups = np.split(np.arange(self.N_CLASSES), np.cumsum(sizes)[:-1])
@@ -112,19 +108,17 @@ class ContinualDataset:
         return 1 if args.joint else cls.N_TASKS
 
     def begin_task(self) -> int:
-        """Number of the task that `get_data_loaders` is about to give; it becomes the current one."""
+        """Number of the task that `get_data_loaders` gives next; it becomes the current one."""
         self.c_task = self.c_task + 1 if self._coming is None else self._coming
         return self.c_task
 
     def get_data_loaders(self):
-        """Go to the next task: (train loader, test loader); the latter is also appended to `test_loaders`.
-
-        What subclasses define may leave the counting, `train_loader` and `test_loaders` to this class.
-        """
+        """Go to the next task: (train loader, test loader), which are also kept in `train_loader` and
+        `test_loaders`; this class counts and keeps them where a subclass does not."""
         raise NotImplementedError(f'{type(self).__name__} has no get_data_loaders')
 
     def test_loader(self, task: int):
-        """Test loader of any task, also of one still to come; this stream stays where it is."""
+        """Test loader of any task, past or future; this stream stays where it is."""
         if task < len(self.test_loaders):
             return self.test_loaders[task]
         self._preview = self._preview or build(type(self), self.args)
@@ -147,8 +141,8 @@ class ContinualDataset:
 
     def seen_classes(self) -> np.ndarray:
         """Labels of the classes of all tasks so far, each once, as they came."""
-        return np.array(list(dict.fromkeys(c for t in range(self.c_task + 1)
-                                           for c in self.task_classes(t).tolist())), np.int64)
+        classes = [c for t in range(self.c_task + 1) for c in self.task_classes(t).tolist()]
+        return np.array(list(dict.fromkeys(classes)), np.int64)
 
     def get_offsets(self, task=None) -> tuple:
         """First and last + 1 class of a task, by default the current one; of all, where tasks share them."""
@@ -160,7 +154,7 @@ class ContinualDataset:
         return sum(sizes[:task]), sum(sizes[:task + 1])
 
     def get_backbone(self) -> str:
-        """Name of the backbone used where neither flag nor weights name one."""
+        """Default of `--backbone`, where the weights name none."""
         return 'resnet18'
 
     def get_loss(self):
@@ -168,12 +162,10 @@ class ContinualDataset:
         return F.cross_entropy
 
     def get_transform(self):
-        """Training transform of a batch of float images in [0, 1]."""
-        return
+        """Training transform of a batch of float images in [0, 1], or None."""
 
     def get_normalization_transform(self):
         """Normalisation of a float batch, or None."""
-        return
 
     def get_denormalization_transform(self):
         """The inverse of the normalisation by MEAN and STD; None without them."""
@@ -186,8 +178,7 @@ class ContinualDataset:
 
     @staticmethod
     def get_iters():
-        """Default of `--n_iters`: none."""
-        return
+        """Default of `--n_iters`."""
 
     @staticmethod
     def get_batch_size() -> int:
@@ -195,11 +186,11 @@ class ContinualDataset:
         return 32
 
     def get_minibatch_size(self) -> int:
-        """Samples replayed at once, where nothing is said."""
+        """Default of `--minibatch_size`."""
         return self.get_batch_size()
 
     def get_class_names(self) -> list:
-        """Names of the classes by label in the stream; of those in the files with `class_names`."""
+        """Names of the classes by label in the stream."""
         if self.class_names is None:
             raise InputError(f'--dataset {self.NAME}: it has no class names, which this method needs: define '
                              'get_class_names')
@@ -207,7 +198,8 @@ class ContinualDataset:
 
     @staticmethod
     def get_prompt_templates() -> list:
-        """Sentences, with {} for a class name, for text encoders."""
+        """Sentences, with {} for a class name, for text encoders: Mammoth's, from `--mammoth PATH`."""
+        from utils.prompt_templates import templates
         return templates['imagenet']
 
     @staticmethod
@@ -217,7 +209,7 @@ class ContinualDataset:
 
 
 def _counted(function):
-    """A subclass's `get_data_loaders`, after which the task is counted once and both loaders are known."""
+    """A subclass's `get_data_loaders` that also counts the task, once, and keeps both loaders."""
     @functools.wraps(function)
     def get_data_loaders(self):
         if self._coming is not None:            # the outermost of a chain of super() calls counts

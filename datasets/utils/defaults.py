@@ -1,7 +1,4 @@
-"""How a data set says what a flag is where nobody says otherwise.
-
-Looks at the class: no data is read, nothing is built.
-"""
+"""Defaults of flags that a data set sets. Looks at the class: no data is read, nothing is built."""
 import functools
 import inspect
 
@@ -36,9 +33,9 @@ class _Default:
 
 
 def dataset_defaults(kind) -> dict:
-    """flag -> value, as a data-set class has it: what is decorated, and Mammoth's getters, decorated or not.
+    """flag -> default of a data-set class: of decorated functions and of Mammoth's getters.
 
-    A getter that needs to know the arguments of the run, or that returns None, gives no default.
+    A getter that needs the arguments of the run, or returns None, gives no default.
     """
     named = dict(_GETTERS)
     for name in dir(kind):
@@ -52,13 +49,11 @@ def dataset_defaults(kind) -> dict:
 
 
 def _ask(kind, name: str):
-    """What a getter says: of the class if it has no `self`, else of an instance without arguments."""
+    """The value of a getter, of the class if it has no `self`, else of an instance without arguments."""
     attribute = inspect.getattr_static(kind, name, None)
-    if attribute is None:
-        return None
     if inspect.isfunction(attribute) and not inspect.signature(attribute).parameters:
         return attribute()
     try:
         return getattr(kind.__new__(kind), name)()
-    except AttributeError:                  # self.args, or what a constructor sets
+    except AttributeError:                  # no such getter, or it needs args or a constructor
         return None

@@ -6,19 +6,25 @@ import torch
 
 from core.environment import create_seeded_dataloader
 from datasets.utils import label_changes
-from datasets.utils.validation import ValidationDataset, take
+from datasets.utils.label_changes import option
 from scroll.errors import InputError
 
 _PER_SAMPLE = ('data', 'targets', 'indexes', 'num_times_iterated', 'task_ids')
 _TEST_BATCH = 256
 
 
+def take(values, rows: np.ndarray):
+    """These rows of an array, a tensor or a list."""
+    if isinstance(values, torch.Tensor):
+        return values[torch.from_numpy(rows).to(values.device)]
+    return values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows]
+
+
 class MammothDatasetWrapper(torch.utils.data.Dataset):
     """A third-party data set with the additional fields that methods hang on samples.
 
     Items are (input, label, un-augmented image, *extra fields) of training data, (input, label) of test data.
-    All attributes that the wrapped data set has (`data`, `targets`, `transform`, ...) are read from and
-    written to it.
+    Attributes of the wrapped data set (`data`, `targets`, `transform`, ...) are read from and written to it.
 
     Attributes:
         dataset: what is wrapped. train: whether items are those of training data.
@@ -33,7 +39,7 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
                           num_times_iterated=torch.zeros(count, dtype=torch.int64))
 
     def __getattr__(self, name: str):
-        if name.startswith('__') or 'dataset' not in vars(self):  # copies ask before there is anything to ask
+        if name.startswith('__') or 'dataset' not in vars(self):  # copies ask before they are filled
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
@@ -66,52 +72,49 @@ class MammothDatasetWrapper(torch.utils.data.Dataset):
 
     def keep(self, mask: np.ndarray) -> None:
         """Keep only the samples of a bool mask (N,)."""
-        rows = np.flatnonzero(mask)
         for name in (*_PER_SAMPLE, *self.extra_return_fields):
             if hasattr(self, name):
-                setattr(self, name, take(getattr(self, name), rows))
+                setattr(self, name, take(getattr(self, name), np.flatnonzero(mask)))
 
 
 def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
     """The next task's (train loader, test loader), also kept in `setting.train_loader`, `.test_loaders`.
 
     In this order: validation split, label noise, order of classes, the task's samples, missing labels. The
-    data sets themselves are left as they were given.
+    data sets themselves stay as they were.
 
     Args:
         train_dataset, test_dataset: with `data` (N, ...), an array, tensor or list, and `targets` (N,),
-            labels of the files; with `task_ids` (N,), these instead of the labels say which task a sample
-            belongs to.
+            labels of the files; `task_ids` (N,), if present, assign samples to tasks instead of the labels.
         setting: the `ContinualDataset`.
     """
     task, args = setting.begin_task(), setting.args
     train, test = copy.copy(train_dataset), copy.copy(test_dataset)
     labels = _labels(train, setting)
-    if label_changes.validation_share(args) and not isinstance(test, ValidationDataset):
-        held = label_changes.held_out(args, labels, train.data)
-        _fill(test, train, np.flatnonzero(held))
-        rest = ~held
-    else:
-        rest = np.ones(len(labels), bool)
+    validation = label_changes.validation_share(args) > 0
+    kept = np.ones(len(labels), bool)
+    if validation and type(test).__name__ != 'ValidationDataset':       # the file's own split
+        kept = ~label_changes.held_out(args, labels, train.data)
+        for name in ('data', 'targets', 'task_ids'):
+            if hasattr(train, name):
+                setattr(test, name, take(getattr(train, name), np.flatnonzero(~kept)))
     test_labels = _labels(test, setting)
     train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
-    train.keep(rest)
-    labels = labels[rest]
+    train.keep(kept)
+    labels, order = labels[kept], setting.class_order
     noisy = label_changes.noisy_labels(args, labels, setting.N_CLASSES,
                                        getattr(setting, 'CONFUSED_WITH', None))
-    order = setting.class_order
     train.targets, test.targets = torch.from_numpy(order[noisy]), torch.from_numpy(order[test_labels])
     if noisy is not labels:
         train.add_extra_return_field('true_labels', torch.from_numpy(order[labels]))
     train.keep(_belongs(train, setting, task))
-    test.keep(_belongs(test, setting, task, label_changes.validation_share(args) > 0
-                       and label_changes.option(args, 'validation_mode') == 'complete'))
+    test.keep(_belongs(test, setting, task, validation and option(args, 'validation_mode') == 'complete'))
     if not len(train):
         raise InputError(f'{setting.NAME}: task {task + 1} has no training samples')
     train.targets[torch.from_numpy(label_changes.unlabelled(args, train.targets.numpy(), task))] = -1
     setting.train_loader = create_seeded_dataloader(args, train, concern=f'train {task}', shuffle=True,
                                                     batch_size=args.batch_size,
-                                                    drop_last=label_changes.option(args, 'drop_last', False))
+                                                    drop_last=option(args, 'drop_last', False))
     setting.test_loaders.append(create_seeded_dataloader(args, test, concern=f'test {task}', shuffle=False,
                                                          batch_size=max(_TEST_BATCH, args.batch_size)))
     return setting.train_loader, setting.test_loaders[-1]
@@ -122,27 +125,20 @@ def _labels(dataset, setting) -> np.ndarray:
     targets = dataset.targets
     targets = targets.cpu() if isinstance(targets, torch.Tensor) else targets
     labels = np.array(targets).astype(np.int64).reshape(-1)
-    if len(labels) and not 0 <= labels.min() <= labels.max() < setting.N_CLASSES:
-        wrong = labels.max() if labels.max() >= setting.N_CLASSES else labels.min()
-        raise InputError(f'{setting.NAME}: a sample has label {wrong}, but N_CLASSES is {setting.N_CLASSES}')
+    wrong = labels[(labels < 0) | (labels >= setting.N_CLASSES)]
+    if len(wrong):
+        raise InputError(f'{setting.NAME}: a sample has label {wrong.max()}, but N_CLASSES is '
+                         f'{setting.N_CLASSES}')
     return labels
-
-
-def _fill(test, train, rows: np.ndarray) -> None:
-    """Give the test data set these samples of the training data."""
-    for name in ('data', 'targets', 'task_ids'):
-        if hasattr(train, name):
-            setattr(test, name, take(getattr(train, name), rows))
 
 
 def _belongs(dataset, setting, task: int, and_before: bool = False) -> np.ndarray:
     """bool (N,): the samples of a task, or also of those before it."""
-    if label_changes.option(setting.args, 'joint', False):
-        return np.ones(len(dataset), bool)
-    if hasattr(dataset, 'task_ids'):
-        ids = np.asarray(dataset.task_ids)
-        return np.isin(ids, setting.task_order[:task + 1] if and_before else setting.task_order[task])
-    if not setting.has_own_classes():
+    joint = option(setting.args, 'joint', False)
+    if hasattr(dataset, 'task_ids') and not joint:
+        first = 0 if and_before else task
+        return np.isin(np.asarray(dataset.task_ids), setting.task_order[first:task + 1])
+    if joint or not setting.has_own_classes():
         return np.ones(len(dataset), bool)
     first, end = setting.get_offsets(task)
     labels = dataset.targets.numpy()

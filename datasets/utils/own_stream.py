@@ -8,34 +8,32 @@ from scroll.errors import InputError
 from scroll.randomness import stream_seed
 from scroll.schedules import Schedule
 
-_CUTTING = ('n_splits', 'schedule', 'joint', 'custom_task_order')
-
 
 class OwnStreamDataset(ScheduledDataset):
     """An in-memory data set; a subclass makes its schedule in `_make_schedule`."""
     FIXED_BY_DATA = (*ScheduledDataset.FIXED_BY_DATA, 'N_CLASSES_PER_TASK')
 
-    def _settle_tasks(self):
-        for flag in _CUTTING:
+    def _make_stream(self):
+        for flag in ('n_splits', 'schedule', 'joint', 'custom_task_order'):
             if option(self.args, flag):
                 raise InputError(f'--{flag}: {self.NAME} is a {self.SETTING} stream with an order of its '
                                  'own; leave it out')
-        super()._settle_tasks()
+        super()._make_stream()
 
     @classmethod
     def is_task_free(cls, args) -> bool:
         return cls.SETTING == 'general-continual'
 
     @classmethod
-    def get_n_splits(cls, args):
+    def get_n_splits(cls, args) -> None:
         return None
 
 
 class DomainDataset(OwnStreamDataset):
     """Domain-incremental: every task has all samples and all classes, and changes the images in its own way.
 
-    A subclass defines N_TASKS, which a config file may change, and CHANGE: seed -> what moves the pixels of
-    an image (1, H, W) and makes no new values but zero.
+    A subclass defines N_TASKS, which a config file may change, and CHANGE: seed -> a transform that moves the
+    pixels of an image (1, H, W) and makes no new values but zero.
     """
     SETTING = 'domain-il'
     N_TASKS: int
@@ -46,17 +44,17 @@ class DomainDataset(OwnStreamDataset):
         return 128
 
     def domain(self, task: int):
-        """What moves the pixels of a task's images."""
+        """The transform of a task's images."""
         return self.CHANGE(stream_seed(self.args.seed, f'domain {task}') % 2 ** 32)
 
     def has_own_classes(self) -> bool:
         return False
 
     def in_domain(self, images: np.ndarray, task: int) -> np.ndarray:
-        """The task's images: uint8 (N, H, W) -> the same shape; `domain` says once where pixels come from."""
+        """The task's images: uint8 (N, H, W) -> the same shape."""
         count, height, width = images.shape
         pixels = torch.arange(1., height * width + 1).view(1, height, width)
-        source = self.domain(task)(pixels).flatten().long().numpy()             # 0: from nowhere, black
+        source = self.domain(task)(pixels).flatten().long().numpy()             # 0: from outside, black
         return np.pad(images.reshape(count, -1), ((0, 0), (1, 0)))[:, source].reshape(images.shape)
 
     def _make_schedule(self) -> Schedule:
@@ -67,7 +65,7 @@ class DomainDataset(OwnStreamDataset):
     def _classes_by_task(self) -> list:
         return [np.arange(self.N_CLASSES)] * self.N_TASKS
 
-    def get_data_loaders(self):
+    def get_data_loaders(self) -> tuple:
         train, test = super().get_data_loaders()
         train.dataset.data = self.in_domain(train.dataset.data, self.c_task)
         return train, test

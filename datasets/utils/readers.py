@@ -1,16 +1,14 @@
-"""The official files of each data set -> uint8 images (N, H, W, 3) and int64 labels (N,).
+"""The official files of each data set -> `Images`: uint8 images (N, H, W, 3) and int64 labels (N,).
 
-Schedules and transforms come later. Every reader returns `Images(train, train_labels, test, test_labels,
-class_names)` or raises an InputError of one line that says what is missing or damaged and where it belongs.
-Where pixels come from image files, `decoded_by` names the decoders: with other versions they may differ.
+An InputError of one line says what is missing or damaged and where it belongs. `decoded_by` names the
+decoders of image files: other versions may give other pixels.
 """
-import csv
 import gzip
 import hashlib
 import http.client
 import math
 import zlib
-from collections import Counter, namedtuple
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +39,6 @@ _CIFAR = {
                      test=(('test', 'f0ef6b0ae62326f3e7ffdfab6717acfc'),)),
 }
 _CIFAR_URL = 'https://www.cs.toronto.edu/~kriz/'
-_IDX = {'train': ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte'),
-        'test': ('t10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')}
 _MINI_TEST_PER_CLASS = 100  # of 600; the paper does not say, 500 to learn from is what the ER-AML code takes
 
 
@@ -89,13 +85,13 @@ def check(name: str, images) -> None:
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
-        if (not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (3, 4)
-                or 0 in pixels.shape[1:] or pixels.ndim == 4 and pixels.shape[3] not in (1, 3)):
-            raise InputError(f'{name}: its {part} images are {_shown(pixels)}: expected uint8 (N, H, W, 3), '
+        kind, shape = _kind(pixels)
+        if kind != 'uint8' or len(shape) < 3 or 0 in shape[1:] or shape[3:] not in ((), (1,), (3,)):
+            raise InputError(f'{name}: its {part} images are {kind} {shape}: expected uint8 (N, H, W, 3), '
                              '(N, H, W, 1) or (N, H, W)')
-        if (not isinstance(labels, np.ndarray) or labels.dtype.kind not in 'iu'
-                or labels.shape != pixels.shape[:1]):
-            raise InputError(f'{name}: its {part} labels are {_shown(labels)}: expected whole numbers '
+        kind, shape = _kind(labels)
+        if not kind.startswith(('int', 'uint')) or shape != (len(pixels),):
+            raise InputError(f'{name}: its {part} labels are {kind} {shape}: expected whole numbers '
                              f'({len(pixels)},), one an image')
         if len(labels) and not 0 <= labels.min() <= labels.max() < count:
             raise InputError(f'{name}: its {part} labels are {labels.min()} to {labels.max()}: expected '
@@ -103,68 +99,84 @@ def check(name: str, images) -> None:
     check_classes(name, images)
 
 
+def _kind(values) -> tuple:
+    if isinstance(values, np.ndarray):
+        return str(values.dtype), values.shape
+    return f'a {type(values).__name__}', ()
+
+
 def check_classes(name: str, images: Images) -> None:
     """InputError if there is a class without training samples."""
-    count = len(images.class_names)
-    empty = np.flatnonzero(np.bincount(images.train_labels.astype(np.int64), minlength=count) == 0)
-    if len(empty):
-        raise InputError(f'{name}: there are no training samples of class {empty[0]} '
-                         f'({images.class_names[empty[0]]})')
+    empty = set(range(len(images.class_names))) - set(images.train_labels.tolist())
+    if empty:
+        first = min(empty)
+        raise InputError(f'{name}: there are no training samples of class {first} '
+                         f'({images.class_names[first]})')
 
 
-def _shown(value) -> str:
-    return f'{value.dtype} {value.shape}' if isinstance(value, np.ndarray) else f'a {type(value).__name__}'
-
-
-def mini_split(base_path, split: str):
+def mini_split(base_path, split: str) -> tuple:
     """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order.
 
-    Reads `mini-imagenet-cache-<split>.pkl`, or `<split>.csv` (columns filename, label) beside an `images`
-    folder; both below `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
+    From `mini-imagenet-cache-<split>.pkl`, or from `<split>.csv` (columns filename, label) and `images/`, in
+    `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
     """
     home = Path(base_path) / 'MINIIMAGENET'
     cache, table = home / f'mini-imagenet-cache-{split}.pkl', home / f'{split}.csv'
     if cache.is_file():
-        content = safe_pickle.load(cache)
-        try:
-            images, rows = content['image_data'], content['class_dict']
-            wnids = sorted(rows)
-            if not all(isinstance(i, (int, np.integer)) and i >= 0 for w in wnids for i in rows[w]):
-                raise ValueError('class_dict does not list rows of image_data')
-            order = np.concatenate([np.asarray(rows[w], np.int64) for w in wnids])
-            labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
-            if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
-                raise ValueError(f'image_data has dtype {images.dtype} and shape {images.shape}')
-            return np.ascontiguousarray(images[order]), labels, wnids
-        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-            raise InputError(f"{cache}: expected a dict with 'image_data' and 'class_dict' "
-                             f"({error})") from error
+        return _mini_pickle(cache)
     if table.is_file():
-        try:
-            with open(table, newline='', encoding='utf-8', errors='replace') as file:
-                lines = [(row.get('label'), row.get('filename')) for row in csv.DictReader(file)]
-        except (OSError, csv.Error) as error:
-            raise InputError(f'{table}: not a readable table ({error})') from error
-        if not lines or not all(label and name and name not in ('.', '..') and '/' not in name
-                                for label, name in lines):
-            raise InputError(f'{table}: expected lines with the columns filename and label')
-        lines = [(label, home / 'images' / name) for label, name in lines]
-        wnids = sorted({label for label, _ in lines})
-        lines.sort(key=lambda line: line[0])
-        images = read_images([path for _, path in lines], 84, home)
-        return images, np.array([wnids.index(label) for label, _ in lines], np.int64), wnids
+        return _mini_table(table, home / 'images')
     raise InputError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and '
                      f'images/, into {home}')
+
+
+def _mini_pickle(path: Path) -> tuple:
+    content = safe_pickle.load(path)
+    try:
+        images, rows = content['image_data'], content['class_dict']
+        wnids = sorted(rows)
+        order = np.concatenate([np.asarray(rows[w]) for w in wnids])
+        labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
+        if order.dtype.kind not in 'iu' or order.min() < 0:
+            raise ValueError('class_dict does not list rows of image_data')
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+            raise ValueError(f'image_data has dtype {images.dtype} and shape {images.shape}')
+        return np.ascontiguousarray(images[order]), labels, wnids
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
+
+
+def _mini_table(path: Path, home: Path) -> tuple:
+    import pandas
+    try:
+        table = pandas.read_csv(path, dtype=str, na_filter=False, encoding_errors='replace')
+        table = table.sort_values('label', kind='stable')
+        wnids, files = sorted(set(table.label)), table.filename.tolist()
+        if not files or '' in wnids or not all(Path(name).name == name for name in files):
+            raise ValueError('an empty label, or a file name with folders')
+        labels = np.searchsorted(wnids, table.label.tolist())
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(f'{path}: expected lines with the columns filename and label '
+                         f'({" ".join(str(error).split())[:200]})') from error
+    return read_images([home / name for name in files], 84, home.parent), labels, wnids
 
 
 def mini_imagenet(base_path) -> Images:
     """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500 train."""
     images, labels, wnids = mini_split(base_path, 'test')
-    rank = np.concatenate([np.arange(n) for n in np.bincount(labels)])
-    test = rank < _MINI_TEST_PER_CLASS
-    pixels = Path(base_path) / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl'
-    decoded_by = '' if pixels.is_file() else decoders()
-    return Images(images[~test], labels[~test], images[test], labels[test], wnids, decoded_by)
+    test = _rank(labels) < _MINI_TEST_PER_CLASS
+    from_pickle = (Path(base_path) / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl').is_file()
+    return Images(images[~test], labels[~test], images[test], labels[test], wnids,
+                  '' if from_pickle else decoders())
+
+
+def _rank(labels: np.ndarray) -> np.ndarray:
+    """int64 (N,): how many samples of its class come before each sample."""
+    rank = np.empty(len(labels), np.int64)
+    for label in np.unique(labels):
+        ids = np.flatnonzero(labels == label)
+        rank[ids] = np.arange(len(ids))
+    return rank
 
 
 def digits() -> Images:
@@ -173,91 +185,73 @@ def digits() -> Images:
     content = load_digits()
     images = np.repeat((content.images * (255 / 16)).round().astype(np.uint8)[..., None], 3, axis=3)
     labels = content.target.astype(np.int64)
-    rank = np.zeros(len(labels), np.int64)
-    for y in range(10):
-        rank[labels == y] = np.arange((labels == y).sum())
-    test = rank % 5 == 4
+    test = _rank(labels) % 5 == 4
     return Images(images[~test], labels[~test], images[test], labels[test], [str(y) for y in range(10)])
 
 
 def mnist(base_path, n_classes: int = 10) -> Images:
     """MNIST from its four files, grey images (N, 28, 28); of its classes the first `n_classes`.
 
-    They lie, compressed or not, in `<base_path>/MNIST`, or where torchvision puts them below it
-    (`MNIST/raw`).
+    They lie, compressed or not, in `<base_path>/MNIST` or its `raw` or `MNIST/raw`, as torchvision has them.
     """
-    home = Path(base_path) / 'MNIST'
-    parts = []
-    for part, names in _IDX.items():
-        images, labels = (_read_idx(_idx_file(home, name), dimensions)
-                          for name, dimensions in zip(names, (3, 1)))
+    home, parts = Path(base_path) / 'MNIST', []
+    for part in ('train', 't10k'):
+        images, labels = (_read_idx(home, f'{part}-{kind}-ubyte') for kind in ('images-idx3', 'labels-idx1'))
         if len(images) != len(labels) or not len(labels) or labels.max() > 9:
-            raise InputError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected as '
-                             'many, labels 0..9; fetch the files again')
+            raise InputError(f'{home}: {len(images)} images and {len(labels)} labels ({part}): expected the '
+                             'same number, labels 0..9; fetch the files again')
         kept = labels < n_classes
         parts += [images[kept], labels[kept].astype(np.int64)]
     return Images(*parts, [str(y) for y in range(n_classes)])
 
 
-def _idx_file(home: Path, name: str) -> Path:
-    """Where one of MNIST's files is; InputError if it is nowhere."""
-    found = [path for folder in (home, home / 'raw', home / 'MNIST' / 'raw')
-             for path in (folder / name, folder / f'{name}.gz') if path.is_file()]
-    if not found:
-        every = ', '.join(f'{n}.gz' for names in _IDX.values() for n in names)
-        raise InputError(f'{home / name}.gz is missing: put the four files of MNIST there ({every}), as they '
-                         'are or unpacked')
-    return found[0]
-
-
-def _read_idx(path: Path, dimensions: int) -> np.ndarray:
-    """uint8 array of an IDX file: two zero bytes, type (8: uint8), number of dimensions, each dimension as a
-    big-endian int32, values."""
+def _read_idx(home: Path, name: str) -> np.ndarray:
+    """uint8 array of an IDX file, plain or .gz: two zero bytes, type (8: uint8), number of dimensions, each
+    dimension as a big-endian int32, values."""
+    path = next((path for folder in (home, home / 'raw', home / 'MNIST' / 'raw')
+                 for path in (folder / name, folder / f'{name}.gz') if path.is_file()), None)
+    if path is None:
+        raise InputError(f'{home / name}.gz is missing: put the four files of MNIST there ({{train,t10k}}-'
+                         '{images-idx3,labels-idx1}-ubyte.gz), as they are or unpacked')
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == '.gz' else content
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f'{path}: cannot be read ({error}); fetch it again') from error
+    dimensions = 3 if 'idx3' in name else 1
     head = 4 + 4 * dimensions
     shape = np.frombuffer(content[4:head].ljust(head - 4, b'\xff'), '>i4').tolist()
     if (content[:4] != bytes((0, 0, 8, dimensions)) or min(shape) < 0
             or len(content) != head + math.prod(shape)):
-        raise InputError(f'{path}: not an IDX file of {dimensions} dimension{"s" * (dimensions > 1)}, or '
-                         'damaged; fetch it again')
+        raise InputError(f'{path}: no IDX file of {dimensions} dimensions, or damaged; fetch it again')
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 
 def folder(data_dir, size: int) -> Images:
     """A user's own images, `<data_dir>/{train,test}/<class>/` at any depth, each resized to `size` x `size`.
 
-    One line says how many files were left out: no images, in system folders, or outside the class folders.
+    One line says how many files were left out: no images, hidden, or outside the class folders.
     """
-    home, left_out, parts = Path(data_dir), Counter(), []
-    classes, _ = class_folders(home / 'train')
+    home, left_out, paths, labels = Path(data_dir), 0, {}, {}
+    classes = class_folders(home / 'train')
     if not classes:
         raise InputError(f'--data_dir {data_dir}: expected folders train/<class>/ and test/<class>/ with '
                          'images in them')
     for part in ('train', 'test'):
-        names, others = class_folders(home / part)
-        extra = [name for name in names if name not in classes]
-        if extra:
+        if extra := [name for name in class_folders(home / part) if name not in classes]:
             raise InputError(f'{home / part / extra[0]}: no such class in train/; classes are '
                              f'{", ".join(classes[:5])} ...')
-        left_out += others
-        left_out['outside the class folders'] += sum(p.is_file() for p in (home / part).glob('*'))
-        paths, labels = [], []
-        for y, name in enumerate(classes):
-            files, others = image_files(home / part / name)
+        left_out += sum(path.is_file() for path in (home / part).glob('*'))
+        found = [image_files(home / part / name) for name in classes]
+        for name, (files, _) in zip(classes, found):
             if not files:
                 raise InputError(f'{home / part / name}: no images; every class needs at least one in train/ '
                                  'and in test/')
-            paths += files
-            labels += [y] * len(files)
-            left_out += others
-        parts += [paths, np.array(labels, np.int64)]
-    if count := left_out.total():
-        kinds = ', '.join(f'{n} {kind}' for kind, n in sorted(left_out.items()) if n)
-        warn_once(f'{home}: {count} files were left out: {kinds}')
-    images = read_images(parts[0] + parts[2], size, home)
-    train = len(parts[0])
-    return Images(images[:train], parts[1], images[train:], parts[3], classes, decoders())
+        left_out += sum(others for _, others in found)
+        paths[part] = [path for files, _ in found for path in files]
+        labels[part] = np.repeat(np.arange(len(classes)), [len(files) for files, _ in found])
+    if left_out:
+        warn_once(f'{home}: {left_out} files were left out: no images, hidden, or outside the class folders')
+    images = read_images(paths['train'] + paths['test'], size, home)
+    train, test = np.split(images, [len(paths['train'])])
+    return Images(train, labels['train'], test, labels['test'], classes, decoders())

@@ -20,23 +20,21 @@ from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
 from utils.augmentations import BatchTransform, PlainTransform, apply_transform
 
-_SMALLEST = 8                       # pixels that a network can be asked to take
+_SMALLEST = 8                       # pixels that a network can take
 
 
 class ScheduledDataset(ContinualDataset):
     """An in-memory image-classification data set as a class-incremental stream under any schedule.
 
     A subclass defines NAME, N_CLASSES, SIZE, DEFAULT_SPLITS, PADDING (pixels of the training crop), FLIP and
-    `read`, which sees the flags of READ_FLAGS.
+    `read`, which gets the flags of READ_FLAGS.
 
     Attributes:
         schedule: `scroll.schedules.Schedule` over the training samples.
-        train_ids: int64 (N,), positions of the training samples in the files: all but those held out by
-            `--validation`.
+        train_ids: int64 (N,), positions in the files of the training samples, without `--validation`.
         train_labels, true_labels: int64 (N,), labels in the stream, with and without `--noise_rate`.
         decoded_by: the decoders of image files, which pixels depend on; '' where there were none.
-        preprocessing: what the network gets; size and normalisation belong to the weights, or to the data set
-            without.
+        preprocessing: size and normalisation of network input: of the weights, or of the data set without.
     """
     SETTING = 'class-il'
     MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
@@ -45,14 +43,14 @@ class ScheduledDataset(ContinualDataset):
     PADDING, FLIP = 4, True
     ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
     READ_FLAGS = ('base_path', 'data_dir')
-    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may say them
+    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may set them
 
     @staticmethod
     def get_parser(parser):
         group = parser.add_argument_group('stream')
-        group.add_argument('--n_splits', bears='stream', type=whole(1),
+        group.add_argument('--n_splits', affects='stream', type=whole(1),
                            help='tasks of whole classes, short for --schedule split:<n>')
-        group.add_argument('--schedule', bears='stream', help=GRAMMAR.replace('%', '%%'))
+        group.add_argument('--schedule', affects='stream', help=GRAMMAR.replace('%', '%%'))
         group.add_argument('--input_size', type=whole(_SMALLEST, 2048),
                            help='pixels the network gets (default: what the backbone was trained at)')
         return parser
@@ -71,100 +69,87 @@ class ScheduledDataset(ContinualDataset):
         """InputError unless these, from `read`, can be learned from."""
         readers.check(cls.NAME, images)
 
-    def _settle_tasks(self):
-        args = self.args
+    def _make_stream(self) -> None:
         self._check_splits(self.N_CLASSES)
-        flags = {name: getattr(args, name, None) for name in self.READ_FLAGS}
+        self._read()
+        self._check_splits(self.N_CLASSES)
+        self._label()
+        if self.schedule.task_free:
+            self.SETTING = 'general-continual'
+        self._task_classes = self._classes_by_task()
+        for t, classes in enumerate(self._task_classes):
+            if not np.isin(self.test_labels, classes).any():
+                raise InputError(f'{self.NAME}: there are no test images of the classes of task {t + 1}')
+        sizes = [len(classes) for classes in self._task_classes]
+        self.N_TASKS = len(sizes)
+        by_task = (self.train_labels[self.schedule.task(t)[0]] for t in range(self.N_TASKS))
+        label_changes.check_labelled(self.args, by_task)
+        self.N_CLASSES_PER_TASK = sizes[0] if len(set(sizes)) == 1 else sizes
+        self.preprocessing = self._make_preprocessing()
+        self.SIZE = self.images.train.shape[1:3]
+
+    def _read(self) -> None:
+        flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
         self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
                                                 for name, value in flags.items()})
         self.decoded_by = getattr(self.images, 'decoded_by', '')
         self.N_CLASSES = len(self.images.class_names)
-        self._check_splits(self.N_CLASSES)
-        held = label_changes.held_out(args, self.images.train_labels, self.images.train)
+
+    def _label(self) -> None:
+        """The labels of the stream, of training and test, and its schedule."""
+        args, images = self.args, self.images
+        held = label_changes.held_out(args, images.train_labels, images.train)
         self.train_ids = np.flatnonzero(~held)
-        self.test_images, test_labels = self.images.test, self.images.test_labels
+        self.test_images, test_labels = images.test, images.test_labels
         if label_changes.validation_share(args):
-            self.test_images, test_labels = self.images.train[held], self.images.train_labels[held]
-        true = self.images.train_labels[self.train_ids]
+            self.test_images, test_labels = images.train[held], images.train_labels[held]
+        true = images.train_labels[self.train_ids]
         noisy = label_changes.noisy_labels(args, true, self.N_CLASSES, getattr(self, 'CONFUSED_WITH', None))
         self._noise = noisy is not true
         self.class_order = label_changes.class_order(args, self.N_CLASSES)
         self.train_labels = self.class_order[noisy]
         self.schedule = self._make_schedule()
-        self._order_tasks(noisy)
+        order = label_changes.task_order(args, len(self.schedule.tasks) - 1)
+        if order is not None:                   # labels count up as classes come
+            if self.schedule.task_free:
+                raise InputError(f'--custom_task_order: {self.schedule.spec} has no tasks')
+            by_task = self._classes_by_task()
+            self.schedule = reordered(self.schedule, order)
+            self.class_order = np.argsort(np.concatenate([by_task[t] for t in order]))
+            self.train_labels = self.class_order[noisy]
         self.true_labels, self.test_labels = self.class_order[true], self.class_order[test_labels]
-        if self.schedule.task_free:
-            self.SETTING = 'general-continual'
-        self._task_classes = self._classes_by_task()
-        untested = [t for t, classes in enumerate(self._task_classes)
-                    if not np.isin(self.test_labels, classes).any()]
-        if untested:
-            raise InputError(f'{self.NAME}: there are no test images of the classes of task '
-                             f'{untested[0] + 1}')
-        sizes = [len(classes) for classes in self._task_classes]
-        self.N_TASKS = len(sizes)
-        by_task = (self.train_labels[self.schedule.task(t)[0]] for t in range(self.N_TASKS))
-        label_changes.check_labelled(args, by_task)
-        self.N_CLASSES_PER_TASK = sizes[0] if len(set(sizes)) == 1 else sizes
-        self.preprocessing = self._make_preprocessing()
-        self.SIZE = self.images.train.shape[1:3]
-
-    def _order_tasks(self, labels: np.ndarray) -> None:
-        """`--custom_task_order`: tasks change their order, and labels (of files) count up as classes come."""
-        order = label_changes.task_order(self.args, len(self.schedule.tasks) - 1)
-        if order is None:
-            return
-        if self.schedule.task_free:
-            raise InputError(f'--custom_task_order: {self.schedule.spec} has no tasks')
-        by_task = self._classes_by_task()
-        self.schedule = reordered(self.schedule, order)
-        self.class_order = np.argsort(np.concatenate([by_task[t] for t in order]))
-        self.train_labels = self.class_order[labels]
 
     @classmethod
     def is_task_free(cls, args) -> bool:
-        return args.schedule is not None and _asked(is_task_free, args.schedule)
+        return args.schedule is not None and _of_schedule(is_task_free, args.schedule)
 
     @classmethod
     def get_n_splits(cls, args):
-        if args.joint or args.schedule is not None:
-            return 1 if args.joint else _asked(n_splits, args.schedule)
-        default = min(cls.DEFAULT_SPLITS, cls.N_CLASSES or cls.DEFAULT_SPLITS)
-        return args.n_splits or cls._configured_splits(cls) or default
+        if args.joint:
+            return 1
+        return _splits(cls, args) if args.schedule is None else _of_schedule(n_splits, args.schedule)
 
     def has_own_classes(self) -> bool:
         return True
 
     def _spec(self) -> str:
-        if self.args.schedule is not None and self.args.n_splits:
-            raise InputError('--n_splits and --schedule both say how the stream is cut: give one of them')
-        if label_changes.option(self.args, 'joint', False):
-            if self.args.schedule is not None or (self.args.n_splits or 1) > 1:
+        args = self.args
+        if args.schedule is not None and args.n_splits:
+            raise InputError('--n_splits and --schedule both cut the stream: give one of them')
+        if label_changes.option(args, 'joint', False):
+            if args.schedule is not None or (args.n_splits or 1) > 1:
                 raise InputError('--joint 1 makes one task of all classes: leave out --n_splits and '
                                  '--schedule')
             return 'split:1'
-        if self.args.schedule is not None:
-            return self.args.schedule
-        default = min(self.DEFAULT_SPLITS, self.N_CLASSES)
-        return f'split:{self.args.n_splits or self._configured_splits() or default}'
+        return f'split:{_splits(self, args)}' if args.schedule is None else args.schedule
 
-    def _configured_splits(self):
-        """Number of tasks in the data set's config file, if any: on the instance before anything else."""
-        n_tasks, per_task = (vars(self).get(name) for name in ('N_TASKS', 'N_CLASSES_PER_TASK'))
-        if n_tasks is None and per_task is not None:
-            n_tasks = -(-self.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
-        return n_tasks
-
-    def _check_splits(self, n_classes) -> None:
+    def _check_splits(self, n_classes: int) -> None:
         if n_classes and self.args.n_splits and self.args.n_splits > n_classes:
             raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {n_classes} classes; use '
                              f'1..{n_classes}')
 
-    def _make_schedule(self):
-        try:
-            return make_schedule(self._spec(), self.train_labels, self.args.seed)
-        except InputError as error:
-            raise InputError(f'--schedule: {error}') from error
+    def _make_schedule(self) -> Schedule:
+        return _of_schedule(make_schedule, self._spec(), self.train_labels, self.args.seed)
 
     def _classes_by_task(self) -> list:
         """Labels of the classes first seen in each task, sorted; class splits give each task its own."""
@@ -188,7 +173,7 @@ class ScheduledDataset(ContinualDataset):
     def task_classes(self, task: int) -> np.ndarray:
         return self._task_classes[task]
 
-    def get_data_loaders(self):
+    def get_data_loaders(self) -> tuple:
         task = self.begin_task()
         ids, ends = self.schedule.task(task)
         labels = np.where(label_changes.unlabelled(self.args, self.train_labels[ids], task), -1,
@@ -217,14 +202,14 @@ class ScheduledDataset(ContinualDataset):
 
     def get_transform(self):
         if hasattr(self, 'TRANSFORM'):
-            return _of_pictures(self.TRANSFORM)
+            return _from_pil(self.TRANSFORM)
         seed = stream_seed(self.args.seed, f'augmentation {self.c_task}')
         return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
 
     def _test_transform(self):
         if not hasattr(self, 'TEST_TRANSFORM'):
             return self.preprocessing
-        transform = _of_pictures(self.TEST_TRANSFORM)
+        transform = _from_pil(self.TEST_TRANSFORM)
         return lambda images: apply_transform(InMemoryDataset.not_aug_transform(images), transform)
 
     def get_normalization_transform(self):
@@ -237,25 +222,33 @@ class ScheduledDataset(ContinualDataset):
         return [self.images.class_names[i] for i in np.argsort(self.class_order)]
 
 
-def _asked(question, spec: str):
-    """The answer of a function of a schedule's text; a text that cannot be read is the user's mistake."""
+def _splits(owner, args) -> int:
+    """Number of tasks: the flag's, the config file's, or the default; `vars(owner)`, of a data set or of its
+    class, has the constants of the config file."""
+    n_tasks, per_task = (vars(owner).get(name) for name in ('N_TASKS', 'N_CLASSES_PER_TASK'))
+    if n_tasks is None and per_task is not None:
+        n_tasks = -(-owner.N_CLASSES // per_task) if isinstance(per_task, int) else len(per_task)
+    return args.n_splits or n_tasks or min(owner.DEFAULT_SPLITS, owner.N_CLASSES or owner.DEFAULT_SPLITS)
+
+
+def _of_schedule(function, spec: str, *more):
+    """function(spec, *more); errors name the flag."""
     try:
-        return question(spec)
+        return function(spec, *more)
     except InputError as error:
         raise InputError(f'--schedule: {error}') from error
 
 
 def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
     """The schedule with its tasks in another order, each as it was."""
-    parts, lengths = zip(*((ids, np.diff(ends, prepend=0))
-                           for ids, ends in (schedule.task(t) for t in order)))
+    parts, lengths = zip(*((ids, np.diff(ends, prepend=0)) for ids, ends in map(schedule.task, order)))
     cuts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     tasks = np.concatenate([[0], np.cumsum([len(ids) for ids in parts])])
     return replace(schedule, order=np.concatenate(parts), cuts=cuts, tasks=tasks)
 
 
-def _of_pictures(transform):
-    """A config file's transform, which takes PIL images, for float images in [0, 1]."""
+def _from_pil(transform):
+    """A config file's transform of PIL images, for float images in [0, 1]."""
     from torchvision.transforms import Compose, ToPILImage
     return Compose([ToPILImage(), transform])
 

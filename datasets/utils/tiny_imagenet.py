@@ -1,4 +1,4 @@
-"""TinyImageNet, in its official folder or in the parts that Mammoth uses."""
+"""TinyImageNet, from its official folder or from the parts that Mammoth uses."""
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,7 @@ def tiny_imagenet(base_path) -> Images:
     """TinyImageNet: 200 classes, 500 training and 50 test images each, 64x64, from `<base_path>/TINYIMG`.
 
     Either the official folder, `tiny-imagenet-200` with `train` and `val`: classes in the order of their
-    wnids; or the parts that Mammoth uses, `processed/{x,y}_{train,val}_{01..20}.npy`: classes as their labels
-    say, without names.
+    wnids; or Mammoth's parts, `processed/{x,y}_{train,val}_{01..20}.npy`: classes without names.
     """
     home = Path(base_path) / 'TINYIMG'
     if (home / 'processed').is_dir():
@@ -27,36 +26,33 @@ def tiny_imagenet(base_path) -> Images:
         raise InputError(f'TinyImageNet is missing: unpack tiny-imagenet-200.zip into {home}, or put the '
                          'folder processed with its parts x_train_01.npy ... y_val_20.npy there')
     wnids = sorted(p.name for p in (official / 'train').iterdir() if p.is_dir())
-    files = {'train': [(path, y) for y, wnid in enumerate(wnids)
-                       for path in sorted((official / 'train' / wnid / 'images').glob('*.JPEG'))],
-             'val': _of_table(official / 'val', wnids)}
+    train = [(path, y) for y, wnid in enumerate(wnids)
+             for path in sorted((official / 'train' / wnid / 'images').glob('*.JPEG'))]
     parts = []
-    for split, pairs in files.items():
+    for split, pairs in (('train', train), ('val', _validation_files(official / 'val', wnids))):
         if not pairs:
             raise InputError(f'{official / split}: no images; unpack tiny-imagenet-200.zip again')
-        parts += [read_images([path for path, _ in pairs], 64, official / split),
-                  np.array([y for _, y in pairs], np.int64)]
+        files, labels = zip(*pairs)
+        parts += [read_images(files, 64, official / split), np.array(labels, np.int64)]
     return Images(*parts, _class_names(official / 'words.txt', wnids), decoders())
 
 
-def _of_table(home: Path, wnids: list) -> list:
-    """(file, class) of each validation image, as `val_annotations.txt` says."""
-    table, number = home / 'val_annotations.txt', {wnid: y for y, wnid in enumerate(wnids)}
+def _validation_files(home: Path, wnids: list) -> list:
+    """(file, class) of each validation image, from `val_annotations.txt`."""
+    table = home / 'val_annotations.txt'
     try:
         lines = [line.split('\t') for line in table.read_text(encoding='utf-8').splitlines()]
-        return [(home / 'images' / Path(line[0]).name, number[line[1]]) for line in lines]
-    except (OSError, ValueError, IndexError, KeyError) as error:
+        return [(home / 'images' / Path(line[0]).name, wnids.index(line[1])) for line in lines]
+    except (OSError, ValueError, IndexError) as error:
         raise InputError(f'{table}: expected lines of a file name and the wnid of a folder in train '
                          f'({error!r})') from error
 
 
 def _class_names(path: Path, wnids: list) -> list:
-    """The first word for each wnid; the wnid, where the file has none."""
-    if not path.is_file():
-        return wnids
-    lines = (line.partition('\t') for line in path.read_text(encoding='utf-8', errors='replace').splitlines())
-    words = {wnid: text.split(',')[0] for wnid, tab, text in lines if tab}
-    return [words.get(wnid, wnid) for wnid in wnids]
+    """The first word of each wnid; the wnid, where the file has none."""
+    text = path.read_text(encoding='utf-8', errors='replace') if path.is_file() else ''
+    words = dict(line.split('\t', 1) for line in text.splitlines() if '\t' in line)
+    return [words.get(wnid, wnid).split(',')[0] for wnid in wnids]
 
 
 def _of_shards(home: Path, split: str) -> tuple:
@@ -67,15 +63,15 @@ def _of_shards(home: Path, split: str) -> tuple:
         if pixels.shape != (len(y), 64, 64, 3) or pixels.dtype.kind != 'f' or y.ndim != 1:
             raise InputError(f'{home}: part {i} of {split} holds {pixels.dtype} {pixels.shape} and {len(y)} '
                              'labels: expected floats (N, 64, 64, 3) and N labels')
-        images += [np.rint(np.clip(pixels[a:a + 500], 0, 1) * 255).astype(np.uint8)
-                   for a in range(0, len(y), 500)]
+        images += [np.rint(np.clip(block, 0, 1) * 255).astype(np.uint8)
+                   for block in np.array_split(pixels, max(1, len(y) // 500))]      # a few at once in float
         labels.append(np.asarray(y, np.int64))
     return np.concatenate(images), np.concatenate(labels)
 
 
 def _part(path: Path) -> np.ndarray:
     try:
-        return np.lib.format.open_memmap(path, 'r')     # unlike np.load, no archive, whatever is in the file
+        return np.lib.format.open_memmap(path, 'r')     # reads no pickle and no archive, unlike np.load
     except Exception as error:              # damaged headers raise almost anything
         raise InputError(f'{path}: cannot be read ({" ".join(str(error).split())[:200]}): all {_SHARDS} '
                          'parts belong there') from error

@@ -20,11 +20,11 @@ def add_embedding_args(parser) -> None:
     flag('--embedding_dtype', '--embed_dtype', dest='embed_dtype', choices=(AUTO, *DTYPES), default=AUTO,
          help='arithmetic of the backbone; integer: the same features on every machine; auto: integer where '
               'the weights have an integer network for images of this size, else float32')
-    flag('--embed_chunk', bears='bits', type=whole(1, 4096), default=64,
+    flag('--embed_chunk', affects='bits', type=whole(1, 4096), default=64,
          help='images it sees at once; part of what a feature is')
-    flag('--channels_last', bears='bits', type=binary_to_boolean_type, default=True,
+    flag('--channels_last', affects='bits', type=binary_to_boolean_type, default=True,
          help='its memory layout; contiguous all the same where a convolution has fewer than 8 channels')
-    flag('--feature_cache', bears='speed', type=binary_to_boolean_type, default=True,
+    flag('--feature_cache', affects='speed', type=binary_to_boolean_type, default=True,
          help='keep features below <base_path>/cache')
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.arguments import FREE, bears
+from core.arguments import FREE, affects
 from scroll import archive
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
@@ -26,26 +26,26 @@ from utils import binary_to_boolean_type
 def add_file_args(parser) -> None:
     """Shares of a data set, statistics and states."""
     flag = parser.add_argument_group('SCROLL, files').add_argument
-    flag('--shard', bears='stream', type=shard,
+    flag('--shard', affects='stream', type=shard,
          help='i/n: learn only the i-th of n shares of the samples, cut by their pixels, so that the shares '
               'of n runs are the whole whatever their schedules and seeds')
-    flag('--save_statistics', bears='place', metavar='FILE',
+    flag('--save_statistics', affects='place', metavar='FILE',
          help='write the statistics after the last task (python -m scroll)')
-    flag('--by_class', bears='record', type=binary_to_boolean_type, default=False,
+    flag('--by_class', affects='record', type=binary_to_boolean_type, default=False,
          help='--save_statistics is a folder, and gets a file a class (8 (d + 1)^2 bytes each)')
-    flag('--save_state', bears='place', metavar='FILE',
+    flag('--save_state', affects='place', metavar='FILE',
          help='write statistics and buffer after the last task (scroll.Scroll.load)')
-    flag('--save_scores', bears='place', metavar='FILE',
+    flag('--save_scores', affects='place', metavar='FILE',
          help='write what f_T says of each training sample as if it had not been learned, in the format that '
               "cleanlab's find_label_issues takes: labels, pred_probs (npz)")
-    flag('--keep_keys', bears='record', type=binary_to_boolean_type,
+    flag('--keep_keys', affects='record', type=binary_to_boolean_type,
          help='--save_state keeps the key of every sample (8 bytes each), so that unlearning '
               'knows what was learned (default: 1 with --save_state)')
-    flag('--export', bears='place', metavar='FOLDER',
+    flag('--export', affects='place', metavar='FOLDER',
          help='write f_T and f* after the last task, for other programs, to a new folder (scroll.export)')
-    flag('--export_formats', bears='place', nargs='+', choices=FORMATS,
+    flag('--export_formats', affects='place', nargs='+', choices=FORMATS,
          help=f'of --export: safetensors: weights; torch, onnx: graphs (default: {" ".join(USUAL)})')
-    flag('--load_state', '--load_statistics', bears='content', dest='load_state', metavar='FILE',
+    flag('--load_state', '--load_statistics', affects='content', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
 
@@ -149,7 +149,7 @@ def _command(args) -> str:
     """What makes the statistics of this run again."""
     words = ['python', 'main.py']
     for flag in sorted(getattr(args, 'given', ()), key=['model', 'dataset'].__contains__, reverse=True):
-        if bears(args, flag) not in FREE:
+        if affects(args, flag) not in FREE:
             value = getattr(args, flag)
             words += [f'--{flag}', *map(str, value if isinstance(value, list) else [value])]
     return shlex.join([*words, '--save_state', 'again.npz'])

@@ -97,7 +97,7 @@ def add_flags(parser) -> None:
     learn = next(word for word, value in _LEARN.items() if value is Adaptation.learn_scale)
     group.add_argument('--learn_scale', choices=tuple(_LEARN), default=learn,
                        help='auto: with adapters only')
-    group.add_argument('--adapt_every_task', bears='record', type=whole(0), default=0,
+    group.add_argument('--adapt_every_task', affects='record', type=whole(0), default=0,
                        help='make and evaluate f* after every so many tasks, 1: after each (0: after the '
                             'last alone)')
     group.add_argument('--adapt_padding', type=real(0),

@@ -1,15 +1,14 @@
-"""Adapters: few parameters beside a frozen network, of a kind that its architecture decides on.
+"""Adapters: few trained parameters in a frozen network, of the first kind that fits its architecture.
 
-| network | gets | after |
+| network | kind | after |
 |---|---|---|
-| with attention | `lora`: a product of low rank beside each linear layer, by peft | Hu et al. 2022 |
-| with depthwise, or grouped, convolutions | `low-rank`: the same beside each pointwise one | |
-| with 3x3 convolutions in blocks | `parallel`: a 1x1 convolution beside each | the paper, section 3.3 |
+| with attention | `lora`: a product of low rank added to each linear layer, by peft | Hu et al. 2022 |
+| with depthwise, or grouped, convolutions | `low-rank`: the same, added to each pointwise one | |
+| with 3x3 convolutions in blocks | `parallel`: a 1x1 convolution added to each | the paper, section 3.3 |
 
-The first that fits is taken; what is not inside a block is left as it is. y =
-conv3x3(x) + conv1x1(x), of the same stride, before the batch norm, is Li et al. 2022, "Cross-domain few-shot
-learning with task-specific adapters". Every kind can begin as nothing, bit for bit, and is folded into the
-layers that it stands beside when it has learned.
+Layers outside blocks are left as they are. y = conv3x3(x) + conv1x1(x), of the same stride, before the batch
+norm, is Li et al. 2022, "Cross-domain few-shot learning with task-specific adapters". Every kind can begin as
+nothing, bit for bit, and is folded into its layer when it has learned.
 """
 from collections.abc import Callable
 from typing import NamedTuple
@@ -63,7 +62,7 @@ def _convolution_backward(grad, x, kernel, stride, padding, wanted):
 
 
 class ParallelAdapter(nn.Module):
-    """A 3x3 convolution with a 1x1 one beside it.
+    """A 3x3 convolution with a 1x1 one in parallel.
 
     Args:
         conv: the frozen convolution, padding 1, one group. Where a batch norm was folded into it, its
@@ -98,7 +97,7 @@ class ParallelAdapter(nn.Module):
 
 
 class LowRankAdapter(nn.Module):
-    """A pointwise convolution, or a linear layer, with a product of two thin matrices beside it.
+    """A pointwise convolution, or a linear layer, plus a product of two thin matrices.
 
     Args:
         layer: the frozen layer, of one group; `gain` as of `ParallelAdapter`.
@@ -116,11 +115,10 @@ class LowRankAdapter(nn.Module):
         self.up = nn.Parameter(weight.new_zeros(wide, rank))
 
     def _weight(self) -> torch.Tensor:
-        """What the layer's own weight becomes, in its shape and layout."""
+        """The sum, in the shape and layout of the layer's weight."""
         product, gain = self.up @ self.down, getattr(self.layer, 'gain', None)
         product = product if gain is None else gain.view(-1, 1) * product
-        own = self.layer.weight
-        return own + product.view(own.shape)
+        return self.layer.weight + product.view(self.layer.weight.shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """As the layer it stands for: (B, C, H, W) of a convolution, (..., C) of a linear layer."""
@@ -186,11 +184,10 @@ def _lora(net: nn.Module, places: list, scale: float, seed: int) -> list:
     generator, parameters = torch_stream(seed, 'adapters'), []
     for name in places:
         layer = net.get_submodule(name)
-        for part in (layer.lora_A['default'], layer.lora_B['default']):
-            parameters.append(part.weight)
+        first, second = layer.lora_A['default'].weight, layer.lora_B['default'].weight
         with torch.no_grad():
-            first = parameters[-2]
             first.copy_(torch.randn(first.shape, generator=generator) / first.shape[1] ** 0.5)
+        parameters += [first, second]
     return parameters
 
 
@@ -204,10 +201,9 @@ def _low_rank(net: nn.Module, places: list, scale: float, seed: int) -> list:
 
 
 def _parallel(net: nn.Module, places: list, scale: float, seed: int) -> list:
-    adapters = []
-    for name in places:
-        adapters.append(ParallelAdapter(net.get_submodule(name), scale))
-        _put(net, name, adapters[-1])
+    adapters = [ParallelAdapter(net.get_submodule(name), scale) for name in places]
+    for name, adapter in zip(places, adapters):
+        _put(net, name, adapter)
     return [adapter.alpha for adapter in adapters]
 
 
@@ -227,22 +223,19 @@ KINDS = (Kind('lora', _of_transformer, _lora), Kind('low-rank', _of_depthwise, _
 
 
 def kind_for(net: nn.Module) -> tuple:
-    """(the first of `KINDS` that fits a network, names of the layers that get an adapter).
-
-    Raises:
-        InputError: none fits.
-    """
+    """(the first of `KINDS` that fits a network, names of the layers that get an adapter). InputError: none
+    fits."""
     for kind in KINDS:
         if places := kind.places(net):
             return kind, places
     name = type(net.body if isinstance(net, LibraryNetwork) else net).__name__
-    raise InputError(f'{name}: no kind of adapters fits: it has neither attention, nor pointwise beside '
+    raise InputError(f'{name}: no kind of adapters fits: it has neither attention, nor pointwise and '
                      'depthwise convolutions, nor 3x3 convolutions inside blocks: use full tuning '
                      '(--adaptation full) or none')
 
 
 def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
-    """Put an adapter beside each eligible layer of `net`, in place; everything else is frozen.
+    """Give each eligible layer of `net` an adapter, in place, and freeze everything else.
 
     Args:
         scale: `parallel` adapters begin as this times the identity; the others as nothing. seed: of their
@@ -263,7 +256,7 @@ def attach(net: nn.Module, scale: float = 1e-4, seed: int = 0) -> list:
 
 
 def fold(net: nn.Module) -> nn.Module:
-    """Replace each adapter of `net`, and the layer beside it, by one layer of the same output, in place."""
+    """Replace each layer of `net` that has an adapter by one layer of the same output, in place."""
     for name, module in list(net.named_modules()):
         if isinstance(module, (ParallelAdapter, LowRankAdapter)):
             _put(net, name, module.folded())

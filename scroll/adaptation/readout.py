@@ -31,7 +31,7 @@ def quadratic_part(predictor: LinearPredictor | QuadraticPredictor) -> np.ndarra
 
 
 def logits(units: torch.Tensor, weight, bias, lift: Lift = None, forms: torch.Tensor = None) -> torch.Tensor:
-    """Logits (B, K) of unit features (B, d), of which gradients are wanted.
+    """Differentiable logits (B, K) of unit features (B, d).
 
     Args:
         weight: (K, D). bias: (K,). lift: of the predictor. forms: (K, D, D), or None.
@@ -48,20 +48,26 @@ def offsets(lift: Lift) -> np.ndarray:
     return lift.offsets * 2.0 ** -(GRID_BITS + lift.TURN_BITS)
 
 
-def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None) -> torch.Tensor:
-    """h (B, D) of unit features (B, d): what `Lift` makes of their integers, but for its rounding.
+def lifted(units: torch.Tensor, lift: Lift, matrix=None, angles=None, exact: bool = False,
+           table=None) -> torch.Tensor:
+    """h (B, D) of unit features (B, d), as `Lift`, in torch.
 
-    matrix, angles: the lift's R and `offsets`, if the caller has them as tensors.
+    Args:
+        matrix, angles: the lift's R and `offsets`, if the caller has them as tensors.
+        exact: units are whole numbers on the grid, float64, and h is what `Lift` gives; else h is not
+            rounded, and has gradients. table: `cosine_table` as a tensor, of an exact `fourier` lift.
     """
     if matrix is None:
         matrix = torch.as_tensor(lift.matrix, dtype=units.dtype, device=units.device)
-    products = units @ matrix
+    one, products = float(GRID) if exact else 1.0, units @ matrix
     if lift.kind == 'relu':
         random = torch.relu(products) * 2.0 ** -lift.shift
     elif lift.kind == 'square':
-        random = (products * products / 8).clamp(max=1)
+        random = (products * products / (8 * one)).clamp(max=one)
     else:
         if angles is None:
             angles = torch.as_tensor(offsets(lift), dtype=units.dtype, device=units.device)
-        random = torch.cos(2 * pi * (products * (lift.turns * 2.0 ** -lift.TURN_BITS) + angles)) / 16
-    return torch.cat([units, random], dim=1)
+        turns = products * (lift.turns * 2.0 ** -lift.TURN_BITS / one) + angles
+        random = (table[((turns - turns.floor()) * len(table)).long()] if exact
+                  else torch.cos(2 * pi * turns) / 16)
+    return torch.cat([units, random.floor().clamp(max=one) if exact else random], dim=1)

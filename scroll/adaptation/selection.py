@@ -1,11 +1,11 @@
-"""Whether f* is worth it, and how far to go from f_T: cross-validation within the buffer.
+"""Choose f_T, f* or a mixture by cross-validation within the buffer.
 
-The exemplars are cut into folds. Of a fold, f_T is taken as if it had never seen these samples (the exact
-sums without them), adapted on the others, and asked about these; so with one fold after the other, until
-enough samples have been asked. What is looked at are numbers of updates, and how much of the way from f_T to
-f* to go: interpolation of all weights (Wortsman et al. 2022). The candidate with the least cross-entropy on
-the samples held out is taken, if it is sure to be below f_T's (by more than one standard error of the
-difference) and predicts no fewer of them right; if not, f* is f_T.
+The exemplars are cut into folds. f_T without the samples of a fold (the exact sums without them) is adapted
+on the others and predicts these; so with one fold after the other, until enough samples have been predicted.
+Candidates are two numbers of updates, and two shares of the way from f_T to f*: interpolation of all weights
+(Wortsman et al. 2022). The candidate with the least cross-entropy on held-out samples is taken, if it is
+surely below f_T's (by more than one standard error of the difference) and predicts no fewer of them right; if
+not, f* is f_T.
 """
 import copy
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ STOPS, SHARES = (1 / 3, 1.0), (0.5, 1.0)        # of the updates; of the way fro
 
 @dataclass(frozen=True)
 class Trial:
-    """What a candidate said of the samples held out.
+    """Predictions of a candidate on held-out samples.
 
     Attributes:
         updates, share: the candidate; both 0 for f_T. loss: mean cross-entropy, nats. gain: how far below
@@ -39,44 +39,52 @@ class Trial:
 
 def select(embedder, exemplars: Exemplars, settings: Adaptation, seed: int, without, herded: bool,
            progress=None) -> list:
-    """Trials of all candidates, f_T first, on the samples of `exemplars` in turn.
+    """Trials of all candidates, f_T first; none if the buffer is too small to leave a fold out.
 
     Args:
-        without: positions of exemplars -> (f_T had it not seen these, its leave-one-out logits on the rest).
+        without: positions of exemplars -> (f_T without these, its leave-one-out logits on the rest).
         herded: whether the exemplars were chosen for their common mean.
         The others as `scroll.adaptation.training.adapt`.
     """
     stops = sorted({max(round(share * settings.iterations), 1) for share in STOPS})
     candidates = [(0, 0.0), *((stop, share) for stop in stops for share in SHARES)]
-    logits, right = {candidate: [] for candidate in candidates}, []
+    logits, columns = {candidate: [] for candidate in candidates}, []
     for held in folds(exemplars, settings.folds, settings.held_out, herded):
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
+        if len(rest) < 2:                       # too few to adapt on
+            continue
         online, left_out = without(held)
         held = held[np.isin(exemplars.labels[held], online.classes)]
         samples = exemplars.features[held] if embedder is None else exemplars.samples[held]
-        path = adaptation_path(embedder, online, taken(exemplars, rest), settings, seed, [0, *stops],
-                               progress, left_out)
+        others = Exemplars(*(getattr(exemplars, name)[rest]
+                             for name in ('labels', 'keys', 'features', 'samples')))
+        path = adaptation_path(embedder, online, others, settings, seed, [0, *stops], progress, left_out)
         f_T = next(path)
         logits[0, 0.0].append(f_T.decision_function(samples))
         for stop, f_star in zip(stops, path):
             for share in SHARES:
                 logits[stop, share].append(between(f_T, f_star, share).decision_function(samples))
-        right.append(np.searchsorted(online.classes, exemplars.labels[held]))
-    return compared(candidates, logits, right)
+        columns.append(np.searchsorted(online.classes, exemplars.labels[held]))
+    if not columns:
+        return []
+    widest, columns = max(z.shape[1] for z in logits[0, 0.0]), np.concatenate(columns)
+    return compared({candidate: np.concatenate([
+        np.pad(z, ((0, 0), (0, widest - z.shape[1])), constant_values=-np.inf) for z in parts])
+        for candidate, parts in logits.items()}, columns)
 
 
-def compared(candidates: list, logits: dict, right: list) -> list:
-    """A `Trial` of each candidate from its logits, (n, K) a fold, and the columns of the true classes."""
-    losses, hits = {}, {}
-    for candidate in candidates:
-        losses[candidate] = _losses(logits[candidate], right)
-        hits[candidate] = np.concatenate([z.argmax(axis=1) == y for z, y in zip(logits[candidate], right)])
-    first, out = losses[candidates[0]], []
-    for candidate in candidates:
-        gain = first - losses[candidate]
+def compared(logits: dict, columns: np.ndarray) -> list:
+    """A `Trial` of each candidate: its logits (N, K), with the one scale that suits all of them best, and the
+    columns (N,) of the true classes. The first is f_T's."""
+    losses = {candidate: cross_entropies(z, columns, fit_scale(z, columns, (1e-3, 1e3)))
+              for candidate, z in logits.items()}
+    first, out = next(iter(losses.values())), []
+    for candidate, of_each in losses.items():
+        gain = first - of_each
         error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else np.inf
-        out.append(Trial(*candidate, float(losses[candidate].mean()), float(gain.mean()), float(error),
-                         float(hits[candidate].mean())))
+        right = logits[candidate].argmax(axis=1) == columns
+        out.append(Trial(*candidate, float(of_each.mean()), float(gain.mean()), float(error),
+                         float(right.mean())))
     return out
 
 
@@ -89,11 +97,11 @@ def chosen(trials: list) -> Trial:
 
 def adapt_selected(embedder, online, exemplars, settings, seed, without, herded, progress=None,
                    left_out=None) -> tuple:
-    """(f*, or None where f_T is as good; the trials that it was chosen by). Arguments as `select` and
+    """(f*, or None where f_T is as good; the trials). Arguments as `select` and
     `scroll.adaptation.training.adapt`."""
     trials = select(embedder, exemplars, settings, seed, without, herded, progress)
-    best = chosen(trials)
-    if not best.updates:
+    best = chosen(trials) if trials else None
+    if best is None or not best.updates:
         return None, trials
     path = adaptation_path(embedder, online, exemplars, replace(settings, iterations=best.updates), seed,
                            [0, best.updates], progress, left_out)
@@ -101,11 +109,10 @@ def adapt_selected(embedder, online, exemplars, settings, seed, without, herded,
 
 
 def folds(exemplars: Exemplars, count: int, asked: int, herded: bool) -> list:
-    """Positions of the samples of each of `count` folds; of as many folds as have `asked` samples together,
-    or of all.
+    """Positions of the samples of the first of `count` folds that have `asked` samples together, or of all.
 
     Herded samples make up for each other: what is left without some of them is off the class mean, away from
-    these. But what comes first in their order is not, so folds are cut out of that order, from its end.
+    these. The beginning of their order is not, so folds are cut from its end.
     """
     cut = [[] for _ in range(count)]
     for label in np.unique(exemplars.labels):
@@ -121,11 +128,6 @@ def folds(exemplars: Exemplars, count: int, asked: int, herded: bool) -> list:
     return [np.sort(at) for at, number in zip(cut, before) if number < asked]
 
 
-def taken(exemplars: Exemplars, rows: np.ndarray) -> Exemplars:
-    """The exemplars at these positions."""
-    return Exemplars(*(getattr(exemplars, name)[rows] for name in ('labels', 'keys', 'features', 'samples')))
-
-
 def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> AdaptedPredictor:
     """The predictor with weights (1 - share) of f_T's and `share` of f*'s."""
     if share == 1:
@@ -133,21 +135,10 @@ def between(f_T: AdaptedPredictor, f_star: AdaptedPredictor, share: float) -> Ad
     out = copy.copy(f_star)
     for name in ('weight', 'bias', 'scale'):
         a, b = getattr(f_T, name), getattr(f_star, name)
-        setattr(out, name, type(b)(a + share * (b - a)) if name == 'scale' else
-                (a + np.float32(share) * (b - a)))
+        setattr(out, name, a + (share if name == 'scale' else np.float32(share)) * (b - a))
     if f_star.embedder is not None:
         net, start = copy.deepcopy(f_star.embedder.pristine), f_T.embedder.pristine.state_dict()
-        state = {name: value if not value.is_floating_point() else start[name].lerp(value, share)
-                 for name, value in net.state_dict().items()}
-        net.load_state_dict(state)
+        net.load_state_dict({name: start[name].lerp(value, share) if value.is_floating_point() else value
+                             for name, value in net.state_dict().items()})
         out.embedder = f_star.embedder.with_net(net)
     return out
-
-
-def _losses(logits: list, right: list) -> np.ndarray:
-    """Cross-entropy of each sample, with the one scale of all logits that suits them best."""
-    widest = max(z.shape[1] for z in logits)
-    z = np.concatenate([np.pad(z, ((0, 0), (0, widest - z.shape[1])), constant_values=-np.inf)
-                        for z in logits])
-    right = np.concatenate(right)
-    return cross_entropies(z, right, fit_scale(z, right, (1e-3, 1e3)))

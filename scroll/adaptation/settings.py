@@ -26,13 +26,13 @@ class Adaptation:
         minibatch: samples an update, drawn without replacement until the buffer is used up.
         augmentation: what is done to the images.
         adapter_scale: adapters start as this times the identity.
-        select: 'folds': cross-validation within the buffer decides on updates and mixture, and whether f* is
-            f_T (`scroll.adaptation.selection`); 'none': f* is what the iterations end in.
+        select: 'folds': cross-validation within the buffer chooses f_T, f* or a mixture
+            (`scroll.adaptation.selection`); 'none', as in the paper: f* is what the iterations end in.
         folds: parts that the buffer is cut into for that, each with its share of every class.
-        held_out: samples to ask at least; further folds are only asked until so many have been.
+        held_out: samples to predict at least; no further fold is held out after these.
 
     Raises:
-        InputError: a value that cannot be.
+        InputError: an invalid value.
     """
     mode: Literal[MODES] = 'auto'
     threshold: int = 500
@@ -46,7 +46,7 @@ class Adaptation:
     minibatch: int = 50
     augmentation: Augmentation = Augmentation()
     adapter_scale: float = 1e-4
-    select: Literal[SELECTIONS] = 'none'
+    select: Literal[SELECTIONS] = 'folds'
     folds: int = 4
     held_out: int = 250
 
@@ -65,9 +65,9 @@ class Adaptation:
         instance('adaptation augmentation', self.augmentation, Augmentation)
 
     def updates(self, buffered: int) -> int:
-        """All updates that making f* takes with this many samples, at most."""
-        asked = min(self.folds, math.ceil(self.held_out * self.folds / max(buffered, 1)))
-        return self.iterations * (1 + asked * (self.select == 'folds'))
+        """Updates for f* and its selection with this many samples, at most."""
+        held_out = min(self.folds, math.ceil(self.held_out * self.folds / max(buffered, 1)))
+        return self.iterations * (1 + held_out * (self.select == 'folds'))
 
     def mode_for(self, buffered: int) -> str:
         """The mode that `auto` stands for with this many samples."""

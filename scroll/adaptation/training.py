@@ -8,13 +8,13 @@ trains
 - `full`: every parameter of the backbone and the classifier, the scale fixed, batch norms in train mode
   (large buffers).
 
-logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. Before the first step the
-scale is set to the one of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a
-scale far off the first updates undo f_T before they improve it. (The logits are the leave-one-out ones,
-exact from the statistics: f_T has learned from these very samples, and where it separates them no scale
-would be large enough.) The buffer comes in canonical order and the random stream is this stage's own, so the
-same f_T and M_T give the same f*, bit for bit, whatever the schedule was.
+logits = scale * (W u + b), u = psi'(augmented image) / |psi'(.)|, with AdaDelta. The scale begins at the one
+of least cross-entropy on the buffer: f_T's logits are not probabilities, and with a scale far off the first
+updates undo f_T before they improve it. (The logits are the leave-one-out ones: f_T has learned from these
+samples, and where it separates them no scale would be large enough.) The buffer comes in canonical order and
+the random stream is this stage's own, so the same f_T and M_T give the same f*, bit for bit.
 """
+import contextlib
 import copy
 import hashlib
 
@@ -40,7 +40,7 @@ class AdaptedPredictor:
     Attributes:
         classes: (K,) labels. weight: float32 (K, d). bias: float32 (K,). scale: logit scale, for
             probabilities.
-        lift, forms: of the predictor that it was made from, or None: what h is of u, float64 (K, D, D).
+        lift, forms: of the predictor that it was made from, or None; forms float64 (K, D, D).
         embedder: the adapted backbone (adapters folded in), or None for a predictor of features.
         initial_scale: the scale the first update met. losses: float32 (iterations,), of each update.
         mode: 'adapters' or 'full' ('classifier' without a network).
@@ -91,8 +91,8 @@ def adapt(embedder: Embedder, predictor: LinearPredictor, exemplars: Exemplars, 
         predictor: f_T. exemplars: M_T, in canonical order; samples uint8 images (or features).
         seed: of the run; this stage draws from a stream of its own.
         progress: called after each update with its loss tensor.
-        left_out: float (m, K), f_T's logits on the exemplars as if it had not learned from them, to calibrate
-            the scale on; default: its logits as they are.
+        left_out: float (m, K), f_T's leave-one-out logits on the exemplars, to calibrate the scale on;
+            default: its logits as they are.
     """
     stops = [settings.iterations]
     return next(adaptation_path(embedder, predictor, exemplars, settings, seed, stops, progress, left_out))
@@ -195,25 +195,21 @@ class _Trainee:
         return loss.detach()
 
     def result(self, predictor, embedder, initial_scale, losses, mode) -> AdaptedPredictor:
-        """f* as it is now: copies, with adapters folded into the convolutions beside them."""
+        """f* as it is now: copies, with adapters folded into their layers."""
         weight, bias = (p.detach().cpu().numpy().copy() for p in (self.weight, self.bias))
         adapted = None if self.net is None else embedder.with_net(adapters.fold(copy.deepcopy(self.net)))
-        scale = self.scale.item()
-        return AdaptedPredictor(predictor, weight, bias, scale, adapted, initial_scale, losses, mode)
+        return AdaptedPredictor(predictor, weight, bias, self.scale.item(), adapted, initial_scale, losses,
+                                mode)
 
 
-class _reproducible:
+@contextlib.contextmanager
+def _reproducible(device: torch.device):
     """Deterministic cuDNN, and torch's own generators restored afterwards."""
-
-    def __init__(self, device: torch.device):
-        self.devices = [device] if device.type == 'cuda' else []
-
-    def __enter__(self):
-        self.fork = torch.random.fork_rng(devices=self.devices)
-        self.fork.__enter__()
-        self.before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-
-    def __exit__(self, *error):
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = self.before
-        return self.fork.__exit__(*error)
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    with torch.random.fork_rng(devices=[device] if device.type == 'cuda' else []):
+        cudnn.deterministic, cudnn.benchmark = True, False
+        try:
+            yield
+        finally:
+            cudnn.deterministic, cudnn.benchmark = before

@@ -63,6 +63,8 @@ def read(path) -> dict:
     if not sound:
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')
     settings = {RENAMED.get(name, name): value for name, value in found['settings'].items()}
+    if 'adaptation' in settings:                # f* is what the updates end in, where it does not say more
+        settings.setdefault('adapt_select', 'none')
     return found | dict(settings=settings)
 
 

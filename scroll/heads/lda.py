@@ -2,13 +2,6 @@
 
 Ridge and nearest centroids see the covariance of all samples, or none; this head sees the one within classes
 (Fisher 1936; for streams, Hayes and Kanan 2020). It needs no more than they do: counts, sums, Gram matrix.
-
-    >>> from scroll.grid import quantise
-    >>> y = np.arange(90) % 3
-    >>> u = quantise(np.eye(3)[y] + .2 * np.random.default_rng(0).normal(size=(90, 3)))
-    >>> statistics = Statistics(3).add(u, y)
-    >>> bool((lda(statistics).predict(u) == y).mean() > .9)
-    True
 """
 from fractions import Fraction
 from numbers import Real
@@ -18,7 +11,7 @@ import numpy as np
 from scroll.errors import InputError
 from scroll.grid import GRID_BITS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen
-from scroll.heads.rounded import grid_for, smallest_units, solve
+from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.statistics import Statistics
 
 OAS = 'oas'
@@ -26,13 +19,13 @@ _SHARE_BITS = 30                    # shrinkage is a multiple of 2^-30
 
 
 def lda(statistics: Statistics, shrinkage: float | str = OAS) -> LinearPredictor:
-    """argmax_c x' S^-1 m_c - m_c' S^-1 m_c / 2 with exact weights, rounded: no class is likelier than others.
+    """argmax_c x' S^-1 m_c - m_c' S^-1 m_c / 2 with exact weights, rounded; classes have equal priors.
 
     S = (1 - a) W / (N - K) + a t I with the scatter W within classes (`within_scatter`), its mean variance
     t = tr(W) / (d (N - K)) and class means m_c. Means are rounded to the grid first, 2^-18: then W and m_c
     are integers, and S^-1 m_c is the solution of an integer system, rounded correctly
-    (`scroll.heads.rounded`).
-    Logits are multiplied by 1 - a. Where nothing varies within classes, S = I: nearest centroids.
+    (`scroll.heads.rounded`). Logits are multiplied by 1 - a. Where nothing varies within classes, S = I:
+    nearest centroids.
 
     Args:
         shrinkage: a, from 0 up to below 1, or 'oas' (`oas`).
@@ -64,10 +57,8 @@ def system(statistics: Statistics, shrinkage) -> tuple:
 
 
 def class_means(statistics: Statistics) -> np.ndarray:
-    """int64 (K, d), s_c / n_c in units of 2^-18: to the nearest, of two to the even one."""
-    counts = statistics.counts[:, None]
-    whole, rest = np.divmod(statistics.sums[:, :-1], counts)
-    return whole + (2 * rest + whole % 2 > counts)
+    """int64 (K, d), s_c / n_c in units of 2^-18, rounded half to even."""
+    return scaled(statistics.sums[:, :-1], 1, statistics.counts[:, None])
 
 
 def within_scatter(statistics: Statistics) -> np.ndarray:
@@ -90,13 +81,13 @@ def degrees(statistics: Statistics) -> int:
 def oas(scatter: np.ndarray, freedom: int) -> Fraction:
     """The share a of the identity that is best for normal samples, a multiple of 2^-30, at most 1 - 2^-30.
 
-    Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23), from tr(W) and
-    tr(W^2) in integers.
+    Oracle approximating shrinkage (Chen, Wiesel, Eldar and Hero 2010, eq. 23), from tr(W) and tr(W^2) in
+    integers.
 
     Args:
         scatter: int64 (d, d). freedom: n, of samples less classes.
     """
-    dim, trace, squares = len(scatter), int(sum(np.diagonal(scatter).tolist())), _sum_of_squares(scatter)
+    dim, trace, squares = len(scatter), sum(np.diagonal(scatter).tolist()), _sum_of_squares(scatter)
     above = (1 - Fraction(2, dim)) * squares + trace ** 2
     below = (freedom + 1 - Fraction(2, dim)) * (squares - Fraction(trace ** 2, dim))
     return _on_grid(above / below if below > 0 else Fraction(1))
@@ -115,11 +106,4 @@ def _on_grid(share: Fraction) -> Fraction:
 
 def _sum_of_squares(matrix: np.ndarray) -> int:
     """Of int64 entries, exactly."""
-    high, low = matrix >> 32, matrix & (1 << 32) - 1                    # (2^32 high + low)^2
-    low_high, low_low = low >> 16, low & (1 << 16) - 1
-    limbs = ((low_low, 0), (low_high, 16), (high & (1 << 16) - 1, 32), (high >> 16, 48))
-    total = 0
-    for place, (a, i) in enumerate(limbs):
-        for b, j in limbs[place:]:
-            total += (1 + (i != j)) * sum((a * b).sum(axis=1).tolist()) << i + j
-    return total
+    return sum(sum(value * value for value in row) for row in matrix.tolist())

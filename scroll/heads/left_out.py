@@ -1,9 +1,11 @@
-"""Exact leave-one-out: what f_T says of samples that it has learned from, as if it had not.
+"""Exact leave-one-out: logits of f_T on samples that it has learned from, had it not seen each.
 
-f* is calibrated on these logits, and `auto` chooses a head by them. They are float64, made of correctly
-rounded solutions and sums in order: the same bits on every machine (of `qda` they come from LAPACK, and their
-last bits may differ). In all of them x = [h; 1] or h, and v is x less its class mean. Of the only sample of a
-class they are those of the other classes; `scroll.heads.registry.Head` says what its own class gets.
+f* is calibrated on them, `auto` chooses a head by them, `out_of_sample` finds wrong labels by them. They are
+float64, made of correctly rounded solutions and sums in order: the same bits on every machine (of `qda` they
+come from LAPACK, and their last bits may differ). Functions take what a head made of the statistics, the
+statistics, its settings (`scroll.heads.registry.Settings`), quantised features (N, d) and labels (N,), and
+return float64 (N, K). x is [h; 1] or h, and v is x less its class mean. For the only sample of a class they
+give the other classes' logits; `scroll.heads.registry.Head` sets its own.
 """
 from dataclasses import replace
 
@@ -21,16 +23,8 @@ from scroll.statistics import Statistics
 
 def ridge_left_out(online: LinearPredictor, statistics: Statistics, settings, features: np.ndarray,
                    labels: np.ndarray, weights=1.0) -> np.ndarray:
-    """Logits float64 (N, K) that ridge would give to samples it has learned from, had it not seen each.
-
-    Exact, from the statistics: with leverage l = w x' (A + alpha I)^-1 x and target t, leaving x out turns
-    its logit f into (f - l t) / (1 - l).
-
-    Args:
-        online: what `ridge` made of the statistics with these settings (`scroll.heads.registry.Settings`).
-        features: (N, d), quantised. labels: (N,).
-        weights: w, how often each sample is counted, a number or float64 (N, 1).
-    """
+    """With leverage l = w x' (A + alpha I)^-1 x and target t, leaving x out turns its logit f into
+    (f - l t) / (1 - l). weights: w, how often each sample is counted, a number or float64 (N, 1)."""
     x = np.column_stack([lifted(statistics, features), np.full(len(features), GRID)])
     solved = solved_rows(statistics.gram, usable_lambda(statistics, settings.ridge_lambda), x)
     leverage = weights * row_sums(x * solved)[:, None]                          # (N, 1)
@@ -41,7 +35,7 @@ def ridge_left_out(online: LinearPredictor, statistics: Statistics, settings, fe
 
 def balanced_left_out(online: LinearPredictor, statistics: Statistics, settings, features: np.ndarray,
                       labels: np.ndarray) -> np.ndarray:
-    """As `ridge_left_out`, of `balanced`; each class counts as often as before."""
+    """As `ridge_left_out`; each class counts as often as before."""
     even = evened(statistics)
     settings = replace(settings, ridge_lambda=usable_with(even, settings.ridge_lambda))
     rows = np.searchsorted(statistics.classes, labels)
@@ -51,10 +45,7 @@ def balanced_left_out(online: LinearPredictor, statistics: Statistics, settings,
 
 def ncc_left_out(online: LinearPredictor, statistics: Statistics, settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
-    """Logits float64 (N, K) that NCC would give to samples it has learned from, had it not seen each.
-
-    Only the own class's centroid changes.
-    """
+    """Only the own class's centroid changes."""
     logits, u = online.decision_function(features), lifted(statistics, features)
     rows = np.searchsorted(online.classes, labels)
     others = np.maximum(statistics.counts[rows] - 1, 1)[:, None]
@@ -66,12 +57,9 @@ def ncc_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
 
 def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
-    """Logits float64 (N, K) that `lda` would give to samples it has learned from, had it not seen each.
-
-    Without x its class has the mean m_c - v / (n_c - 1) and the scatter W - v v' n_c / (n_c - 1), whose
+    """Without x its class has the mean m_c - v / (n_c - 1) and the scatter W - v v' n_c / (n_c - 1), whose
     inverse P follows from that of W (Sherman and Morrison 1950). What is added to the diagonal stays. Means
-    are those that were rounded to the grid.
-    """
+    are those rounded to the grid."""
     means, scatter, units, freedom = lda.system(statistics, settings.shrinkage)
     rows, each = np.searchsorted(statistics.classes, labels), np.arange(len(features))
     count = statistics.counts[rows]
@@ -95,12 +83,8 @@ def lda_left_out(online: LinearPredictor, statistics: Statistics, settings, feat
 
 def qda_left_out(online, statistics: Statistics, settings, features: np.ndarray,
                  labels: np.ndarray) -> np.ndarray:
-    """Logits float64 (N, K) that `qda` would give to samples it has learned from, had it not seen each.
-
-    Without x the mean and the scatter of its class change as in `lda_left_out`, and with them, by a matrix of
-    rank one, the covariance of every class. The factors of the scatters and the diagonal part stay. Means are
-    those that were rounded to the grid.
-    """
+    """As `lda_left_out`; the covariance of every class changes by a matrix of rank one. The factors of the
+    scatters and the diagonal part stay."""
     means = lda.class_means(statistics)
     systems, units = quadratic.covariances(statistics, means, settings.pooling, settings.shrinkage)
     rows = np.searchsorted(statistics.classes, labels)
@@ -123,12 +107,6 @@ def qda_left_out(online, statistics: Statistics, settings, features: np.ndarray,
         step = lost / (1 - lost * (v * pv).sum(axis=1))
         logits[:, k] = -((z * pz).sum(axis=1) + step * (z * pv).sum(axis=1) ** 2)
     return freedom * logits
-
-
-def nothing_left_out(online, statistics: Statistics, settings, features: np.ndarray,
-                     labels: np.ndarray) -> np.ndarray:
-    """Logits float64 (N, K) of a predictor that looks at no sample."""
-    return online.decision_function(features)
 
 
 def lifted(statistics: Statistics, features: np.ndarray) -> np.ndarray:

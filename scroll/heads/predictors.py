@@ -17,7 +17,7 @@ import numpy as np
 
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
-from scroll.heads.rounded import grid_for, smallest_units, solve
+from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.randomness import numpy_stream
 from scroll.statistics import Statistics
@@ -27,16 +27,16 @@ NCC_BIASES = tuple(NCC_FACTOR)
 TARGETS = ('pm1', 'onehot')
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
 _LARGEST = 2.0 ** 63                # lambda
-_LOGITS, _ROWS = 1 << 20, 1 << 7    # logits at a time, of so many rows at least
+_LOGITS, _ROWS = 1 << 20, 1 << 7    # logits in a block, and its least number of rows
 
 
 @dataclass(frozen=True)
 class LinearPredictor:
-    """argmax_y w_y . h + b_y over unit features u, h = u or what a lift makes of it; all integers, exact.
+    """argmax_y w_y . h + b_y over unit features u, h = u or its lift; all integers, exact.
 
     Attributes:
         classes: (K,) sorted labels. units: int64 (K, D + 1), weights and, last, bias, in units of 2^exponent;
-            none is above 2^47 in size. lift: makes h of u; None: h is u.
+            none is above 2^47 in size. lift: u -> h; None: h is u.
     """
     classes: np.ndarray
     units: np.ndarray
@@ -67,13 +67,14 @@ class LinearPredictor:
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, correctly rounded."""
-        high, low, width = self._logits(features)
-        return np.ldexp(np.ldexp(high, width) + low, self.exponent - GRID_BITS)
+        limbs, width = self.limbs()
+        shift, unit = (len(limbs) - 1) * width, self.exponent - GRID_BITS
+        blocks = (exact_logits(h.astype(np.float64), limbs, width) for h in self._blocks(on_grid(features)))
+        return np.concatenate([np.ldexp(np.ldexp(high, shift) + low, unit) for high, low in blocks])
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
-        parts = [self._largest(h) for h in self._blocks(on_grid(features))]
-        return self.classes[np.concatenate(parts)]
+        return self.classes[np.concatenate([self._largest(h) for h in self._blocks(on_grid(features))])]
 
     def _blocks(self, features: np.ndarray):
         """Yield h of some rows at a time, so that neither all of h nor all logits are in memory at once."""
@@ -86,8 +87,7 @@ class LinearPredictor:
         """Columns (n,) of the largest exact logits, the first of equals.
 
         A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is summed
-        (Higham 2002, section 3.1). Where others come nearer to the largest than that allows, exact ones
-        decide among these.
+        (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide.
         """
         h = np.column_stack([h, np.full(len(h), GRID)]).astype(np.float64)
         weights, longest = self._in_float64
@@ -101,7 +101,7 @@ class LinearPredictor:
             logits[rows, best] = top
             near = np.flatnonzero((logits[unsure] >= limit[unsure, None]).any(axis=0))
             few = LinearPredictor(self.classes[near], self.units[near], self.exponent)
-            high, low, _ = few._exact(h[unsure, :-1])
+            high, low = exact_logits(h[unsure, :-1], *few.limbs())
             exact = np.where(high == high.max(axis=1, keepdims=True), low, -1)
             best[unsure] = near[exact.argmax(axis=1)]
         return best
@@ -112,26 +112,8 @@ class LinearPredictor:
         weights = self.units.astype(np.float64)
         return weights, np.sqrt(np.einsum('kd,kd->k', weights, weights).max())
 
-    def _logits(self, features: np.ndarray) -> tuple:
-        """(high, low, width), float64 (N, K) whole numbers, 0 <= low < 2^width: logits are high 2^width + low
-        in units of 2^(exponent - 18). The weights are cut into limbs so short that no sum of products reaches
-        2^53."""
-        parts = [self._exact(h) for h in self._blocks(on_grid(features))]
-        return *(np.concatenate(part) for part in list(zip(*parts))[:2]), parts[0][2]
-
-    def _exact(self, h: np.ndarray) -> tuple:
-        features, (limbs, width) = h.astype(np.float64), self.limbs()
-        high = low = 0.0
-        for place, limb in enumerate(limbs):
-            if place:
-                carry = np.floor(np.ldexp(high, -width))
-                low = low + np.ldexp(high - np.ldexp(carry, width), (place - 1) * width)
-                high = carry
-            high = high + (features @ limb[:, :-1].T + limb[:, -1] * GRID)
-        return high, low, (len(limbs) - 1) * width
-
     def limbs(self) -> tuple:
-        """([float64 (K, d + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i width)."""
+        """([float64 (K, D + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i width)."""
         rest, limbs, width = self.units, [], 53 - GRID_BITS - self.units.shape[1].bit_length()
         while len(limbs) * width < WEIGHT_BITS - width + 1:
             above = rest + (1 << width - 1) >> width
@@ -141,19 +123,43 @@ class LinearPredictor:
 
     def digest(self) -> str:
         """SHA-256 of classes, weights and lift."""
-        lift = [self.lift.digest] if self.lift is not None else []
-        sha = hashlib.sha256(json.dumps([self.classes.tolist(), self.exponent, *lift]).encode())
-        sha.update(np.ascontiguousarray(self.units, '<i8').tobytes())
-        return sha.hexdigest()
+        return digest_of(self.classes, self.exponent, self.lift, self.units)
+
+
+def exact_logits(h, limbs, width: int, floor=np.floor) -> tuple:
+    """(high, low), float64 (N, K) whole numbers, 0 <= low < 2^w, w = (number of limbs - 1) width: logits are
+    high 2^w + low in units of 2^(exponent - 18).
+
+    Limbs are so short that no sum of products reaches 2^53, so every one is exact.
+
+    Args:
+        h: float64 (N, D), on the grid; an array, or with `floor=torch.floor` a tensor.
+        limbs, width: of `LinearPredictor.limbs`.
+    """
+    base, low = 2.0 ** width, 0.0
+    high = h @ limbs[0][:, :-1].T + limbs[0][:, -1] * GRID
+    for place, limb in enumerate(limbs[1:]):
+        carry = floor(high / base)
+        low = low + (high - carry * base) * base ** place
+        high = carry + (h @ limb[:, :-1].T + limb[:, -1] * GRID)
+    return high, low
+
+
+def digest_of(classes: np.ndarray, exponent: int, lift: Lift | None, *arrays: np.ndarray) -> str:
+    """SHA-256 of a predictor's labels, integers and lift."""
+    lift = [lift.digest] if lift is not None else []
+    sha = hashlib.sha256(json.dumps([classes.tolist(), exponent, *lift]).encode())
+    for array in arrays:
+        sha.update(np.ascontiguousarray(array, '<i8').tobytes())
+    return sha.hexdigest()
 
 
 def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     """Nearest centroid classifier as a linear layer (paper, eq. 5), w_y = c_y, each weight rounded correctly.
 
     |u - c_y|^2 = |u|^2 - 2 (u . c_y - |c_y|^2 / 2), so the exact bias is -|c_y|^2 / 2. `paper` is the
-    -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. Centroids of unit features
-    are shorter than one. The unit is 2^-47 of the largest possible weight, 1, or of the largest bias if that
-    is more.
+    -|c_y|^2 of the paper's appendix, which lacks the factor; `zero` has no bias. The unit is 2^-47 of the
+    largest possible weight, 1, or of the largest bias if that is more.
     """
     check_seen(statistics)
     if bias not in NCC_FACTOR:
@@ -165,13 +171,9 @@ def ncc(statistics: Statistics, bias: str = 'exact') -> LinearPredictor:
     biases = [Fraction(NCC_FACTOR[bias]) * Fraction(square, (count << GRID_BITS) ** 2)
               for square, count in zip(squares.tolist(), counts.tolist())]
     exponent = (max(ceil(max(map(abs, biases))), 1) - 1).bit_length() - WEIGHT_BITS
-    whole, rest = np.divmod(sums, counts[:, None])                              # (K, d)
-    shift = -exponent - GRID_BITS
-    more, rest = np.divmod(rest << shift, counts[:, None])
-    units = (whole << shift) + more
-    units += 2 * rest + units % 2 > counts[:, None]         # to the nearest, of two to the even one
-    ends = [round(value / Fraction(2) ** exponent) for value in biases]     # so does `round`
-    units = np.column_stack([units, np.array(ends, np.int64)])
+    weights = scaled(sums, 1 << -exponent - GRID_BITS, counts[:, None])
+    ends = [round(value / Fraction(2) ** exponent) for value in biases]     # half to even, as `scaled`
+    units = np.column_stack([weights, np.array(ends, np.int64)])
     return LinearPredictor(statistics.classes, units, exponent, statistics.lift)
 
 
@@ -228,7 +230,7 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
     """`exact_lambda` in units of 2^-36. InputError if it is too small for these statistics."""
     units, least = int(exact_lambda(alpha) * GRID ** 2), smallest_units(statistics.gram)
     if units < least:
-        raise InputError(f'ridge lambda {alpha:g}: too small beside these sums; use a '
+        raise InputError(f'ridge lambda {alpha:g}: too small for these sums; use a '
                          f'larger one, {1.01 * least / GRID ** 2:.3g} or more')
     return units
 

@@ -2,16 +2,7 @@
 
 Where `lda` has one covariance within classes for all, here each class has its own, drawn towards the common
 one (FeCAM, Goswami et al. 2023). The prediction is quadratic in u.
-
-    >>> from scroll.grid import quantise
-    >>> y = np.arange(200) % 2
-    >>> x = np.random.default_rng(0).normal(size=(200, 3)) * np.array([[1, .01, .1], [.01, 1, .1]])[y]
-    >>> statistics = Statistics(3, by_class=True).add(quantise(x), y)
-    >>> bool((qda(statistics).predict(quantise(x)) == y).mean() > .9)                   # no line parts these
-    True
 """
-import hashlib
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Real
@@ -20,10 +11,9 @@ import numpy as np
 
 from scroll.errors import InputError
 from scroll.grid import GRID_BITS
-from scroll.heads.balanced import scaled
 from scroll.heads.lda import OAS, class_means, degrees, exact_share, oas
-from scroll.heads.predictors import check_seen, on_grid
-from scroll.heads.rounded import smallest_units, solve
+from scroll.heads.predictors import check_seen, digest_of, on_grid
+from scroll.heads.rounded import scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.statistics import Statistics
 
@@ -33,11 +23,11 @@ PIECE = 18                         # bits of products that are multiplied once m
 
 @dataclass(frozen=True)
 class QuadraticPredictor:
-    """argmax_y -(h - m_y)' P_y (h - m_y), h = u or what a lift makes of it; all integers, exact.
+    """argmax_y -(h - m_y)' P_y (h - m_y), h = u or its lift; all integers, exact.
 
     Attributes:
         classes: (K,) sorted labels. means: int64 (K, D), in units of 2^-18. forms: int64 (K, D, D), P in
-            units of 2^exponent; none is above `form_bits(D)` bits in size. lift: makes h of u; None: h is u.
+            units of 2^exponent; none is above `form_bits(D)` bits in size. lift: u -> h; None: h is u.
     """
     classes: np.ndarray
     means: np.ndarray
@@ -86,11 +76,7 @@ class QuadraticPredictor:
 
     def digest(self) -> str:
         """SHA-256 of classes, means, forms and lift."""
-        lift = [self.lift.digest] if self.lift is not None else []
-        sha = hashlib.sha256(json.dumps([self.classes.tolist(), self.exponent, *lift]).encode())
-        for array in (self.means, self.forms):
-            sha.update(np.ascontiguousarray(array, '<i8').tobytes())
-        return sha.hexdigest()
+        return digest_of(self.classes, self.exponent, self.lift, self.means, self.forms)
 
 
 def form_bits(size: int) -> int:
@@ -101,8 +87,8 @@ def form_bits(size: int) -> int:
 def qda(statistics: Statistics, pooling: float = .5, shrinkage: float | str = OAS) -> QuadraticPredictor:
     """Mahalanobis distances with covariances C_c = (1 - a) [(1 - b) W_c / (n_c - 1) + b W / (N - K)] + a t I.
 
-    W_c is the scatter of a class about its mean, W the sum of all, t = tr(W) / (D (N - K)). (No class is
-    likelier than others, and determinants are left out: with a covariance of few samples they are noise.)
+    W_c is the scatter of a class about its mean, W the sum of all, t = tr(W) / (D (N - K)). (Classes have
+    equal priors, and determinants are left out: with a covariance of few samples they are noise.)
     Means and N - K times the covariances are rounded to integers first; the inverses are rounded correctly
     (`scroll.heads.rounded`). Logits are multiplied by 1 - a.
 

@@ -1,4 +1,4 @@
-"""All heads by name: what each makes of the exact sums, what it says of a sample left out, what it needs.
+"""All heads by name: how each is made of the exact sums, its leave-one-out logits, and what it needs.
 
 To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its leave-one-out
 logits, and a line in `HEADS`.
@@ -19,7 +19,7 @@ from scroll.statistics import Statistics
 
 @dataclass(frozen=True)
 class Settings:
-    """What heads can be told; each looks at its own. See `scroll.Scroll` for what they mean."""
+    """Settings of all heads; each reads its own. `scroll.Scroll` documents them."""
     ridge_lambda: float | str = 0.1
     targets: str = 'pm1'
     ncc_bias: str = 'exact'
@@ -35,7 +35,7 @@ class Head:
     Attributes:
         make: (statistics, settings) -> predictor. leaves_out: the function of `scroll.heads.left_out`.
         lift: the lift that goes with it, where none is asked for. by_class: needs a Gram matrix a class.
-        sums_for_lambda: of which statistics `ridge_lambda` 'auto' is the choice; None: has no lambda.
+        sums_for_lambda: statistics -> those that `ridge_lambda` 'auto' is chosen from; None: has no lambda.
     """
     make: Callable
     leaves_out: Callable
@@ -44,7 +44,7 @@ class Head:
     sums_for_lambda: Callable | None = None
 
     def settled(self, statistics: Statistics, settings: Settings) -> Settings:
-        """The settings with a number for lambda, where the statistics were to choose it."""
+        """The settings with a number for lambda, chosen from the statistics if it is 'auto'."""
         if self.sums_for_lambda is None:
             return settings
         asked = settings.ridge_lambda
@@ -56,7 +56,7 @@ class Head:
                  labels: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) on samples that were learned, as if each had not been.
 
-        Of the only sample of a class, when it was not learned, that class is unknown: its logit is -inf.
+        Without the only sample of a class that class is unknown: its logit is -inf.
 
         Args:
             online: what `make` made of the statistics and the `settled` settings.
@@ -69,16 +69,13 @@ class Head:
         return logits
 
 
-def _ridge(statistics: Statistics, settings: Settings):
-    return ridge(statistics, settings.ridge_lambda, settings.targets)
-
-
 def _balanced(statistics: Statistics, settings: Settings):
     even = evened(statistics)
     return ridge(even, usable_with(even, settings.ridge_lambda), settings.targets)
 
 
-_RIDGE = Head(_ridge, left_out.ridge_left_out, sums_for_lambda=lambda statistics: statistics)
+_RIDGE = Head(lambda statistics, settings: ridge(statistics, settings.ridge_lambda, settings.targets),
+              left_out.ridge_left_out, sums_for_lambda=lambda statistics: statistics)
 HEADS = {
     'ridge': _RIDGE,
     'ncc': Head(lambda statistics, settings: ncc(statistics, settings.ncc_bias), left_out.ncc_left_out),
@@ -89,5 +86,5 @@ HEADS = {
     'qda': Head(lambda statistics, settings: qda(statistics, settings.pooling, settings.shrinkage),
                 left_out.qda_left_out, by_class=True),
     'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
-                   left_out.nothing_left_out),
+                   lambda online, statistics, settings, features, labels: online.decision_function(features)),
 }

@@ -6,9 +6,6 @@ correction are cut into integers so short that every sum of their products is an
 float64 holds in whatever order it is added. The eigenvalues of G + l I are at least l, so what is still
 missing of a column of X is no longer than its residual / l. Entries are rounded once that bound no longer
 reaches across a rounding boundary; columns where it does are refined further.
-
-    >>> solve(np.array([[6]]), 1, np.array([[700, 5]]), -1).tolist()    # 100 and 5/7, in halves
-    [[200, 1]]
 """
 from fractions import Fraction
 
@@ -19,12 +16,23 @@ from scroll.errors import InputError
 
 _RADIX = 22                         # bits of a limb: numbers are sums of limbs l_i 2^(22 i), |l_i| <= 2^21
 _HALF = 1 << _RADIX - 1
-_TIE = 64                           # nearer to the middle than 2^-64 of a unit is there: to the even one
-_ENOUGH = 512                       # bits below the grid after which no boundary in reach counts any more
-_COLUMNS = 1 << 10                  # that are solved for at once
+_TIE = 64                           # within 2^-64 of a unit of the middle counts as the middle: to even
+_ENOUGH = 512                       # bits below the grid after which what is undecided is rounded as it is
+_COLUMNS = 1 << 10                  # solved for at once
 _CONDITION = 40                     # l is at least 2^-40 of G's trace: then float64 steers it well
 _NO_GRAM = ('the Gram matrix has negative eigenvalues, as far as float64 can tell: something was removed '
             'that was never added; or use a larger ridge lambda, or shrinkage')
+
+
+def scaled(array: np.ndarray, times, over) -> np.ndarray:
+    """array times / over, rounded to integers, half to even: int64.
+
+    times and over: whole, 1 to 2^31; results must be below 2^62.
+    """
+    whole, rest = np.divmod(array, over)
+    more, rest = np.divmod(rest * times, over)
+    out = whole * times + more
+    return out + (2 * rest + out % 2 > over)
 
 
 def smallest_units(gram: np.ndarray) -> int:
@@ -33,7 +41,7 @@ def smallest_units(gram: np.ndarray) -> int:
 
 
 class Refinement:
-    """X = (gram + units I)^-1 right, to more and more bits.
+    """X = (gram + units I)^-1 right, to more bits with every step.
 
     Args:
         gram: int64 (n, n), positive semidefinite, n < 2^16. units: int, `smallest_units` or more.
@@ -112,10 +120,8 @@ class Refinement:
         self.pieces = [(piece[:, columns], unit) for piece, unit in self.pieces]
 
     def rounded(self, grid: int) -> tuple:
-        """(X in units of 2^grid, rounded: int64 (n, K); which entries are sure: bool (n, K)); grid > unit.
-
-        To the nearest; entries within 2^-64 of the middle between two, to the even one.
-        """
+        """(X in units of 2^grid, rounded half to even: int64 (n, K); which entries are sure: bool (n, K));
+        grid > unit."""
         below = grid - self.unit
         half, whole, part = 1 << below - 1, 0, 0                    # X = whole 2^grid + part 2^unit
         for piece, unit in self.pieces:
@@ -143,10 +149,9 @@ def grid_for(square: Fraction, bits: int) -> int:
 
 
 def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndarray:
-    """(gram + units I)^-1 right in units of 2^grid, correctly rounded: int64 (n, K), below 2^62 in size.
+    """(gram + units I)^-1 right in units of 2^grid, rounded half to even: int64 (n, K), below 2^62 in size.
 
-    Entries within 2^-64 of the middle between two numbers of the grid go to the even one. Arguments and
-    errors as `Refinement`.
+    Arguments and errors as `Refinement`.
     """
     refinement, columns = Refinement(gram, units, right), np.arange(right.shape[1])
     out = np.zeros(right.shape, np.int64)
@@ -165,8 +170,7 @@ def solve(gram: np.ndarray, units: int, right: np.ndarray, grid: int) -> np.ndar
 def solved_rows(gram: np.ndarray, units: int, rows: np.ndarray) -> np.ndarray:
     """(gram + units I)^-1 row of each row, float64 (N, n), to 50 bits or more of the largest possible one.
 
-    The bits are the same on every machine. Many rows are multiplied by the inverse, which is rounded
-    correctly.
+    The bits are the same on every machine. Many rows are multiplied by the correctly rounded inverse.
 
     Args:
         gram, units: as `Refinement`. rows: int (N, n), numbers up to 2^19 in size.

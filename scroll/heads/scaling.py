@@ -8,15 +8,15 @@ from math import factorial, fsum
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-_LOG2, _MOST = 0.6931471805599453, 700.0        # beyond, exponentials leave float64's normal numbers
-_NUMBERS = 1 << 16                              # logits looked at together, in the processor's cache
+_LOG2, _MAX = 0.6931471805599453, 700.0         # beyond, exponentials leave float64's normal numbers
+_NUMBERS = 1 << 16                              # logits in a block, in the processor's cache
 
 
 def fit_scale(logits: np.ndarray, targets: np.ndarray, bounds=(1e-2, 1e3), weights=None,
               smoothing: float = 0.0) -> float:
     """The s within `bounds` with the least mean cross-entropy of softmax(s * logits).
 
-    Samples whose own class has the logit -inf, since nothing is known of it, are left out; 1 if none is left.
+    Samples whose own class has the logit -inf, an unknown class, are left out; 1 if none is left.
 
     Args:
         logits: float64 (N, K). targets: int (N,), columns of the true classes. weights: (N,), or None: all
@@ -68,7 +68,7 @@ def row_sums(values: np.ndarray) -> np.ndarray:
 
 def _exp(t) -> np.ndarray:
     """e^t to within 2^-40 of its size, for t up to 700; e^-700 for all below."""
-    t = np.maximum(t, -_MOST)
+    t = np.maximum(t, -_MAX)
     power = np.rint(t * (1 / _LOG2))
     rest = (t - power * _LOG2) * (1 / 16)
     out = rest * (1 / factorial(7))

@@ -12,7 +12,7 @@ import datasets
 import models
 from bench.cli.flags import add_management_args
 from bench.cli.parsing import parse_args
-from core.arguments import BEARS, ArgumentParser, add_rehearsal_args, real, whole
+from core.arguments import AFFECTS, ArgumentParser, add_rehearsal_args, real, whole
 from datasets.seq_digits import SequentialDigits
 from models.sgd import Sgd
 from tests.conftest import quick, refused
@@ -370,19 +370,19 @@ def test_small_helpers_for_files_of_mammoth(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('method', models.PLUGINS.names())
-def test_every_flag_says_what_it_bears_on(method):
+def test_every_flag_says_what_it_affects(method):
     words = ['--model', method, '--dataset', 'seq-digits', '--weights', 'none']
-    bears = parse_args(words, return_parser_only=True).bears()
-    assert set(bears.values()) <= set(BEARS)
+    affects = parse_args(words, return_parser_only=True).affects()
+    assert set(affects.values()) <= set(AFFECTS)
     for word, endings in dict(place=('_path', '_every'), speed=('device', '_threads', '_workers', '_cache'),
                               display=('wandb_name', '_verbose')).items():
-        assert {bears[name] for name in bears if name.endswith(endings) and name != 'eval_every'} <= {word}
+        assert {affects[name] for name in affects if name.endswith(endings) and name != 'eval_every'} <= {word}
 
 
 def test_declarations_are_checked_and_reach_parsers_of_argparse():
     """As files written for Mammoth use them."""
     with pytest.raises(ValueError, match='colour'):
-        ArgumentParser().add_argument('--shade', bears='colour')
+        ArgumentParser().add_argument('--shade', affects='colour')
     plain = argparse.ArgumentParser()
     add_management_args(plain)
     assert plain.parse_args(['--device', 'cpu']).device == 'cpu'

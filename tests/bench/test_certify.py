@@ -71,7 +71,7 @@ def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse, number):
 
 @pytest.mark.parametrize('flags', [[], ['--non_verbose', '1']])
 def test_it_says_how_far_it_is_unless_told_not_to(call, tmp_path, monkeypatch, capsys, flags):
-    for name, value in (('FIRST', 0), ('EVERY', 0.02), ('_SHORT', 0)):
+    for name, value in (('EVERY', 0.02), ('TICK', 0.001)):
         monkeypatch.setattr(progress, name, value)
     call(tmp_path, '--schedules', '1', '--specs', '', '--buffers', '0', '--stream_check', '0', *flags)
     said = {line.split(' ')[0] for line in capsys.readouterr().err.splitlines()}

@@ -249,7 +249,7 @@ def test_a_file_that_is_like_another_says_what_differs(tmp_path):
     other.path.write_text(MINIMAL.replace('cells: {', "cells: {one: {'a, 1': {lr: 0.7}}, "))
     path.write_text('like: some\nrows: {one: null}\nclaims: [null]\n')
     assert load(path).rows == ['two'] and [cell.flags['lr'] for cell in load(path).cells] == [.3, .4]
-    for text, words in (('like: nobody', ['nobody', 'beside this one']), ('like: small', ['small']), ('like: some\nrows: {three: {lr: 1}}', ['three', 'some.yaml'])):
+    for text, words in (('like: nobody', ['nobody', 'same folder']), ('like: small', ['small']), ('like: some\nrows: {three: {lr: 1}}', ['three', 'some.yaml'])):
         path.write_text(text)
         with refused('small.yaml', *words):
             load(path)

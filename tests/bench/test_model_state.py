@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bench.resume.model_state import load_model_state, model_state
+from bench.resume.state import load_model_state, model_state
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 

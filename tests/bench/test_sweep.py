@@ -14,12 +14,11 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from bench.paper import engines, runs, sweep
+from bench.paper import sweep
 from bench.paper.experiments import Cell
 from core.rows import read_rows
 from tests.conftest import ROOT, python
@@ -252,17 +251,16 @@ def test_nothing_to_sweep_is_the_users_error(capfd, tmp_path):
     assert sweep.main([]) == 2 and len(capfd.readouterr().err.splitlines()) == 1
 
 
-def test_a_killed_sweep_leaves_runs_behind_that_the_next_one_takes_over(bench):
+def test_a_killed_sweep_leaves_runs_behind_that_the_next_one_waits_for(bench):
     (bench.base / 'hold').touch()
     first = bench.begin(bench.two, '--jobs', 2)
     wait(lambda: len(bench.calls()) == 2)
-    time.sleep(0.5)                                                             # the locks say who has them
     first.kill()
     first.join()
     second = bench.begin(bench.two, '--jobs', 2)
     wait(lambda: len(second.out.splitlines()) == 3)
     lines = second.out.splitlines()
-    assert lines[0] == '4 runs, 0 of them finished' and all('goes on (process' in line for line in lines[1:])
+    assert lines[0] == '4 runs, 0 of them finished' and all('by a process of another sweep' in line for line in lines[1:])
     time.sleep(0.5)
     assert len(bench.calls()) == 2                                              # both places are taken
     (bench.base / 'hold').unlink()
@@ -275,7 +273,7 @@ def test_two_sweeps_at_once_share_the_runs(bench):
     bench.wish(seconds=1)
     both = [bench.begin(bench.two, '--jobs', 2) for _ in range(2)]
     assert [one.ended() for one in both] == [0, 0]
-    assert all('[4/4]' in one.out for one in both) and any('is being made by another sweep' in one.out for one in both)
+    assert all('[4/4]' in one.out for one in both) and any('is being made by' in one.out for one in both)
     assert sorted(begun(bench.calls())) == ['er 0', 'er 1', 'sgd 0', 'sgd 1']
 
 
@@ -285,7 +283,7 @@ def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench, number, code):
     one = bench.begin(bench.two, '--jobs', 2)
     wait(lambda: len(bench.calls()) == 2)
     os.kill(one.pid, number)
-    assert one.ended() == code and '0 of 4 runs were made, 2 were ended' in one.err and 'the same command goes on' in one.err
+    assert one.ended() == code and '0 of 4 runs were made, 2 were ended' in one.err and 'the same command resumes' in one.err
     (bench.base / 'hold').unlink()
     time.sleep(0.2)
     assert [call[0] for call in bench.calls()] == ['begin'] * 2                 # nobody came to an end later
@@ -322,24 +320,13 @@ def test_runs_times_threads_are_the_cores(monkeypatch, words, threads, expected)
     assert sweep.shares(options, extra) == expected
 
 
-def test_a_lock_is_free_when_its_last_process_has_ended(tmp_path):
-    run = SimpleNamespace(base_path=tmp_path, key='k')
-    lock = runs.Lock(run)
-    assert lock.take() and not runs.Lock(run).is_free()
-    child = subprocess.Popen(['sleep', '60'], pass_fds=[lock.file])
-    lock.write(host='here', run=child.pid)
-    lock.release()
-    assert not runs.Lock(run).is_free() and runs.Lock(run).read() == dict(host='here', run=child.pid)
-    child.kill()
-    child.wait()
-    assert runs.Lock(run).is_free() and runs.Lock(run).read() == {}
-
-
 def test_processes_that_do_not_want_to_end_are_ended_by_force(tmp_path):
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     child = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, start_new_session=True)
     child.stdout.readline()
-    runs.end({child.pid: lambda: child.poll() is None}, grace=0.3)
+    job = sweep.Job(None)
+    job.process = child
+    job.stop(grace=0.3)
     assert child.wait() == -signal.SIGKILL
 
 
@@ -350,41 +337,23 @@ def test_a_clock_that_is_set_back_changes_no_time(bench, monkeypatch):
     assert code == 0 and re.search(r'00 % in \d s', out) and not re.search(r'-\d', out), out
 
 
-def fake_run(model, dataset='d', metric='final_accuracy'):
-    return SimpleNamespace(kind=(model, dataset))
-
-
-def test_time_left_comes_from_finished_runs_of_the_kind():
-    rows = [dict(model='er', dataset='d', seconds_total=s) for s in ('100', '300')] + [dict(model='er', dataset='d', seconds_total='')]
-    seconds = engines.Seconds(rows)
-    assert seconds.left([fake_run('er')] * 4, [], 2) == 'about 7 min left'                   # 4 x 200 s by two
-    assert seconds.left([fake_run('er')], [(fake_run('er'), 170)], 2) == 'about 3 min left'  # one whole run is still to come
-    assert seconds.left([fake_run('er'), fake_run('bic')], [], 2) == 'at least 3 min left'
-    assert seconds.left([fake_run('bic')], [], 1) == 'time left unknown'
-    seconds.add(SimpleNamespace(kind=('er', 'd')), 20)                                      # this machine, now
-    assert seconds.left([fake_run('er')] * 4, [(fake_run('er'), 5)], 2) == 'about 48 s left'
-    assert seconds.left([fake_run('er')] * 4, [(fake_run('er'), 50)], 2) == 'at least 40 s left'   # the fifth is overdue
-    assert seconds.left([fake_run('bic')], [(fake_run('er'), 50)], 2) == 'time left unknown'
-    assert seconds.left([], [(fake_run('er'), 19.9)], 2) == 'about 1 s left'
-
-
 def test_slurm_without_submitit_or_sbatch_is_one_line(bench, monkeypatch):
-    monkeypatch.setattr(engines.importlib.util, 'find_spec', lambda name: None if name == 'submitit' else object())
+    monkeypatch.setattr(sweep.importlib.util, 'find_spec', lambda name: None if name == 'submitit' else object())
     code, _, err = bench(bench.two, '--engine', 'slurm')
     assert code == 2 and 'pip install submitit' in err and len(err.splitlines()) == 1
     monkeypatch.undo()
-    monkeypatch.setattr(engines.shutil, 'which', lambda name: None)
+    monkeypatch.setattr(sweep.shutil, 'which', lambda name: None)
     code, _, err = bench(bench.two, '--engine', 'slurm')
     assert code == 2 and 'sbatch' in err
 
 
 def submitted(bench, monkeypatch, cluster, *words):
     """The jobs of a sweep with --engine slurm on one of submitit's other clusters."""
-    jobs, real = [], engines.submit
+    jobs, real = [], sweep.submit
     with monkeypatch.context() as patch:
-        patch.setattr(engines, 'check_slurm', lambda: None)
-        patch.setattr(engines, 'queued', lambda runs: [])
-        patch.setattr(engines, 'submit', lambda *given: jobs.extend(real(*given, cluster=cluster)) or jobs)
+        patch.setattr(sweep.shutil, 'which', lambda command: command)
+        patch.setattr(sweep, 'queued', lambda runs: [])
+        patch.setattr(sweep, 'submit', lambda *given: jobs.extend(real(*given, cluster=cluster)) or jobs)
         assert bench(bench.two, '--engine', 'slurm', *words)[0] == 0
     return jobs
 
@@ -429,7 +398,7 @@ def test_a_preempted_job_ends_its_process_and_is_queued_again(bench):
     pytest.importorskip('submitit')
     (bench.base / 'hold').touch()
     options, extra = sweep.parse_args(bench.words(bench.two, '--seeds', 1, '--only', 'the sgd*'))
-    job = engines.Job(sweep.expand(options, extra, 1, [sys.executable, str(bench.stub)])[0][0])
+    job = sweep.Job(sweep.expand(options, extra, 1, [sys.executable, str(bench.stub)])[0][0])
     queued = None
 
     def preempted(*_):

@@ -195,9 +195,8 @@ def test_the_number_of_workers_changes_nothing(run):
 def test_the_progress_tells_loss_and_rate(run, monkeypatch, capsys):
     """Each time the watch has looked; it is made to look after every batch."""
     monkeypatch.setattr(LossWatch, '_BATCHES', 1)
-    monkeypatch.setattr(progress, 'FIRST', 0)
     monkeypatch.setattr(progress, 'EVERY', 0.01)
-    monkeypatch.setattr(progress, '_SHORT', 0)
+    monkeypatch.setattr(progress, 'TICK', 0.001)
     observe = Diary.observe
 
     def slow(self, *given, **more):

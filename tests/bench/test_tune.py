@@ -109,19 +109,87 @@ def test_values_for_a_predictor_leave_those_for_any_alone(call, tmp_path, monkey
 
 def test_one_pass_is_tried_as_online_methods_are():
     assert tune.space_of('er', 1) == tune.space_of('er-ace') == tune.space_of('er-ace', 1) and tune.space_of('gdumb', 1) == tune.SPACES['gdumb']
-    assert {tuple(values) for values in tune.plan('er', 9, {'lr': '.07'}, 1)} == {('lr', 'batch_size', 'batch_iterations')}
+    assert {tuple(values) for values in tune.plan('er', 9, {'lr': '.07'}, 1)} == {('lr', 'batch_size', 'bn', 'batch_iterations')}
     assert {values['lr'] for values in tune.plan('er', 4, {'lr': '.07'}, 1)} == {.07}
 
 
 def test_the_papers_temperatures_are_tried_where_none_is_calibrated():
-    tried = {(values['calibrate_scale'], values['scale']) for values in tune.plan('scroll', 10 ** 6)}
+    tried = {(values['calibrate_scale'], values['scale']) for values in tune.plan('scroll', 60)}
     assert tried == {(0, 1), (0, 2), (0, 4), (0, 5), (1, 1)}
     assert {values['scale'] for values in tune.plan('scroll', 9, {'scale': '2', 'calibrate_scale': '1'})} == {2}
 
 
+def test_the_values_of_each_flag_are_tried_about_equally_often():
+    for model in ('er-ace', 'derpp', 'joint'):
+        planned = tune.plan(model, 8)
+        assert {values['lr'] for values in planned} == set(tune.SPACES[model]['lr'])
+        assert all(sum(values[name] == first for values in planned) == 4
+                   for name, (first, *others) in tune.SPACES[model].items() if len(others) == 1)
+
+
+def test_the_best_trials_meet_again_on_more_tasks_and_the_winner_is_decided_there(call, tmp_path, monkeypatch):
+    asked = []
+
+    def accuracy(words):
+        asked.append(parse_args(words))
+        two, five = {10: (80., 20.), 32: (70., 60.), 64: (60., 99.)}[asked[-1].batch_size]
+        return two if asked[-1].stop_after == 2 else five
+    monkeypatch.setattr(tune, 'accuracy_of', accuracy)
+    monkeypatch.setitem(tune.SPACES, 'er-ace', dict(lr=(.1,), batch_size=(64, 10, 32)))
+    words = '--models', 'er-ace', '--trials', 3, '--buffer_size', 50, '--finalists', 2, '--final_tasks', 5
+    call(*words)
+    assert [(args.stop_after, args.buffer_size) for args in asked] == 3 * [(2, 20)] + 2 * [(5, 50)]
+    rule, = yaml.safe_load((tmp_path / 'models' / 'config' / 'er_ace.yaml').read_text())['best']
+    assert rule['set']['batch_size'] == 32 and 'of 2 finalists on 5 tasks: 60.0 %' in rule['by']
+    call(*words)
+    assert len(asked) == 5
+
+
+def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypatch):
+    asked = []
+
+    def accuracy(words):
+        asked.append(words)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return 50.
+    monkeypatch.setattr(tune, 'accuracy_of', accuracy)
+    words = '--models', 'er-ace', '--trials', 3
+    with pytest.raises(KeyboardInterrupt):
+        call(*words)
+    call(*words)
+    assert len(asked) == 4 and asked[1] == asked[2] and asked[0] not in asked[1:]
+
+
+@pytest.mark.parametrize('model', ['er-ace', 'joint', 'gdumb'])
+def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_weights, tmp_path):
+    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path)])
+    tuning, name = tune.Tuning(model, options, flags), 'fitting_batch_size' if model == 'gdumb' else 'batch_size'
+    dropped = 0
+    for batch in range(5, 40):
+        args = parse_args(tuning.words(100, {'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2))
+        sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2)
+        assert all(size % batch in (0, *range(4, batch)) or args.drop_last for size in sizes)
+        dropped += args.drop_last
+    assert model == 'gdumb' or 0 < dropped < 35
+
+
+def test_joint_training_learns_the_tasks_of_a_trial(call, tmp_path):
+    call('--models', 'joint', '--trials', 2, '--num_threads', 1, '--finalists', 2, '--final_tasks', 3)
+    rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'joint.csv')
+    assert ['--fit_every_task 3' in row['command'] for row in rows] == [False, False, True, True]
+    assert min(float(row['accuracy']) for row in rows) > 40
+
+
+def test_values_at_the_edge_of_their_grid_are_named():
+    space = dict(lr=(.01, .1, .2), bn=('train', 'frozen'), batch_size=(10, 32), alpha=(1, 2, 3))
+    assert tune.edges_of(space, dict(lr=.2, bn='train', batch_size=32, alpha=2)) == ['lr']
+    assert tune.edges_of(space, dict(lr=.2, bn='train', batch_size=32, alpha=1), {'lr': '.2'}) == ['alpha']
+
+
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
-    assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30))) == 0
+    assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30), 2)) == 0
 
 
 @pytest.mark.parametrize('model', sorted(tune.SPACES))
@@ -132,6 +200,7 @@ def test_a_plan_begins_with_the_first_values_and_repeats_nothing(model):
     assert all(values[name] in space[name] for values in planned for name in space)
     assert tune.plan(model, 16, {}, 5) == planned
     online = get_model_class(model).ONLINE and model != 'scroll' and model != 'gdumb'
+    assert 'bn' in space or model in ('ens', 'scroll')
     assert ({'lr', 'batch_size'} <= set(space)) == (model not in ('scroll', 'gdumb')) and ('batch_iterations' in space) == online
 
 
@@ -140,7 +209,7 @@ def test_every_value_is_a_flag_of_the_method(model, tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path)])
     tuning = tune.Tuning(model, options, flags)
     for values in tune.plan(model, 16):
-        args = parse_args(tuning.words(20, values))
+        args = parse_args(tuning.words(20, values, 2))
         assert all(getattr(args, name) == value for name, value in values.items())
 
 
@@ -173,8 +242,9 @@ def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypa
     assert Adaptation(args.adaptation, threshold=args.adaptation_threshold).mode_for(args.buffer_size) == mode
 
 
-@pytest.mark.parametrize('words, said', [(['--models', 'joint'], 'joint'), (['--models', 'er', '--trials', '0'], '--trials'),
+@pytest.mark.parametrize('words, said', [(['--models', 'no-such'], 'no-such'), (['--models', 'er', '--trials', '0'], '--trials'),
                                          (['--models', 'er', '--tasks', '9'], '--tasks 9: this stream has 5 tasks'),
+                                         (['--models', 'er', '--trials', '2', '--finalists', '2', '--final_tasks', '9'], '--final_tasks 9: this stream'),
                                          (['--models', 'er', '--no_such', '1'], '--no_such'), (['--num_threads'], '--num_threads')])
 def test_what_cannot_be_tuned(call, words, said):
     with refused(said):

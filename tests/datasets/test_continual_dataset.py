@@ -7,7 +7,6 @@ from PIL import Image
 import datasets
 from datasets import get_dataset
 from datasets.utils import readers
-from datasets.utils.continual_dataset import ContinualDataset
 from tests.conftest import refused
 
 
@@ -27,8 +26,7 @@ def names(images) -> list:
     return [image.tobytes() for image in images]
 
 
-SIZES = {1: [10], 2: [5, 5], 3: [4, 3, 3], 4: [3, 3, 2, 2], 5: [2] * 5, 6: [2] * 4 + [1] * 2, 7: [2] * 3 + [1] * 4,
-         8: [2] * 2 + [1] * 6, 9: [2] + [1] * 8, 10: [1] * 10}
+SIZES = {1: [10], 3: [4, 3, 3], 5: [2] * 5, 7: [2] * 3 + [1] * 4, 10: [1] * 10}
 
 
 @pytest.mark.parametrize('splits', SIZES)
@@ -52,11 +50,6 @@ def test_each_task_brings_its_classes_and_every_sample_comes_once(digits, splits
     assert sorted(trained) == sorted(names(images.train)) and sorted(tested) == sorted(names(images.test))
 
 
-def test_five_splits_by_default(digits):
-    assert digits().N_TASKS == digits('--n_splits', '5').N_TASKS == 5
-    assert digits().schedule.digest() == digits('--schedule', 'split:5').schedule.digest()
-
-
 def test_batches_are_triples_of_the_right_shapes_and_labels_belong_to_images(digits):
     dataset = digits('--n_splits', '2', '--batch_size', '50')
     table = dict(zip(names(dataset.images.train), dataset.images.train_labels.tolist()))
@@ -78,26 +71,18 @@ def test_size_and_normalisation_come_from_the_weights_or_without_them_from_the_d
     assert torch.equal(digits().get_normalization_transform()(x), torch.full((1, 3, 16, 16), 0.5))
 
 
-@pytest.mark.parametrize('splits', [1, 3, 5])
+@pytest.mark.parametrize('splits', [1, 3])
 def test_permuting_renames_classes_and_class_order_undoes_it(digits, splits):
     plain, renamed = digits('--n_splits', splits), digits('--n_splits', splits, '--permute_classes', '1')
     order = renamed.class_order
     assert sorted(order) == list(range(10)) and order.tolist() != list(range(10))
-    np.testing.assert_array_equal(plain.class_order, np.arange(10))
-    back = np.argsort(order)
     for part in ('train_labels', 'test_labels'):
         np.testing.assert_array_equal(getattr(renamed, part), order[getattr(plain, part)])
-        np.testing.assert_array_equal(back[getattr(renamed, part)], getattr(plain, part))
-    assert renamed.get_class_names() == [str(back[label]) for label in range(10)]
-    assert [plain.get_class_names()[y] for y in plain.test_labels] == [renamed.get_class_names()[y] for y in renamed.test_labels]
+    assert renamed.get_class_names() == [str(label) for label in np.argsort(order)]
     table = dict(zip(names(plain.images.train), plain.train_labels.tolist()))
     train, _ = renamed.get_data_loaders()
     assert [order[table[name]] for name in names(train.dataset.data)] == train.dataset.targets.tolist()
-
-
-def test_the_permutation_is_drawn_from_the_seed(digits):
-    orders = {digits('--permute_classes', '1', '--seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)}
-    assert len(orders) == 3
+    assert len({digits('--permute_classes', '1', '--seed', seed).class_order.tobytes() for seed in (0, 0, 1, 2)}) == 3
 
 
 def content(dataset) -> list:
@@ -117,11 +102,7 @@ def test_a_second_instance_gives_the_same_stream_and_touches_nothing(parse, flag
     assert vars(args) == before[0] and torch.equal(torch.get_rng_state(), before[1])
     assert np.random.get_state()[1].tolist() == before[2]
     assert first.images is second.images                        # the pixels are not read twice
-
-
-def test_another_seed_is_another_stream(parse):
-    one, other = (content(get_dataset(parse('sgd', '--lr', '1', '--seed', seed))) for seed in '01')
-    assert one != other
+    assert content(get_dataset(parse('sgd', '--lr', '1', '--batch_size', '64', *flags, '--seed', '9'))) != whole
 
 
 def test_the_shared_pixels_cannot_be_written_to(digits):
@@ -165,17 +146,10 @@ def test_schedules_that_cannot_be(digits, flags, words):
 
 
 def test_loaders_of_earlier_tasks_stay_usable(digits):
-    """`joint` keeps all train loaders and iterates over them at the end; as many test loaders as tasks mark the last one."""
-    dataset = digits()
-    loaders = [train for train, _ in walk(dataset)]
-    assert len(dataset.test_loaders) == dataset.N_TASKS == len(set(map(id, loaders)))
+    """`joint` keeps all train loaders and iterates over them at the end."""
+    loaders = [train for train, _ in walk(digits())]
     for t, train in enumerate(loaders):
         assert {y for batch in train for y in batch[1].tolist()} == {2 * t, 2 * t + 1}
-
-
-def test_the_smallest_contract_fails_clearly():
-    with pytest.raises(NotImplementedError, match='ContinualDataset'):
-        ContinualDataset(None).get_data_loaders()
 
 
 def test_all_data_sets_fulfil_the_contract():

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from bench.cli.parsing import parse_args
 from datasets import get_dataset
-from datasets.utils.continual_dataset import MammothDatasetWrapper, fix_class_names_order
+from datasets.utils.continual_dataset import fix_class_names_order
 from tests.conftest import refused
 from tests.datasets.conftest import run
 
@@ -89,13 +89,6 @@ def test_every_domain_has_all_classes_and_a_file_may_count_its_tasks_itself(argu
     assert not torch.equal(first, second) and torch.equal(first.flatten().sort()[0], second.flatten().sort()[0])
 
 
-def test_a_stream_counts_one_task_and_keeps_the_loaders(arguments):
-    dataset = get_dataset(arguments('flowing-digits'))
-    train, test = dataset.get_data_loaders()
-    assert dataset.c_task == 0 and dataset.train_loader is train and dataset.test_loaders == [test]
-    assert dataset.N_CLASSES_PER_TASK == 10 and len(labels_of(train)) == 120
-
-
 @pytest.fixture
 def loader(arguments):
     return get_dataset(arguments('picture-digits', '--batch_size', '5')).get_data_loaders()[0]
@@ -141,14 +134,6 @@ def test_the_wrapper_forwards_what_the_data_set_has_and_keeps_the_rest(loader):
     train.colour = 'red'
     assert train.dataset.transform == 'mine' and not hasattr(train.dataset, 'colour') and train.colour == 'red'
     assert train.indexes.tolist() == [i for i, y in enumerate(np.repeat(range(10), 12)) if y < 2]
-
-
-def test_how_often_an_item_was_asked_for(loader):
-    list(loader)
-    list(loader)
-    assert loader.dataset.num_times_iterated.tolist() == [2] * 24
-    loader.dataset[5]
-    assert loader.dataset.num_times_iterated[5] == 3
 
 
 def test_an_earlier_loader_stays_usable_and_the_files_own_data_stay_whole(arguments):
@@ -208,15 +193,6 @@ def test_a_second_instance_changes_nothing_and_agrees(arguments):
     assert np.random.get_state()[1].tolist() == before[2]
 
 
-def test_the_test_loader_of_a_coming_task_leaves_the_stream_where_it_is(arguments):
-    dataset = get_dataset(arguments('picture-digits'))
-    dataset.get_data_loaders()
-    assert set(labels_of(dataset.test_loader(3))) == {6, 7} and dataset.test_loader(0) is dataset.test_loaders[0]
-    assert dataset.c_task == 0 and len(dataset.test_loaders) == 1
-    dataset.get_data_loaders()
-    assert set(labels_of(dataset.train_loader)) == {2, 3}
-
-
 def test_labels_beyond_the_number_of_classes_are_told(arguments, monkeypatch):
     dataset = get_dataset(arguments('picture-digits'))
     dataset.N_CLASSES = 7
@@ -227,19 +203,6 @@ def test_labels_beyond_the_number_of_classes_are_told(arguments, monkeypatch):
     train = get_dataset(arguments('picture-digits')).get_data_loaders()[0]
     with refused('Digits', 'un-augmented'):
         train.dataset[0]
-
-
-def test_a_wrapper_of_ones_own(foreign):
-    class Plain(torch.utils.data.Dataset):
-        data, targets = torch.arange(3.), torch.arange(3)
-
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, i):
-            return self.data[i], self.targets[i], self.data[i]
-    batch = next(iter(DataLoader(MammothDatasetWrapper(Plain()), batch_size=3)))
-    assert [x.tolist() for x in batch] == [[0, 1, 2]] * 3
 
 
 def test_batches_do_not_depend_on_the_number_of_workers(arguments):

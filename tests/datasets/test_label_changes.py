@@ -13,13 +13,12 @@ from datasets.utils import label_changes
 from datasets.utils.scheduled_dataset import reordered
 from scroll.schedules import make_schedule
 from tests.conftest import quick, refused
-from tests.datasets.conftest import run
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(5), [10, 20, 40, 7, 1]))
 
 
 def flags(**given) -> SimpleNamespace:
-    return SimpleNamespace(**{'seed': 0, 'disable_noisy_labels_cache': True, **given})
+    return SimpleNamespace(**{'seed': 0, **given})
 
 
 @quick
@@ -33,18 +32,13 @@ def test_a_share_of_each_class_is_picked_and_more_contains_less(share, seed):
 
 @pytest.mark.parametrize('kind', ['symmetric', 'asymmetric'])
 @pytest.mark.parametrize('rate, wrong', [(0.1, 8), (0.5, 38), (1, 78)])
-def test_as_many_labels_are_wrong_as_asked_for(kind, rate, wrong):
+def test_the_share_of_wrong_labels_is_the_one_asked_for(kind, rate, wrong):
     noisy = label_changes.noisy_labels(flags(noise_rate=rate, noise_type=kind), LABELS, 5)
-    assert (noisy != LABELS).sum() == pytest.approx(wrong, abs=1) and noisy.min() >= 0 and noisy.max() < 5
+    assert (noisy != LABELS).sum() == pytest.approx(wrong, abs=1)
     if kind == 'asymmetric':
         assert set(((noisy - LABELS) % 5)[noisy != LABELS]) == {1}
-    elif rate > 0.1:
-        assert len(set(zip(LABELS[noisy != LABELS], noisy[noisy != LABELS]))) > 10          # every class goes to several
-
-
-def test_symmetric_noise_is_uniform_over_the_other_classes():
-    noisy = label_changes.noisy_labels(flags(noise_rate=1), np.zeros(9000, np.int64), 4)
-    assert np.abs(np.bincount(noisy, minlength=4) - [0, 3000, 3000, 3000]).max() < 200
+    every = label_changes.noisy_labels(flags(noise_rate=1), np.zeros(9000, np.int64), 4)
+    assert np.abs(np.bincount(every, minlength=4) - [0, 3000, 3000, 3000]).max() < 200
 
 
 def test_noise_between_classes_that_are_confused():
@@ -57,24 +51,6 @@ def test_noise_between_classes_that_are_confused():
     assert seq_cifar10.SequentialCIFAR10.CONFUSED_WITH[3] == 5
 
 
-def test_noisy_labels_are_kept_and_taken_from_there(tmp_path):
-    args = flags(noise_rate=0.5, base_path=str(tmp_path), dataset='toy', disable_noisy_labels_cache=False)
-    first = label_changes.noisy_labels(args, LABELS, 5)
-    path, = (tmp_path / 'noisy_labels').iterdir()
-    np.testing.assert_array_equal(first, label_changes.noisy_labels(flags(noise_rate=0.5), LABELS, 5))
-    np.save(path, np.roll(first, 1))
-    np.testing.assert_array_equal(label_changes.noisy_labels(args, LABELS, 5), np.roll(first, 1))
-    np.save(path, first + 5)
-    with refused(path.name, 'delete it'):
-        label_changes.noisy_labels(args, LABELS, 5)
-    path.write_bytes(b'\x93NUM')
-    with refused(path.name, 'cannot be read'):
-        label_changes.noisy_labels(args, LABELS, 5)
-    args.base_path = str(path)
-    with refused('cannot be written', '--base_path'):
-        label_changes.noisy_labels(args, LABELS, 5)
-
-
 @pytest.mark.parametrize('name, value, expected', [('label_perc_by_class', 0.25, [2, 5, 10, 2, 0]), ('label_perc', 0.25, [4, 4, 4, 4, 1]),
                                                    ('label_perc', 0.5, [8, 8, 8, 7, 1]), ('label_perc', 1, [10, 20, 40, 7, 1])])
 def test_how_many_labels_of_each_class_there_are(name, value, expected):
@@ -83,21 +59,17 @@ def test_how_many_labels_of_each_class_there_are(name, value, expected):
     assert [kept[c == LABELS].sum() for c in range(5)] == expected
 
 
-@pytest.mark.parametrize('percent', [0.05, 5, 10, 33.3, 50, 70, 99])
-def test_by_key_as_much_is_held_out_as_asked(percent):
+@pytest.mark.parametrize('percent', [0.05, 10, 33.3, 99])
+def test_by_key_the_share_held_out_depends_on_each_sample_alone(percent):
     images = np.random.default_rng(0).integers(0, 256, (4000, 6), np.uint8)
     held = label_changes.held_out(flags(validation=percent, validation_by='key'), np.zeros(4000, np.int64), images)
     share = percent if percent < 1 else percent / 100
     assert held.mean() == pytest.approx(share, abs=4 * (share * (1 - share) / 4000) ** 0.5)
-    again = label_changes.held_out(flags(validation=percent, validation_by='key', seed=1), np.zeros(2000, np.int64), images[2000:])
-    assert (again == held[2000:]).all()
-
-
-def test_by_key_a_tenth_is_the_samples_whose_key_is_divisible_by_ten():
-    images = np.random.default_rng(0).integers(0, 256, (500, 6), np.uint8)
-    held = label_changes.held_out(flags(validation=10, validation_by='key'), np.zeros(500, np.int64), images)
-    keys = [int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:8], 'big') for image in images]
-    assert held.tolist() == [key % 10 == 0 for key in keys]
+    half = flags(validation=percent, validation_by='key', seed=1)
+    assert (label_changes.held_out(half, np.zeros(2000, np.int64), images[2000:]) == held[2000:]).all()
+    if percent == 10:
+        keys = [int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:8], 'big') for image in images]
+        assert held.tolist() == [key % 10 == 0 for key in keys]
 
 
 @pytest.mark.parametrize('call, words', [
@@ -120,11 +92,6 @@ def test_percent_or_a_share():
     assert [label_changes.validation_share(flags(validation=v)) for v in (None, 0, 0.1, 10, 1)] == [0, 0, 0.1, 0.1, 0.01]
 
 
-def test_a_custom_order_lists_the_classes_as_they_come():
-    for text in ('2-0-1', '2,0,1', '2, 0, 1'):
-        assert label_changes.class_order(flags(custom_class_order=text), 3).tolist() == [1, 2, 0]      # class 2 gets label 0
-
-
 def test_tasks_change_places_and_keep_their_segments():
     schedule = make_schedule('split:3,batch=4', LABELS, 0)
     other = reordered(schedule, np.array([2, 0, 1]))
@@ -139,7 +106,7 @@ BOTH = ['seq-digits', 'picture-digits']
 @pytest.fixture
 def stream(arguments):
     """stream(dataset, *flags, **more): a data set under flags."""
-    return lambda dataset, *words, **more: get_dataset(arguments(dataset, *words, disable_noisy_labels_cache=True, **more))
+    return lambda dataset, *words, **more: get_dataset(arguments(dataset, *words, **more))
 
 
 def walk(dataset):
@@ -159,8 +126,8 @@ def file_labels(dataset):
 @pytest.mark.parametrize('name', BOTH)
 def test_joint_is_one_task_of_all_classes(stream, name):
     dataset = stream(name, joint=1)
-    assert (dataset.N_TASKS, dataset.N_CLASSES_PER_TASK) == (1, 10) and len(set(targets(dataset.get_data_loaders()[0]))) == 10
-    assert dataset.get_offsets(0) == (0, 10) and type(dataset).__dict__.get('N_TASKS', 5) == 5
+    assert (dataset.N_TASKS, dataset.N_CLASSES_PER_TASK, dataset.get_offsets(0)) == (1, 10, (0, 10))
+    assert len(set(targets(dataset.get_data_loaders()[0]))) == 10
 
 
 def test_joint_where_it_cannot_be(stream):
@@ -218,12 +185,6 @@ def test_batches_of_noisy_labels_end_with_the_true_ones(stream, name):
         assert len(labels) == len(true) and not hasattr(test.dataset, 'true_labels')
         assert set(targets(train)) <= set(dataset.task_classes(dataset.c_task).tolist())
     assert wrong == sum(round(0.3 * count) for count in np.bincount(file_labels(dataset)))
-
-
-@pytest.mark.parametrize('name', BOTH)
-def test_a_run_with_wrong_labels_and_validation(arguments, name):
-    row = run(arguments(name, '--n_epochs', '1', noise_rate=0.3, validation=20, disable_noisy_labels_cache=True))
-    assert row['n_tasks'] == 5 and row['noise_rate'] == 0.3 and row['validation'] == 20
 
 
 @pytest.mark.parametrize('name', BOTH)

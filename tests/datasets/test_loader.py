@@ -66,23 +66,16 @@ def test_raw_batches_are_the_same_images_in_the_same_order(loader_and_lengths):
         assert raw[:, 0, 0, 0].tolist() == [y % 256 for y in labels.tolist()]
 
 
-def test_every_pass_is_shuffled_anew_and_the_seed_decides():
+def test_every_pass_has_its_own_shuffle_and_the_seed_decides():
     first, twin, other = (ImageLoader(numbered(50), 8, shuffle=True, seed=s) for s in (1, 1, 2))
     a, b = labels_of(first), labels_of(first)
     assert a != b and [a, b] == [labels_of(twin), labels_of(twin)] and a != labels_of(other)
 
 
-def test_iterating_draws_from_no_global_stream():
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
-    list(ImageLoader(numbered(9), 2, shuffle=True))
-    assert torch.equal(before[0], torch.get_rng_state()) and before[1] == np.random.get_state()[1].tolist()
-
-
 def test_an_item_is_a_batch_of_one_without_its_first_dimension():
     train, test = numbered(5), numbered(5, transform=lambda raw: raw.float(), train=False)
     image, label, plain = train[3]
-    assert label == 3 and plain.shape == (3, 2, 2) and torch.equal(image, plain * 2)
-    assert torch.equal(plain, train.batch([3])[2][0]) and plain[1, 0, 0] == pytest.approx(4 / 255)
+    assert label == 3 and torch.equal(image, plain * 2) and plain[1, 0, 0] == pytest.approx(4 / 255)
     image, label = test[3]
     assert label == 3 and image[0, 0].tolist() == [3, 4, 5]
 
@@ -98,37 +91,20 @@ def test_test_batches_are_pairs_raw_or_not():
 
 
 @pytest.mark.parametrize('kind', [np.asarray, torch.from_numpy])
-@pytest.mark.parametrize('count', [3, 7, 10, 25])
+@pytest.mark.parametrize('count', [3, 10, 25])
 def test_replaced_data_of_another_length_are_iterated(kind, count):
-    """As iCaRL and GEM do: `.data` and `.targets` of the loader's data set are assigned anew."""
+    """As iCaRL and GEM do: they reassign `.data` and `.targets` of the loader's data set."""
     loader = ImageLoader(numbered(10), 4, shuffle=True, segment_ends=[4, 10])
     assert sum(map(len, labels_of(loader))) == 10
     images = np.full((count, 2, 2, 3), 51, np.uint8)
     loader.dataset.data, loader.dataset.targets = kind(images), torch.arange(100, 100 + count)
-    for raw in (False, True):
-        loader.raw = raw
+    for loader.raw in (False, True):
         batches = list(loader)
         assert len(batches) == len(loader)
         assert sorted(i for batch in batches for i in batch[1].tolist()) == list(range(100, 100 + count))
         plain = torch.cat([batch[2] for batch in batches]).float()
-        assert torch.allclose(plain, torch.full_like(plain, 51 if raw else 0.2))
-    assert len(loader.dataset) == count and float(loader.dataset[count - 1][2].mean()) == pytest.approx(0.2)
-
-
-def test_a_copied_data_set_with_other_data_works_in_torchs_own_loader():
-    """BiC's validation set: deepcopy, reassign, DataLoader."""
-    other = copy.deepcopy(numbered(10))
-    other.data, other.targets = other.data[[1, 4, 5]], other.targets[[1, 4, 5]]
-    batches = list(torch.utils.data.DataLoader(other, batch_size=2))
-    assert [batch[1].tolist() for batch in batches] == [[1, 4], [5]] and batches[0][2].shape == (2, 3, 2, 2)
-
-
-def test_an_earlier_loader_stays_usable():
-    loader = ImageLoader(numbered(6), 2)
-    iterator = iter(loader)
-    next(iterator)
-    assert sum(map(len, labels_of(loader))) == 6                # a second pass while the first is under way
-    assert sum(len(batch[1]) for batch in iterator) == 4
+        assert torch.allclose(plain, torch.full_like(plain, 51 if loader.raw else 0.2))
+    assert len(loader.dataset) == count
 
 
 @pytest.mark.parametrize('targets', [list, np.array, torch.tensor])
@@ -155,10 +131,3 @@ def test_extra_fields_follow_their_samples_raw_or_not():
     assert len(loader.dataset[3]) == 4 and loader.dataset[3][3].tolist() == [6, 7]
     mask = loader.dataset.targets < 4
     assert len(loader.dataset.data[mask]) == 4                  # a torch mask of numpy images
-
-
-def test_the_plain_image_of_a_picture():
-    picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    expected = InMemoryDataset.not_aug_transform(torch.from_numpy(picture))
-    assert torch.equal(InMemoryDataset.not_aug_transform(picture), expected) and expected[2, 1, 1] == pytest.approx(11 / 255)
-    assert InMemoryDataset.not_aug_transform(picture[..., 0]).shape == (1, 2, 2)

@@ -10,7 +10,7 @@ import torch
 
 import models
 from backbone import get_backbone, weights
-from bench.resume.model_state import load_model_state, model_state
+from bench.resume.state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core.environment import warn_once

@@ -17,7 +17,7 @@ import torch
 import models.scroll
 from bench.cli.parsing import parse_args
 from bench.resume import checkpoints
-from bench.resume.model_state import load_model_state, model_state
+from bench.resume.state import load_model_state, model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core import distributed

@@ -267,9 +267,8 @@ class Moved(ContinualModel):
         return 0
 '''
 
-BROKEN = 'import a_package_that_is_not_there\n\n\nclass Broken:\n    NAME = "broken"\n'
 FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS,
-             fields=FIELDS, moved=MOVED, broken=BROKEN)
+             fields=FIELDS, moved=MOVED)
 
 
 @pytest.fixture(autouse=True)
@@ -355,12 +354,6 @@ def test_a_method_with_a_move_of_its_own_is_moved_once_it_is_whole(run):
 def test_a_field_that_the_stream_does_not_give_is_named(run):
     with refused('--model fields', 'true_labels', '--noise_rate'):
         run('fields')
-
-
-def test_a_file_that_cannot_be_imported_disturbs_no_other(run, parse):
-    run('early', '--buffer_size', '5', '--penalty', '1')
-    with refused('--model broken', 'a_package_that_is_not_there'):
-        parse('broken', '--lr', '1')
 
 
 def test_a_scheduler_of_a_bare_network_does_nothing(parse):

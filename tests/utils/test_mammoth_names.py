@@ -17,7 +17,6 @@ from backbone import get_backbone, weights
 from bench.cli.parsing import parse_args
 from core import environment as conf
 from core.plugins import SHIPPED, backbone_name
-from core.rows import read_rows
 from tests.conftest import ROOT, refused, save_tiny
 from tests.scroll.conftest import tiny_net
 
@@ -127,20 +126,6 @@ def test_the_pretrained_backbone_is_the_default_where_no_backbone_is_asked_for(t
     assert (args.backbone, args.weights, args.width) == ('resnet18-md', tiny_weights, 4)
     with refused('--backbone resnet18:', 'resnet18-md', 'leave --weights out'):
         arguments('--lr', '0.1', '--backbone', 'resnet18', '--weights', tiny_weights)
-
-
-@pytest.mark.usefixtures('small_digits')
-def test_summary_and_row_say_which_it_was(command_line, tiny_weights, tmp_path):
-    fixed = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--base_path',
-             tmp_path]
-    for flags, line in ((['--weights', tiny_weights], f'backbone: resnet18-md, weights: {tiny_weights}'),
-                        (['--backbone', 'resnet18', '--num_filters', '2'],
-                         'backbone: resnet18, weights: none (as the backbone begins)')):
-        code, out, _ = command_line(*fixed, *flags)
-        assert code == 0 and f'  {line}\n' in out
-    rows = read_rows(tmp_path / 'results' / 'class-il' / 'seq-digits' / 'sgd' / 'mean_accs.csv')
-    assert [(row['weights'], row['num_filters']) for row in rows
-            if row['backbone'] == 'resnet18'] == [('none', '2')]
 
 
 @pytest.mark.parametrize('name, options, today', [
@@ -255,13 +240,6 @@ def test_a_config_file_with_values_of_another_kind_is_refused(config, text, word
     config('models/config/sgd.yaml', f'default: {{lr: 1, {text}}}')
     with refused(*words):
         arguments()
-
-
-def test_a_normalisation_that_the_backbone_does_not_take_is_said(config, capsys, tiny_weights):
-    config('datasets/configs/seq-digits/icarl.yaml', 'STD: 1')
-    dataset = datasets.get_dataset(arguments('--lr', '0.1', '--dataset_config', 'icarl', '--weights',
-                                             tiny_weights))
-    assert dataset.preprocessing.std == (0.5,) * 3 and 'STD' in capsys.readouterr().err
 
 
 def test_the_data_set_config_of_a_model_config_goes_first_and_says_so(config, capsys):

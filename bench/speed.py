@@ -1,0 +1,403 @@
+"""Speed and memory as ratios, both sides of each measured in turn in one process: `make bench`.
+
+Random images of CIFAR's size stand in for data. A time is the least of several rounds; with one thread
+(`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for little. `ratio` is
+ours divided by the alternative: smaller is better. `target` is the largest wanted ratio or, where there is no
+alternative, the largest wanted amount. `share` is the share of the machine's peak: of a float32 matrix
+product or of a memory copy, measured first.
+"""
+import argparse
+import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from PIL import Image
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import RidgeClassifier
+from torch.utils.flop_counter import FlopCounterMode
+from torchvision import transforms
+
+from backbone import weights
+from bench.run.devices import arrange, reuse_memory
+from core.arguments import ArgumentParser, whole
+from core.plugins import ROOT
+from datasets.utils.loader import ImageLoader, InMemoryDataset
+from models import get_model_class
+from scroll.adaptation.settings import Adaptation
+from scroll.adaptation.training import adapt
+from scroll.embedding.cache import FeatureCache
+from scroll.embedding.embedder import Embedder
+from scroll.grid import quantise
+from scroll.learner import Scroll
+from scroll.statistics import Statistics
+from utils.augmentations import BatchTransform, PlainTransform
+from utils.evaluate import eval_mode, evaluate
+
+BATCH, CLASSES, CANDIDATES, MEMORY = 32, 100, 50, 64
+# images of the forward and backward passes of one step, and of the passes without gradients
+PASSES = dict(er=((2 * BATCH,), ()), derpp=((BATCH,) * 3, ()), er_ace=((BATCH,) * 2, ()),
+              mir=((BATCH,) * 2, (CANDIDATES,) * 2), gem=((BATCH, MEMORY // 2, MEMORY // 2), ()))
+
+
+@dataclass
+class Line:
+    """A line of the table. ours, other: seconds, or megabytes as `unit` says."""
+    stage: str
+    ours: float
+    other: float = None
+    against: str = ''
+    target: float = None
+    unit: str = 's'
+    share: float = None
+
+    @property
+    def ratio(self):
+        """ours / other; None without an alternative."""
+        return None if self.other is None else self.ours / self.other
+
+    @property
+    def met(self):
+        """Whether the target is met; None without one."""
+        value = self.ours if self.other is None else self.ratio
+        return None if self.target is None else value <= self.target
+
+    def __str__(self):
+        """A row of a Markdown table."""
+        target = '' if self.target is None else (
+            _amount(self.target, self.unit) if self.other is None else f'{self.target:.2f}')
+        cells = (self.stage, _amount(self.ours, self.unit), self.against, _amount(self.other, self.unit),
+                 '' if self.ratio is None else f'{self.ratio:.2f}', target,
+                 {None: '', True: 'yes', False: 'no'}[self.met],
+                 '' if self.share is None else f'{self.share:.0%}')
+        return '| ' + ' | '.join(cells) + ' |'
+
+
+def _amount(value, unit: str) -> str:
+    if value is None:
+        return ''
+    return f'{value:.0f} MB' if unit == 'MB' else f'{value:.2f} s' if value >= 1 else f'{1e3 * value:.3g} ms'
+
+
+def clock() -> float:
+    """Seconds: processor time of this process on one thread, else by the clock."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
+def fastest(*functions, rounds: int, seconds=clock) -> list:
+    """Seconds of each function: the least of `rounds` calls, in turn, after one each that is not timed."""
+    times = [[] for _ in functions]
+    for _ in range(rounds + 1):
+        for row, function in zip(times, functions):
+            began = seconds()
+            function()
+            row.append(seconds() - began)
+    return [min(row[1:]) for row in times]
+
+
+def operations(function) -> int:
+    """Floating-point operations of the products and convolutions in one call."""
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return counter.get_total_flops()
+
+
+def peaks(rounds: int) -> tuple:
+    """(float32 operations a second of a matrix product, bytes a second of a copy, read and written)."""
+    a, b = torch.randn(2, 1536, 1536)
+    source = torch.randn(2 ** 24)
+    target = torch.empty_like(source)
+    product, copied = fastest(lambda: a @ b, lambda: target.copy_(source), rounds=rounds)
+    return 2 * 1536 ** 3 / product, 2 * source.nbytes / copied
+
+
+# Embedding
+
+def embedding(backbone, integers, images, rounds, peak):
+    """The online stage, on new and cached images, and the integer network, compared with a forward pass."""
+    net, preprocessing = backbone
+    embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % CLASSES
+    bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
+    x = preprocessing(torch.from_numpy(images[:embedder.chunk])).contiguous(memory_format=torch.channels_last)
+
+    @torch.inference_mode()
+    def forward():
+        for _ in range(len(images) // embedder.chunk):
+            bare.features(x)
+
+    def online(parts=2):
+        learner = Scroll(embedder, buffer_size=500)
+        for part in np.array_split(np.argsort(labels, kind='stable'), parts):
+            learner.partial_fit(images[part], labels[part])
+
+    def cached():
+        embedder.cache = FeatureCache(embedder.cache.folder, embedder.dim)
+        online(parts=50)
+
+    ours, plain = fastest(online, forward, rounds=rounds)
+    yield Line('online stage', ours, plain, 'bare forward pass', share=operations(forward) / ours / peak[0])
+    with tempfile.TemporaryDirectory() as folder:
+        embedder.cache = FeatureCache(Path(folder), embedder.dim)
+        embedder(images)
+        embedder.cache.flush()
+        ours, plain = fastest(cached, forward, rounds=rounds)
+    yield Line('online stage, cached features, 50 tasks', ours, plain, 'bare forward pass')
+    if integers is not None:
+        floats, exact = Embedder(*backbone), Embedder(*backbone, 'integer', integers=integers)
+        ours, plain = fastest(lambda: exact.features(images), lambda: floats.features(images), rounds=rounds)
+        yield Line('embedding in integers', ours, plain, 'the same network in float32', 1 / 0.9)
+
+
+# Sums and predictors
+
+def sums(dim, rounds, peak, count=20_000):
+    """Exact statistics, compared with X'X in float64, and the buffer of 500 on top of them."""
+    features = quantise(np.random.default_rng(0).normal(size=(count, dim)))
+    x = np.concatenate([features / 2.0 ** 18, np.ones((count, 1))], axis=1)
+    labels = np.repeat(np.arange(CLASSES), count // CLASSES)
+    ours, plain = fastest(lambda: Statistics(dim).add(features, labels).gram, lambda: x.T @ x,
+                          rounds=3 * rounds)
+    yield Line(f'exact statistics of {count:,} features', ours, plain, "float64 X'X",
+               share=2 * count * (dim + 1) ** 2 / ours / peak[0])
+
+    def run(size, strategy='herding'):
+        learner = Scroll(buffer_size=size, strategy=strategy)
+        for part in np.array_split(np.arange(count), 50):
+            learner.learn(features[part], features[part], part.astype(np.uint64), labels[part])
+        return learner.statistics_.gram
+
+    for strategy in ('herding', 'hash'):
+        ours, plain = fastest(lambda: run(500, strategy), lambda: run(0), rounds=rounds)    # noqa: B023
+        yield Line(f'statistics and {strategy} buffer, {count:,} features', ours, plain, 'statistics alone')
+
+
+def prediction(rounds, count, dim=768):
+    """A class is learned, or removed, and a new predictor solved; compared with a refit of all."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(CLASSES * count, dim)), np.repeat(np.arange(CLASSES), count)
+    new = y == CLASSES - 1
+    for head, other in (('ridge', RidgeClassifier(alpha=0.1)),
+                        ('lda', LinearDiscriminantAnalysis(solver='lsqr'))):
+        learner = Scroll(classifier=head, buffer_size=0).partial_fit(x[~new], y[~new])
+
+        def learn(learner=learner):
+            learner.partial_fit(x[new], y[new]).predictor()
+
+        def remove(learner=learner):
+            learner.remove_class(CLASSES - 1, x[new]).predictor()
+
+        added, removed = fastest(learn, remove, rounds=rounds)
+        refit, = fastest(lambda: other.fit(x, y), rounds=1)                                 # noqa: B023
+        for what, seconds in (('learned', added), ('removed', removed)):
+            yield Line(f'a class of {count} features {what}, d = {dim}, {head} solved', seconds, refit,
+                       f'{type(other).__name__} of scikit-learn, refit')
+
+
+def memory(count):
+    """Memory of a process of its own that learns from so many feature vectors, 512 wide."""
+    command = [sys.executable, '-c', f'from bench.speed import watch_memory; print(*watch_memory({count}))']
+    out = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    early, late = map(float, out.split())
+    yield Line(f'memory after {count:,} features of 512', late, early, 'after a tenth of them', 1.1, 'MB')
+
+
+def watch_memory(count: int, dim=512, segment=2000) -> tuple:
+    """Peak memory in MB after a tenth of a stream of features, and at its end."""
+    features = quantise(np.random.default_rng(0).normal(size=(segment, dim)))
+    learner, found, parts = Scroll(buffer_size=500), [], max(10, count // segment)
+    for part in range(parts):
+        keys = np.arange(segment, dtype=np.uint64) + np.uint64(part * segment)
+        learner.learn(features, features, keys, (np.arange(segment) + part) % CLASSES)
+        if part + 1 in (parts // 10, parts):
+            learner.predictor()
+            found.append(_peak_memory())
+    return tuple(found)
+
+
+def _peak_memory() -> float:
+    """Of Linux; `resource` would count the process that started this one."""
+    status = dict(line.split(':', 1) for line in Path('/proc/self/status').read_text().splitlines())
+    return int(status['VmHWM'].split()[0]) / 1024
+
+
+# Training
+
+def adaptation(backbone, images, rounds, updates=5):
+    """An update of the adapters, compared with one of the whole network; the fastest of all."""
+    embedder = Embedder(*backbone)
+    learner = Scroll(embedder, buffer_size=500).partial_fit(images[:500], np.arange(500) % CLASSES)
+    given = embedder, learner.predictor(), learner.buffer_.content()
+
+    def update(mode):
+        ends = []
+        adapt(*given, Adaptation(mode=mode, iterations=updates), progress=lambda loss: ends.append(clock()))
+        return float(min(np.diff(ends)))
+
+    small, full = (min(update(mode) for _ in range(rounds)) for mode in ('adapters', 'full'))
+    yield Line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
+
+
+def make_method(name, net, preprocessing, images):
+    """A method on a copy of the network with a full buffer; `step` learns from the next batch."""
+    args = argparse.Namespace(
+        lr=1e-4, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False, device='cpu', seed=0,
+        buffer_size=MEMORY if name == 'gem' else 500, minibatch_size=BATCH, alpha=0.5, beta=0.5, gamma=0.5,
+        subsample=CANDIDATES, task_free=True, use_custom_classifier=False)
+    net, transform = copy.deepcopy(net).train(), BatchTransform(preprocessing, 4, True, 0)
+    net.classifier = torch.nn.Linear(net.feature_dim, CLASSES)
+    method = get_model_class(name)(net, torch.nn.functional.cross_entropy, args, transform)
+    method.normalization_transform = PlainTransform(preprocessing)
+    arrange(method)
+    size = args.buffer_size
+    kept = dict(examples=torch.from_numpy(images[:size]), labels=torch.arange(size) % CLASSES)
+    kept |= {'logits': torch.zeros(size, CLASSES)} if name == 'derpp' else {}
+    kept |= {'task_labels': torch.arange(size) % 2} if name in ('mir', 'gem') else {}
+    method.buffer.add_data(**kept)
+    stream = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, transform)
+    loader = ImageLoader(stream, BATCH, shuffle=True, drop_last=True)
+    loader.serve(method.RAW_STREAM, method.RAW_NOT_AUG, 'cpu')
+
+    def batches():
+        while True:
+            yield from loader
+
+    coming = batches()
+    method.step = lambda: method.meta_observe(*next(coming), epoch=0)
+    return method
+
+
+def bare_step(method, preprocessing, trained, seen):
+    """A function that passes the same numbers of ready inputs through the network, and updates it."""
+    net, size = copy.deepcopy(method.net), preprocessing.input_size
+    opt, labels = torch.optim.SGD(net.parameters(), lr=1e-4), torch.arange(CLASSES)
+    inputs = {count: torch.randn(count, 3, size, size) for count in {*trained, *seen}}
+
+    def step():
+        opt.zero_grad()
+        for count in trained:
+            torch.nn.functional.cross_entropy(net(inputs[count]), labels[:count]).backward()
+        with torch.no_grad():
+            for count in seen:
+                net(inputs[count])
+        opt.step()
+    return step
+
+
+def steps(backbone, images, rounds, peak):
+    """A step of each method, compared with the work of its network alone."""
+    for name, passes in PASSES.items():
+        method = make_method(name, *backbone, images)
+        bare = bare_step(method, backbone[1], *passes)
+        ours, plain = fastest(method.step, bare, rounds=rounds)
+        yield Line(f'a step of `{name}`', ours, plain, 'forward, backward, update',
+                   share=operations(bare) / ours / peak[0])
+
+
+class Pictures(torch.utils.data.Dataset):
+    """The usual pipeline: a PIL image at a time, cropped, flipped, resized, made a tensor and normalised."""
+
+    def __init__(self, images, preprocessing):
+        self.images, self.transform = images, transforms.Compose([
+            transforms.RandomCrop(images.shape[1], padding=4), transforms.RandomHorizontalFlip(),
+            transforms.Resize(preprocessing.input_size), transforms.ToTensor(),
+            transforms.Normalize(preprocessing.mean, preprocessing.std)])
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.transform(Image.fromarray(self.images[index])), index
+
+
+def loading(backbone, images, rounds, peak):
+    """An epoch of the loader, compared with the steps it feeds and with the usual pipeline."""
+    net, preprocessing = backbone
+    data = InMemoryDataset(images, torch.arange(len(images)), BatchTransform(preprocessing, 4, True, 0))
+    loader = ImageLoader(data, BATCH, shuffle=True)
+    usual = torch.utils.data.DataLoader(Pictures(images, preprocessing), BATCH, shuffle=True)
+    step = bare_step(make_method('er', net, preprocessing, images), preprocessing, (BATCH,), ())
+    epoch, one, theirs = fastest(lambda: list(loader), step, lambda: list(usual), rounds=rounds)
+    size = sum(x.nbytes for batch in loader for x in batch)
+    title = f'loader and augmentation, an epoch of {len(images):,} images'
+    yield Line(title, epoch, one * len(loader), "the backbone's training steps", 0.1,
+               share=size / epoch / peak[1])
+    yield Line(title, epoch, theirs, 'PIL, an image at a time')
+
+
+def evaluation(backbone, images, rounds, peak):
+    """Evaluation of a task, compared with the forward pass on ready inputs."""
+    method = make_method('er', *backbone, images)
+    test = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, backbone[1], train=False)
+    loader = ImageLoader(test, 256)
+    dataset = SimpleNamespace(test_loaders=[loader], c_task=0, seen_classes=lambda: np.arange(CLASSES),
+                              task_classes=lambda task: np.arange(CLASSES))
+    ready = [x for x, _ in loader]
+
+    @torch.no_grad()
+    def forward():
+        with eval_mode(method.net):
+            for x in ready:
+                method.net(x)
+
+    ours, plain = fastest(lambda: evaluate(method, dataset), forward, rounds=rounds)
+    yield Line(f'evaluation of {len(images):,} images', ours, plain, 'bare forward pass', 1 / 0.9,
+               share=operations(forward) / ours / peak[0])
+
+
+def start(rounds):
+    """Until `--help` has answered."""
+    words = [sys.executable, 'main.py', '--help']
+    took, = fastest(lambda: subprocess.run(words, cwd=ROOT, check=True, capture_output=True), rounds=rounds,
+                    seconds=time.perf_counter)
+    yield Line('`--help`', took, target=1.0)
+
+
+def measure(backbone, integers, images, rounds: int, features: int, peak):
+    """Yield the lines of the table, as they are measured. integers: the integer network, or None."""
+    some = images[:512]
+    yield from embedding(backbone, integers, some, rounds, peak)
+    yield from sums(backbone[0].feature_dim, rounds, peak)
+    yield from prediction(rounds, max(features // 2000, 2))
+    yield from adaptation(backbone, images, rounds)
+    yield from steps(backbone, images, rounds, peak)
+    yield from loading(backbone, images, rounds, peak)
+    yield from evaluation(backbone, some, rounds, peak)
+    yield from start(min(rounds, 3))
+    yield from memory(features)
+
+
+def main():
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--weights', default=weights.DEFAULT)
+    parser.add_argument('--rounds', type=whole(1), default=5, help='of which the fastest counts')
+    parser.add_argument('--images', type=whole(500), default=1000, help='of an epoch of the loader')
+    parser.add_argument('--features', type=whole(1), default=1_000_000,
+                        help='length of the stream whose memory is watched')
+    parser.add_argument('--json', action='store_true', help='one object a line instead of the table')
+    options = parser.parse_args()
+    reuse_memory()
+    backbone, peak = weights.network(options.weights), peaks(2 * options.rounds)
+    has_integers = weights.has_integers(options.weights)
+    integers = weights.integers_of(options.weights, *backbone) if has_integers else None
+    images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
+    machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),
+                   instructions=torch.backends.cpu.get_cpu_capability(), backbone=options.weights,
+                   features=backbone[0].feature_dim, pixels=backbone[1].input_size,
+                   gigaflops=round(peak[0] / 1e9, 1), gigabytes_a_second=round(peak[1] / 1e9, 1))
+    if options.json:
+        print(json.dumps(machine))
+    else:
+        print(', '.join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()) + '\n')
+        print('| stage | ours | alternative | takes | ratio | target | met | share of peak |')
+        print('|---' * 8 + '|')
+    for line in measure(backbone, integers, images, options.rounds, options.features, peak):
+        facts = vars(line) | dict(ratio=line.ratio, met=line.met)
+        print(json.dumps(facts) if options.json else line, flush=True)

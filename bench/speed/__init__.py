@@ -1,1 +1,0 @@
-"""The benchmark: speed and memory."""

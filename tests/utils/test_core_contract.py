@@ -1,0 +1,118 @@
+"""What files written for Mammoth find here without a checkout of it, under Mammoth's names and arguments."""
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.conftest import ROOT
+from utils.distributed import CustomDP, make_dp
+
+NAMES = '''
+    models: get_model get_model_class get_model_names register_model ContinualModel
+    models.utils.continual_model: ContinualModel
+    models.utils.future_model: FutureModel
+    models.gem: store_grad overwrite_grad
+    models.agem: project
+    utils: binary_to_boolean_type none_or_float create_if_not_exists smart_joint in_notebook to_parsable_obj
+    utils: field_with_aliases custom_str_underscore setup_logging
+    utils.distributed: make_dp CustomDP
+    utils.args: ArgumentParser Namespace add_rehearsal_args add_experiment_args add_management_args
+    utils.buffer: Buffer fill_buffer icarl_replay
+    utils.augmentations: apply_transform cutmix_data random_flip random_crop normalize
+    utils.batch_norm: bn_track_stats
+    utils.schedulers: get_scheduler
+    utils.conf: base_path get_device create_seeded_dataloader set_random_seed warn_once get_checkpoint_path
+    utils.evaluate: evaluate mask_classes
+    utils.metrics: forgetting backward_transfer forward_transfer
+    datasets: get_dataset get_dataset_class get_dataset_names register_dataset ContinualDataset
+    datasets.utils: set_default_from_args
+    datasets.utils.continual_dataset: ContinualDataset store_masked_loaders fix_class_names_order
+    datasets.utils.continual_dataset: MammothDatasetWrapper
+    datasets.utils.gcl_dataset: GCLDataset
+    datasets.utils.validation: get_train_val
+    datasets.transforms.denormalization: DeNormalize
+    datasets.transforms.rotation: Rotation
+    datasets.transforms.permutation: Permutation
+    backbone: get_backbone register_backbone MammothBackbone ReturnTypes xavier num_flat_features
+    backbone: REGISTERED_BACKBONES get_backbone_class
+    backbone.ResNetBlock: ResNet BasicBlock conv3x3 resnet18 reduced_resnet18 resnet34
+    backbone.ResNetBottleneck: Bottleneck resnet50
+    backbone.MNISTMLP: BaseMNISTMLP MNISTMLP
+    main: main parse_args initialize
+'''
+CALLS = [                                                   # module, name, positional arguments, keywords
+    ('utils.buffer', 'Buffer', 1, ['device', 'sample_selection_strategy', 'dataset']),
+    ('utils.buffer', 'fill_buffer', 3,
+     ['net', 'use_herding', 'required_attributes', 'normalize_features', 'extend_equalize_buffer']),
+    ('utils.buffer', 'icarl_replay', 2, ['val_set_split']),
+    ('utils.augmentations', 'apply_transform', 2, ['autosqueeze']),
+    ('utils.augmentations', 'cutmix_data', 0, ['x', 'y', 'alpha', 'cutmix_prob', 'force']),
+    ('utils.batch_norm', 'bn_track_stats', 2, []),
+    ('utils.schedulers', 'get_scheduler', 2, ['reload_optim']),
+    ('utils.conf', 'create_seeded_dataloader', 2, ['non_verbose', 'batch_size', 'shuffle', 'num_workers']),
+    ('utils.evaluate', 'evaluate', 2, ['last', 'return_loss']),
+    ('datasets.utils.continual_dataset', 'store_masked_loaders', 3, []),
+    ('datasets.transforms.permutation', 'Permutation', 1, []),
+]
+
+
+@pytest.mark.parametrize('module, name', re.findall(r'(?m)^ +(\S+): (.+)$', NAMES))
+def test_the_names_can_be_imported(module, name):
+    for one in name.split():
+        assert getattr(importlib.import_module(module), one) is not None
+
+
+@pytest.mark.parametrize('module, names', [
+    ('utils.args', 'ArgumentParser Namespace add_rehearsal_args add_experiment_args add_management_args '
+                   'ContinualModel ContinualDataset binary_to_boolean_type custom_str_underscore '
+                   'field_with_aliases get_dataset_names get_model_names'),
+    ('utils.augmentations', 'apply_transform cutmix_data random_flip random_crop torch F')])
+def test_a_star_import_gives_the_names(module, names):
+    given = {}
+    exec(f'from {module} import *', given)
+    assert not set(names.split()) - set(given)
+    assert given.get('torch', torch) is torch and given.get('F', F) is F
+
+
+@pytest.mark.parametrize('module, name, positional, keywords', CALLS)
+def test_it_can_be_called_as_mammoths(module, name, positional, keywords):
+    signature = inspect.signature(getattr(importlib.import_module(module), name))
+    signature.bind(*range(positional), **dict.fromkeys(keywords))           # TypeError if it cannot
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.classifier, self.note = nn.Linear(3, 2), nn.Linear(2, 2), 'here'
+
+    def forward(self, x):
+        return self.classifier(self.body(x))
+
+
+def test_a_network_on_several_gpus_has_its_attributes_also_to_be_set():
+    net = Net()
+    wrapped = make_dp(net)
+    assert isinstance(wrapped, CustomDP) and isinstance(wrapped, nn.DataParallel) and wrapped.module is net
+    device = net.body.weight.device
+    new = nn.Linear(2, 7).to(device)
+    wrapped.classifier, wrapped.note, wrapped.own = new, 'there', 3
+    assert net.classifier is new is wrapped.classifier and net.note == 'there' and not hasattr(net, 'own')
+    assert 'classifier' not in dict(wrapped.named_children())
+    assert wrapped(torch.randn(4, 3, device=device)).shape == (4, 7) and wrapped.own == 3
+
+
+def test_logging_goes_to_the_standard_output_from_the_level_asked_for():
+    def say(level):
+        code = 'import logging, utils; utils.setup_logging(); logging.info("small"); logging.warning("large")'
+        return subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True,
+                              env={'LOG_LEVEL': level, 'PATH': ''})
+    lines = say('info').stdout.splitlines()
+    assert len(lines) == 2 and re.fullmatch(r'\[INFO\] \d\d-\w{3}-\d\d \d\d:\d\d:\d\d - small', lines[0])
+    assert [line[:9] for line in say('WARNING').stdout.splitlines()] == ['[WARNING]']
+    assert 'LOG_LEVEL LOUD' in say('loud').stderr

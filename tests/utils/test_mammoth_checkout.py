@@ -1,0 +1,137 @@
+"""`--mammoth PATH`: a file written for Mammoth finds the helper modules that only a checkout of Mammoth has."""
+import sys
+
+import pytest
+
+from bench.cli.parsing import parse_args
+from bench.run.building import initialize
+from bench.run.training import train
+from core.mammoth import Checkout
+from tests.conftest import python, refused
+
+METHOD = '''
+import torch
+
+from backbone.columns import Column
+from backbone.utils.layers import double
+from datasets.transforms.paint import paint
+from datasets.utils.hub import hub
+from models.gentle_utils.penalty import penalty
+from models.utils.continual_model import ContinualModel
+from utils import ring
+from utils.args import ArgumentParser, add_rehearsal_args
+from utils.augmentations import apply_transform, soft
+from utils.ring import RingBuffer
+from utils.schedulers import Warmup
+
+
+class Gentle(ContinualModel):
+    NAME = 'gentle'
+    COMPATIBILITY = ['class-il']
+
+    @staticmethod
+    def get_parser(parser) -> ArgumentParser:
+        add_rehearsal_args(parser)
+        return parser
+
+    def __init__(self, backbone, loss, args, transform, dataset=None):
+        super().__init__(backbone, loss, args, transform, dataset)
+        self.buffer = RingBuffer(self.args.buffer_size, self.device)
+
+    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
+        self.opt.zero_grad()
+        loss = self.loss(self.net(paint(double(inputs))), labels) + penalty(self.net)
+        loss.backward()
+        self.opt.step()
+        self.buffer.add_data(examples=not_aug_inputs, labels=labels)
+        from utils.late import late
+        assert late and ring.RingBuffer is RingBuffer and soft(2) == 4 and Warmup.STEPS == 3 and hub and Column
+        assert apply_transform.__module__ == 'utils.augmentations' and not hasattr(apply_transform, 'theirs')
+        return loss.item()
+'''
+LOUD = 'raise RuntimeError("must not be imported")\n'
+CHECKOUT = {
+    **{f'{package}/__init__.py': LOUD for package in ('backbone', 'datasets', 'models', 'utils', 'datasets/utils',
+                                                      'models/utils', 'models/gentle_utils', 'backbone/utils')},
+    'main.py': LOUD, 'utils/buffer.py': LOUD, 'utils/args.py': LOUD, 'models/utils/continual_model.py': LOUD, 'models/er.py': LOUD,
+    'models/other.py': LOUD, 'utils/unasked.py': LOUD,
+    'backbone/columns.py': 'class Column:\n    pass\n',
+    'backbone/utils/layers.py': 'from backbone.utils.more import factor\n\n\ndef double(x):\n    return factor * x\n',
+    'backbone/utils/more.py': 'factor = 2\n',
+    'datasets/transforms/paint.py': 'def paint(x):\n    return x\n',
+    'datasets/utils/hub.py': 'hub = "there"\n',
+    'models/gentle_utils/penalty.py': 'def penalty(net):\n    return 0 * net.classifier.weight.sum()\n',
+    'utils/ring.py': 'from utils.buffer import Buffer\n\n\nclass RingBuffer(Buffer):\n    pass\n',
+    'utils/late.py': 'late = True\n',
+    'utils/augmentations.py': 'from utils.augmentations import random_flip\n\n\ndef soft(x):\n    return x * 2\n\n\n'
+                              'def apply_transform(x, transform):\n    raise RuntimeError("shadowed")\n',
+    'utils/schedulers.py': 'class Warmup:\n    STEPS = 3\n',
+}
+FLAGS = ['--model', 'gentle', '--dataset', 'seq-digits', '--weights', 'none', '--backbone', 'reduced-resnet18', '--num_filters', '2',
+         '--lr', '0.05', '--buffer_size', '20', '--n_epochs', '1', '--n_splits', '2', '--batch_size', '16', '--disable_log', '1',
+         '--non_verbose', '1']
+
+
+@pytest.fixture
+def checkout(third_party, small_digits, tmp_path, monkeypatch):
+    """The folder of a Mammoth, and a model file that needs it among ours; afterwards both are forgotten."""
+    third_party(models=dict(gentle=METHOD))
+    monkeypatch.setattr(sys, 'meta_path', list(sys.meta_path))
+    monkeypatch.delenv('MAMMOTH_PATH', raising=False)
+    folder = tmp_path / 'their mammoth'
+    for name, text in CHECKOUT.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    yield folder
+    for name, module in list(sys.modules.items()):
+        found = getattr(module, '__file__', None)
+        if name.startswith(('backbone.', 'datasets.', 'models.', 'utils.')) and (found is None or str(folder) in found):
+            package, _, stem = name.rpartition('.')
+            vars(sys.modules.get(package, module)).pop(stem, None)
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize('by', ['flag', 'variable'])
+def test_a_run_with_modules_and_names_of_a_checkout(checkout, tmp_path, monkeypatch, by):
+    """What both have is ours; neither `__init__` files nor what is not asked for run."""
+    if by == 'variable':
+        monkeypatch.setenv('MAMMOTH_PATH', str(checkout))
+    args = parse_args([*FLAGS, '--base_path', str(tmp_path), *(['--mammoth', str(checkout)] if by == 'flag' else [])])
+    model, dataset, args = initialize(args)
+    row = train(model, dataset, args)
+    assert type(model.buffer).__mro__[1].__module__ == 'utils.buffer' and len(model.buffer) == 20
+    assert ('mammoth' in row) == (by == 'flag') and 'task2' in row
+    assert sys.modules['utils.ring'].__file__.startswith(str(checkout))
+    import models.er
+    assert not models.er.__file__.startswith(str(checkout)) and 'models.other' not in sys.modules
+
+
+def test_without_a_checkout_one_line_names_what_is_missing_and_the_flag(checkout, tmp_path):
+    with refused('--model gentle', 'backbone.columns', '--mammoth PATH'):
+        parse_args(FLAGS)
+    (checkout / 'utils' / 'schedulers.py').unlink()
+    with refused('--model gentle', 'Warmup', str(checkout)):
+        parse_args([*FLAGS, '--mammoth', str(checkout)])
+    with refused('--mammoth', str(tmp_path / 'none'), 'utils'):
+        parse_args([*FLAGS, '--mammoth', str(tmp_path / 'none')])
+
+
+def test_a_package_that_a_helper_lacks_is_named_each_time(checkout):
+    (checkout / 'utils' / 'augmentations.py').write_text('import no_such_package\nsoft = 3\n')
+    for _ in range(2):
+        with refused('--model gentle', 'no_such_package'):
+            parse_args([*FLAGS, '--mammoth', str(checkout)])
+
+
+def test_help_imports_nothing_of_it(checkout, tmp_path):
+    code = ('import sys\nsys.argv = ["main.py", "--help", "--mammoth", sys.argv[1]]\nimport main\n'
+            'try: main.main()\nexcept SystemExit: pass\nprint("theirs:", [n for n, m in sys.modules.items() if "their" in str(m)])')
+    result = python('-c', code, checkout, cwd=tmp_path.cwd())
+    assert '--mammoth PATH' in result.stdout and 'theirs: []' in result.stdout, result.stderr
+
+
+def test_other_names_are_none_of_its_business(checkout):
+    finder = Checkout(checkout)
+    for name in ('utils', 'main', 'os.path', 'torch.utils.ring', 'utils.no_such'):
+        assert finder.find_spec(name) is None
+    assert finder.find_spec('utils.ring').origin == str(checkout / 'utils' / 'ring.py')
