@@ -231,13 +231,8 @@ def read(path, kind: str) -> tuple:
     content = _content(path)
     found = str(content.get('format', ''))
     if found != kind:
-        name, version = kind.rsplit('-', 1)
-        other = re.fullmatch(r'(scroll-[a-z]+)-(\d{1,9})', found)
-        if other and other[1] == name:
-            raise InputError(f'{path}: is of version {other[2]} of the format {name}: expected version '
-                             f'{version}')
-        is_other = f', this is {found}' if other else ''
-        raise InputError(f'{path}: expected a file of the format {name}{is_other}')
+        other = f', this is {found}' if re.fullmatch(r'scroll-[a-z]+-\d{1,9}', found) else ''
+        raise InputError(f'{path}: expected a file of the format {kind}{other}')
     try:
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         del content['format']

@@ -89,7 +89,7 @@ def compare(certificate: dict, found: dict, unasked: dict) -> list:
     return lines
 
 
-def told(lines: list) -> tuple:
+def table(lines: list) -> tuple:
     """(lines of text, a table and a sentence; whether all lines that could be compared agree)."""
     width = max(len(line.name) for line in lines)
     more = {SAME: '', DIFFERS: ': {0.found:.16} here', SKIPPED: ': {0.why}'}

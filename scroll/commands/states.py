@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 from scroll import archive, edits
-from scroll.certificates.files import told
+from scroll.certificates.files import table
 from scroll.commands import common
 from scroll.errors import InputError
 from scroll.export import folders
@@ -146,6 +146,6 @@ def export(args) -> None:
 def check(args) -> int:
     """Whether an export is what its certificate says; exit code 1 if not."""
     state = None if args.state is None else common.read(args.state)
-    lines, same = told(folders.check(args.folder, state))
+    lines, same = table(folders.check(args.folder, state))
     print('\n'.join(lines))
     return int(not same)

@@ -33,7 +33,7 @@ EVERY = ('safetensors', 'torch', 'onnx')
 
 
 def of_features(**settings) -> Scroll:
-    settings = dict(buffer_size=60, adaptation=Adaptation(iterations=20)) | settings
+    settings = dict(buffer_size=60, adaptation=Adaptation(iterations=20, select='none')) | settings
     return Scroll(**settings).fit(X[TRAIN], WORDS[Y[TRAIN]])
 
 
@@ -208,7 +208,7 @@ def of_images(kind: str, shape=(12, 12, 3), **settings) -> tuple:
     images = IMAGES if len(shape) == 3 else IMAGES.mean(axis=3).astype(np.uint8)
     images = np.repeat(np.repeat(images, shape[0] // 12, axis=1), shape[1] // 12, axis=2)
     embedder = Embedder(tiny_net(width=8), PREPROCESSING, kind, chunk=8, integers=integers() if kind == 'integer' else None)
-    learner = Scroll(embedder, adaptation=Adaptation(iterations=3, minibatch=10), **settings)
+    learner = Scroll(embedder, adaptation=Adaptation(iterations=3, minibatch=10, select='none'), **settings)
     return learner.fit(images[::2], LABELS[::2]), images
 
 

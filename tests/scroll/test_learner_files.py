@@ -59,7 +59,7 @@ def test_a_learner_goes_on_as_if_it_had_never_stopped(tmp_path_factory, stream, 
 
 
 def test_settings_are_kept_and_f_star_is_made_again(embedder, toy, tmp_path):
-    adaptation = Adaptation(iterations=2, minibatch=4, calibrate=False, augmentation=Augmentation(0.2, False, 0.1))
+    adaptation = Adaptation(iterations=2, minibatch=4, select='none', calibrate=False, augmentation=Augmentation(0.2, False, 0.1))
     learner = Scroll(embedder, 'ncc', 0.7, 'onehot', 'paper', 10, 'hash', adaptation, 4).fit(*toy).adapt()
     learner.save(tmp_path / 'x')
     loaded = Scroll.load(tmp_path / 'x', embedder)
