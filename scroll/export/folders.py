@@ -7,9 +7,8 @@
     backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
     certificate.json               digests of statistics, f_T, f* and each file; classes, settings
 
-A graph maps samples to logits and columns of labels: it puts features on the grid, or runs the backbone
-on images, and cuts the weights of f_T into limbs (`scroll.export.modules`), so that its logits are those of
-the library to the last bit.
+A graph maps features or images to logits and columns of labels. It cuts the weights of f_T into limbs
+(`scroll.export.modules`), so that its logits are those of the library to the last bit.
 """
 import importlib.util
 import json
@@ -62,11 +61,10 @@ def _resolved(folder) -> Path:
 
 
 def export(learner, folder, formats=USUAL, image_shape=None, names=None, command: str = None) -> None:
-    """Write what a learner predicts with to a new folder, whole or not at all.
+    """Write what a learner predicts with to a new folder, whole or not at all; f* where `adapt` was called
+    since.
 
     Args:
-        learner: a `Scroll` that has learned; f* is exported where `adapt` was called since.
-        formats: some of `FORMATS`.
         image_shape: (H, W, C), or (H, W) of grey images, that graphs take; default: of the buffer's samples,
             or the size that the backbone works at.
         names: (K,), names of the classes. command: what makes the statistics again, for the certificate.
@@ -95,18 +93,9 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
 
 
 def check(folder, counted=None) -> list:
-    """Whether the files of an export have the digests of its certificate; with --state, whether statistics,
-    backbone and f_T, made from them with its settings, have those that it names.
-
-    Args:
-        counted: a `State` or `StatisticsFile`.
-
-    Returns:
-        `scroll.certificates.files.Line`s.
-
-    Raises:
-        InputError: there is no certificate, or it is damaged.
-    """
+    """`Line`s: whether the files of an export have the digests of its certificate; with --state, whether
+    statistics, backbone and f_T, made from them with its settings, have those that it names. InputError
+    for a damaged certificate. counted: a `State` or `StatisticsFile`."""
     path = Path(folder) / CERTIFICATE
     try:
         facts = read_json(path)

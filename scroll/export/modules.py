@@ -17,11 +17,8 @@ from scroll.lift import SQUARE_BITS, cosine_table
 
 
 def torch_module(predictor) -> nn.Module:
-    """A predictor's own module: features (N, d) -> (logits float64 (N, K), column of the label int64 (N,)).
-
-    Features are whole numbers in float64, on the grid, for f_T; floats of any length for f*. Files keep its
-    persistent buffers; FORMULA says what they are for.
-    """
+    """A predictor's own module: features (N, d), on the grid for f_T -> (logits float64 (N, K), column of the
+    label int64 (N,)). Files keep its persistent buffers; FORMULA says what they are for."""
     for kind, module in ((LinearPredictor, ExactLinear), (QuadraticPredictor, ExactQuadratic),
                          (AdaptedPredictor, ScaledLinear)):
         if isinstance(predictor, kind):
@@ -30,11 +27,8 @@ def torch_module(predictor) -> nn.Module:
 
 
 def whole_module(predictor, embedder=None, image_shape=None) -> nn.Module:
-    """All between samples and labels: float64 (N, d), or uint8 images (N, H, W, C), -> as `torch_module`.
-
-    Args:
-        predictor: f_T or f*. embedder: the backbone of f_T; f* has its own. image_shape: (H, W, C) or (H, W).
-    """
+    """All between samples and labels: float64 (N, d), or uint8 images (N, H, W, C) of `image_shape`, -> as
+    `torch_module`. embedder: the backbone of f_T; f* has its own."""
     adapted = isinstance(predictor, AdaptedPredictor)
     own = predictor.embedder if adapted else embedder
     front = [] if own is None else [ImageFeatures(own, image_shape)]
@@ -126,8 +120,7 @@ class ExactLinear(nn.Module):
     """f_T: the logits of `LinearPredictor`, correctly rounded, and the column of the largest exact one.
 
     Buffers: weight float64 (K, d), bias float64 (K,), exact; `limbs`, what they are cut into, so that no sum
-    of products reaches 2^53 and every one is exact.
-    """
+    of products reaches 2^53 and every one is exact."""
     FORMULA = 'logits = u weight^T + bias, u = round(2^18 x / |x|) / 2^18'
 
     def __init__(self, predictor: LinearPredictor):
