@@ -506,8 +506,3 @@ def _in_rows(array: np.ndarray, classes: np.ndarray, all_classes: np.ndarray) ->
     out = np.zeros((len(all_classes), *array.shape[1:]), array.dtype)
     out[np.searchsorted(all_classes, classes)] = array
     return out
-
-
-if __name__ == '__main__':
-    import runpy
-    runpy.run_module('scroll', run_name='__main__')         # what the command was renamed to

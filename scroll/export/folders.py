@@ -99,7 +99,7 @@ def check(folder, counted=None) -> list:
     path = Path(folder) / CERTIFICATE
     try:
         facts = read_json(path)
-        said, known, settings = facts['files'], facts['anywhere'], dict(facts['settings'])
+        said, known, settings = facts['files'], facts['anywhere'], {**facts['settings']}
         made_from = dict(statistics=known['statistics'], f_T=known['f_T'],
                          embedder=facts.get('embedder', {}).get('digest', 'features'))
         texts = [*said, *said.values(), *made_from.values()]
