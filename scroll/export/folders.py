@@ -46,18 +46,14 @@ def check_formats(formats) -> None:
                 raise not_installed(f'format {name}', package, 'export')
 
 
-def check_folder(folder) -> None:
-    """InputError unless a folder can be written whole: it must not be there yet, or be empty."""
-    folder = _resolved(folder)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InputError(f'{folder} is there already: give a folder that is new')
-
-
-def _resolved(folder) -> Path:
-    """The folder after all links; InputError for '-'."""
+def check_folder(folder) -> Path:
+    """The folder after all links; InputError unless it can be written whole: it is new, or empty."""
     if os.fspath(folder) == '-':
         raise InputError('- is standard output: expected a folder (one of this name is ./-)')
-    return Path(os.path.realpath(folder))
+    folder = Path(os.path.realpath(folder))
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InputError(f'{folder} is there already: give a folder that is new')
+    return folder
 
 
 def export(learner, folder, formats=USUAL, image_shape=None, names=None, command: str = None) -> None:
@@ -73,11 +69,11 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
         InputError: nothing was learned, the folder is there or cannot be written, or packages are missing.
     """
     check_formats(formats)
-    check_folder(folder)
+    folder = check_folder(folder)
     if getattr(learner.embedder, 'dtype', '') == 'bfloat16' and set(formats) != {'safetensors'}:
         raise InputError('graphs do not work in bfloat16 as the backbone does: give it another dtype, or '
                          'export the format safetensors alone')
-    predictors, folder = {'f_T': learner.predictor()}, _resolved(folder)
+    predictors = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:
         predictors['f_star'] = learner.adapted_
     facts = _certificate(learner, predictors, names, command)
