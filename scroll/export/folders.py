@@ -21,12 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import scroll
-from scroll.archive import new_part, read_json, sha256, unwritable
+from scroll.archive import new_part, sha256, unwritable
 from scroll.arguments import need_torch, not_installed, shown
-from scroll.certificates.files import DIFFERS, SAME, Line
 from scroll.errors import InputError
-from scroll.learner import Scroll
-from scroll.state import PARAMS, State
 
 FORMATS = ('safetensors', 'torch', 'onnx')
 USUAL = ('safetensors', 'torch')
@@ -86,36 +83,6 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
             text = json.dumps(facts, indent=1, default=lambda value: value.item())  # numpy's numbers
             (part / CERTIFICATE).write_text(f'{text}\n', encoding='utf-8')
             os.replace(part, folder)
-
-
-def check(folder, counted=None) -> list:
-    """`Line`s: whether the files of an export have the digests of its certificate; with --state, whether
-    statistics, backbone and f_T, made from them with its settings, have those that it names. InputError
-    for a damaged certificate. counted: a `State` or `StatisticsFile`."""
-    path = Path(folder) / CERTIFICATE
-    try:
-        facts = read_json(path)
-        said, known, settings = facts['files'], facts['anywhere'], {**facts['settings']}
-        made_from = dict(statistics=known['statistics'], f_T=known['f_T'],
-                         embedder=facts.get('embedder', {}).get('digest', 'features'))
-        texts = [*said, *said.values(), *made_from.values()]
-        sound = facts['format'] == FORMAT and all(isinstance(text, str) for text in texts)
-    except OSError as error:
-        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
-    except (ValueError, KeyError, TypeError, AttributeError):
-        sound = False
-    if not sound:
-        raise InputError(f'{path}: no certificate of an export, or damaged')
-    files = {name: path.with_name(Path(name).name) for name in said}
-    found = {name: sha256(file) if file.is_file() else 'not there' for name, file in files.items()}
-    if counted is not None:
-        settings = {name: settings[name] for name in settings if name in PARAMS and name != 'adaptation'}
-        learner = Scroll(**settings).take(State(settings, counted.psi, counted.statistics))
-        said = said | made_from
-        found |= dict(statistics=learner.digest(), f_T=learner.predictor().digest(),
-                      embedder=counted.psi or 'features')
-    return [Line(name, said[name], value, SAME if value == said[name] else DIFFERS)
-            for name, value in found.items()]
 
 
 def _certificate(learner, predictors: dict, names, command) -> dict:

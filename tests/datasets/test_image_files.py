@@ -16,7 +16,7 @@ from core.environment import warn_once
 from datasets.utils import readers
 from datasets.utils.image_files import image_files, read_images
 from scroll import InputError
-from scroll.engines import images as images_in_parquet
+from scroll.files.images import ImageFile
 from tests.conftest import refused
 
 
@@ -229,7 +229,7 @@ def test_files_and_parquet_have_one_reader(tmp_path, name):
     parquet.write_table(table, tmp_path / 'x.parquet')
     entrances = ((tmp_path / 'x', lambda: read_image(tmp_path / 'x', 64)),
                  (f"{tmp_path / 'x.parquet'}: image of sample 0",
-                  lambda: next(images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(9)).X[0]))
+                  lambda: next(ImageFile(str(tmp_path / 'x.parquet')).blocks(9)).X[0]))
     found = []
     for place, read in entrances:
         try:
@@ -244,7 +244,7 @@ def test_files_and_parquet_have_one_reader(tmp_path, name):
 @pytest.mark.parametrize('make', [os.mkfifo, os.mkdir, lambda path: path.symlink_to('/dev/zero')], ids=['pipe', 'folder', 'device'])
 def test_only_regular_files_are_opened(tmp_path, make):
     make(tmp_path / 'x.png')
-    for read in (lambda: read_image(tmp_path / 'x.png', 8), lambda: images_in_parquet.ImageFile(str(tmp_path / 'x.png'))):
+    for read in (lambda: read_image(tmp_path / 'x.png', 8), lambda: ImageFile(str(tmp_path / 'x.png'))):
         with refused(str(tmp_path / 'x.png'), 'expected a regular file'):
             read()
 
@@ -255,7 +255,7 @@ def test_only_regular_files_are_opened(tmp_path, make):
 def test_an_image_without_bytes_is_named(tmp_path, column, words):
     parquet.write_table(pyarrow.table(dict(image=column, y=list(range(len(column))))), tmp_path / 'x.parquet')
     with refused(str(tmp_path / 'x.parquet'), *words):
-        list(images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(9))
+        list(ImageFile(str(tmp_path / 'x.parquet')).blocks(9))
 
 
 def test_blocks_of_images_are_bounded_in_bytes(tmp_path):
@@ -264,7 +264,7 @@ def test_blocks_of_images_are_bounded_in_bytes(tmp_path):
     images = [large if i % 2 else encoded('PNG', Image.new('L', (2, 1), i)) for i in range(80)]
     parquet.write_table(pyarrow.table(dict(image=images, y=y, id=list(range(80)))), tmp_path / 'x.parquet')
     seen, most = {}, 0
-    for block in images_in_parquet.ImageFile(str(tmp_path / 'x.parquet')).blocks(8192):
+    for block in ImageFile(str(tmp_path / 'x.parquet')).blocks(8192):
         for image, label, i in zip(block.X, block.y.tolist(), block.id.tolist()):
             seen[i] = label, image[0, 0, 0], len(image)
         most = max(most, block.X.nbytes)
