@@ -157,14 +157,6 @@ def test_what_is_removed_leaves_the_cache_too(cached, tmp_path, embedder):
     assert all(FeatureCache(path.parent, embedder.dim) for path in tmp_path.rglob('*.npy'))
 
 
-def test_a_refused_removal_leaves_the_cache_alone(cached, tmp_path):
-    learner = Scroll(cached(), buffer_size=50).fit(IMAGES[:20], LABELS[:20])
-    before = {path: path.read_bytes() for path in tmp_path.rglob('*.npy')}
-    with refused():
-        learner.remove(IMAGES[19:21], LABELS[19:21])
-    assert {path: path.read_bytes() for path in tmp_path.rglob('*.npy')} == before
-
-
 def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(cached, tmp_path, monkeypatch):
     learner = Scroll(cached()).fit(IMAGES, LABELS)
     before, files = digests(learner), {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()}
