@@ -38,7 +38,7 @@ def add_selection_args(parser) -> None:
          help='which values of models/config/<model>.yaml to take: default, and with best or '
               'the name of another section its own; base: none')
     flag('--load_best_args', dest='model_config', action='store_const', const='best',
-         default=argparse.SUPPRESS, help="Mammoth's name of --model_config best")
+         help="Mammoth's name of --model_config best")
     flag('--dataset_config', help='name of a file in datasets/configs/<dataset>/')
 
 
