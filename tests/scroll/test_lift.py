@@ -149,11 +149,9 @@ def test_files_of_other_sums_lose_samples_and_the_record_of_it_is_true(tmp_path,
     Scroll(**how).fit(X, y).save(tmp_path / 'state.npz')
     np.savez(tmp_path / 'old.npz', features=X[:9], labels=y[:9])
     without = Scroll(**how).fit(X[9:], y[9:]).digest()
-    words = ['unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz', '--proof', 'proof.json']
+    words = ['unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz']
     files = {word: str(tmp_path / word) for word in words if '.' in word}
     assert main([files.get(word, word) for word in words]) == 0 and capsys.readouterr().out.split() == [without]
-    words = ['check', 'proof.json', '--after', 'new.npz', '--removed', 'old.npz']
-    assert main([files.get(word, word) for word in words]) == 0
     Statistics.save(Scroll(**how).fit(X, y).statistics_, tmp_path / 'sums.npz')
     capsys.readouterr()
     assert main(['remove', str(tmp_path / 'sums.npz'), '--samples', files['old.npz'], '-o', str(tmp_path / 'rest.npz')]) == 0
