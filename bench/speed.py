@@ -16,7 +16,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -40,7 +39,6 @@ from scroll.grid import quantise
 from scroll.learner import Scroll
 from scroll.statistics import Statistics
 from utils.augmentations import BatchTransform, PlainTransform
-from utils.evaluate import eval_mode, evaluate
 
 BATCH, CLASSES, CANDIDATES, MEMORY = 32, 100, 50, 64
 # images of the forward and backward passes of one step, and of the passes without gradients
@@ -186,7 +184,7 @@ def prediction(rounds, count, dim=768):
     new = y == CLASSES - 1
     for head, other in (('ridge', RidgeClassifier(alpha=0.1)),
                         ('lda', LinearDiscriminantAnalysis(solver='lsqr'))):
-        learner = Scroll(classifier=head, buffer_size=0).partial_fit(x[~new], y[~new])
+        learner = Scroll(head=head, buffer_size=0).partial_fit(x[~new], y[~new])
 
         def learn(learner=learner):
             learner.partial_fit(x[new], y[new]).predictor()
@@ -332,45 +330,14 @@ def loading(backbone, images, rounds, peak):
     yield Line(title, epoch, theirs, 'PIL, an image at a time')
 
 
-def evaluation(backbone, images, rounds, peak):
-    """Evaluation of a task, compared with the forward pass on ready inputs."""
-    method = make_method('er', *backbone, images)
-    test = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, backbone[1], train=False)
-    loader = ImageLoader(test, 256)
-    dataset = SimpleNamespace(test_loaders=[loader], c_task=0, seen_classes=lambda: np.arange(CLASSES),
-                              task_classes=lambda task: np.arange(CLASSES))
-    ready = [x for x, _ in loader]
-
-    @torch.no_grad()
-    def forward():
-        with eval_mode(method.net):
-            for x in ready:
-                method.net(x)
-
-    ours, plain = fastest(lambda: evaluate(method, dataset), forward, rounds=rounds)
-    yield Line(f'evaluation of {len(images):,} images', ours, plain, 'bare forward pass', 1 / 0.9,
-               share=operations(forward) / ours / peak[0])
-
-
-def start(rounds):
-    """Until `--help` has answered."""
-    words = [sys.executable, 'main.py', '--help']
-    took, = fastest(lambda: subprocess.run(words, cwd=ROOT, check=True, capture_output=True), rounds=rounds,
-                    seconds=time.perf_counter)
-    yield Line('`--help`', took, target=1.0)
-
-
 def measure(backbone, integers, images, rounds: int, features: int, peak):
     """Yield the lines of the table, as they are measured. integers: the integer network, or None."""
-    some = images[:512]
-    yield from embedding(backbone, integers, some, rounds, peak)
+    yield from embedding(backbone, integers, images[:512], rounds, peak)
     yield from sums(backbone[0].feature_dim, rounds, peak)
     yield from prediction(rounds, max(features // 2000, 2))
     yield from adaptation(backbone, images, rounds)
     yield from steps(backbone, images, rounds, peak)
     yield from loading(backbone, images, rounds, peak)
-    yield from evaluation(backbone, some, rounds, peak)
-    yield from start(min(rounds, 3))
     yield from memory(features)
 
 

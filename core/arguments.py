@@ -1,8 +1,8 @@
 """argparse as this project uses it: parser, types of flags' values, flags of replay methods. No torch.
 
 What a flag affects is said once, where it is declared: `add_argument('--num_workers', ..., affects='speed')`.
-All else follows from it: which rows are of one experiment, which interrupted run a command continues, what
-processes must agree on, what a model that is loaded hands on, which columns are worth keeping.
+From it follow which rows are of one experiment, which interrupted run a command continues, what processes
+must agree on, which arguments a loaded model brings, and which columns are worth keeping.
 """
 import argparse
 import math
@@ -12,7 +12,7 @@ from scroll.commands.parser import LineParser
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Says the default of each flag that has one, as models, data sets and configs leave it."""
+    """Shows the default of each flag, as models, data sets and configs leave it."""
 
     def __init__(self, prog):
         super().__init__(prog, max_help_position=36, width=120)
@@ -43,10 +43,10 @@ FREE = frozenset(('speed', 'place', 'display'))     # what may change when a run
 
 
 class Arguments(argparse.Namespace):
-    """What a parser has made of a command line.
+    """A parsed command line.
 
     Attributes (none of them among `vars`):
-        affects: flag -> what it affects, by the words of `AFFECTS`.
+        affects: flag -> what it affects, a key of `AFFECTS`.
         declared: flag -> the default it was declared with.
         Of a run: given: flags of the command line. key: what tells it from others, `bench.results.keys`.
     """
@@ -54,7 +54,7 @@ class Arguments(argparse.Namespace):
 
 
 def affects(args, flag: str) -> str:
-    """What a flag of a run affects; 'result' where nobody has declared anything else."""
+    """What a flag of a run affects; by default 'result'."""
     return getattr(args, 'affects', {}).get(flag, 'result')
 
 
@@ -103,11 +103,9 @@ class ArgumentParser(_Declaring, LineParser):
 
 
 def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed
-    """What `add_argument` is to know of a parameter of a signature: default, type, choices (from `Literal`).
+    """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`.
 
-    Args:
-        parameter: an `inspect.Parameter`.
-        types: annotation -> command-line type, where it is not the annotation itself.
+    types: annotation -> command-line type, where it is not the annotation itself.
     """
     known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default

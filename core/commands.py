@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and one line for what went wrong."""
+"""Exit codes and one-line errors."""
 import re
 import signal
 import sys
@@ -11,8 +11,7 @@ _NO_MEMORY = re.compile("can't allocate memory|out of memory|calculation overflo
 
 
 class Interrupted(Exception):
-    """A run ended between two steps because a signal asked for it; the text says where it stood and how it
-    goes on.
+    """A run ended between two steps because a signal asked for it; the text says where, and how to resume.
 
     Attributes:
         code: exit code of the command, 128 + the signal's number.

@@ -19,7 +19,7 @@ class Checkout:
     """Finds modules below our packages, as the last of `sys.meta_path`: it is asked only for what we lack."""
 
     def __init__(self, root: Path):
-        self.root, self.beside = root, {}
+        self.root, self.loaded = root, {}
 
     def find_spec(self, name: str, path=None, target=None):
         if '.' not in name or name.partition('.')[0] not in PACKAGES:
@@ -31,18 +31,18 @@ class Checkout:
             return ModuleSpec(name, None, is_package=True)
         return None
 
-    def load_beside(self, name: str):
-        """The checkout's module of a name that is one of ours as well; None if it has none."""
-        if name not in self.beside:
+    def load_theirs(self, name: str):
+        """The checkout's module of a name that we have, too; None if it has none."""
+        if name not in self.loaded:
             spec = self.find_spec(name)
-            self.beside[name] = spec and importlib.util.module_from_spec(spec)
+            self.loaded[name] = spec and importlib.util.module_from_spec(spec)
             try:
                 if spec:
-                    spec.loader.exec_module(self.beside[name])
+                    spec.loader.exec_module(self.loaded[name])
             except BaseException:
-                del self.beside[name]
+                del self.loaded[name]
                 raise
-        return self.beside[name]
+        return self.loaded[name]
 
 
 def use_checkout(path=None) -> None:
@@ -70,7 +70,7 @@ def names_from_checkout(module: str):
     """The `__getattr__` of a module of ours: what it lacks comes from the checkout's module of that name."""
     def get(name: str):
         found = None if name.startswith('__') else _checkout()
-        theirs = found and found.load_beside(module)
+        theirs = found and found.load_theirs(module)
         if hasattr(theirs, name):
             return getattr(theirs, name)
         raise AttributeError(f'module {module!r} has no attribute {name!r}')

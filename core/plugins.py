@@ -7,7 +7,7 @@ Each `*.py` file of a plug-in folder is parsed, not imported, for what it offers
 
 So `--help` lists every name in milliseconds, and a file that cannot be imported (a missing optional
 dependency) is an error only for the run that chose it. Names are compared lower-case with `_` read as `-`. A
-file of the user's goes before one of `SHIPPED` that declares the same name, and a line says so.
+user's file takes precedence over one of `SHIPPED` that declares the same name, and a line says so.
 """
 import ast
 import difflib
@@ -37,10 +37,10 @@ def normalise(name: str) -> str:
 
 
 def backbone_name(name: str, options=()) -> str:
-    """Canonical name of a backbone, as a run, a file or a row calls it whose options these are.
+    """Canonical name of a backbone with these options, also as files and rows of before call it.
 
-    Before Mammoth's `resnet18` had its name here, it was `resnet18-cifar`, and `resnet18` was what is now
-    `resnet18-md`: what says `resnet18` with a `width` or a `stem_padding` means that one.
+    Mammoth's `resnet18` was `resnet18-cifar`, and `resnet18`, with a `width` or a `stem_padding`, was what is
+    now `resnet18-md`.
     """
     name, given = normalise(name), set(options)
     if name == 'resnet18' and given & {'width', 'stem_padding'} and 'num_filters' not in given:
@@ -76,10 +76,10 @@ class PluginFolder:
     def __init__(self, package: str, kind: str):
         self.package, self.kind = package, kind
         self.registered = {}        # name -> object, filled by register() when a file is imported
-        self._files, self._twice, self._replaced = None, {}, {}
+        self._files = None
 
     def register(self, name: str):
-        """Decorator: make a class or function available under `name`; a user's stays where ours has the same.
+        """Decorator: make a class or function available under `name`; a user's takes precedence over ours.
 
         Raises:
             ValueError: two files of the user's, or two of ours, take one name.
@@ -87,57 +87,49 @@ class PluginFolder:
         key = normalise(name)
 
         def add(obj):
-            known = self.registered.get(key)
+            known, ours = self.registered.get(key), self._is_shipped(obj.__module__)
             if known is not None and known.__module__ != obj.__module__:
-                if self._is_shipped(known.__module__) == self._is_shipped(obj.__module__):
+                if self._is_shipped(known.__module__) == ours:
                     both = f'{known.__module__} and {obj.__module__}'
                     raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
-                if self._is_shipped(obj.__module__):
+                if ours:
                     return obj
-            offer = self.files().get(key)
-            if offer and self._is_shipped(offer[0]) and not self._is_shipped(obj.__module__):
-                self._tell(key, obj.__module__, _file(offer))
+            offers = self.files().get(key)
+            if offers and self._is_shipped(offers[0][0]) and not ours:
+                self._tell(key, obj.__module__, offers)
             self.registered[key] = obj
             if isinstance(obj, type) and 'NAME' not in obj.__dict__:
                 obj.NAME = key
             return obj
         return add
 
-    def _tell(self, name: str, first: str, others: str) -> None:
-        warn_once(f'--{self.kind} {name} is that of {first}, which goes before {others}')
+    def _tell(self, name: str, first: str, others: list) -> None:
+        warn_once(f'--{self.kind} {name} is that of {first}, which takes precedence over '
+                  f'{" and ".join(map(_file, others))}')
 
     def _is_shipped(self, module: str) -> bool:
         package, _, stem = module.rpartition('.')
         return package == self.package and stem in SHIPPED.get(package, ())
 
     def files(self) -> dict:
-        """name -> (module name, attribute) as read from the source files."""
+        """name -> [(module name, attribute), ...] as read from the source files, the user's first."""
         if self._files is None:
-            offers = {}
-            for path in sorted((ROOT / self.package).glob('*.py')):
-                if not path.stem.startswith('_'):
-                    for name, attribute in _offers(path, f'register_{self.kind}'):
-                        offer = f'{self.package}.{path.stem}', attribute
-                        offers.setdefault(normalise(name), {})[offer] = None        # a set in order
-            self._files = {name: self._choose(name, list(found)) for name, found in offers.items()}
+            self._files = {}
+            for path in sorted((ROOT / self.package).glob('[!_]*.py')):
+                for name, attribute in _offers(path, f'register_{self.kind}'):
+                    offers = self._files.setdefault(normalise(name), [])
+                    if (offer := (f'{self.package}.{path.stem}', attribute)) not in offers:
+                        offers.append(offer)
+            for offers in self._files.values():
+                offers.sort(key=lambda offer: self._is_shipped(offer[0]))
         return self._files
-
-    def _choose(self, name: str, offers: list) -> tuple:
-        """Of the offers of one name the user's, or else ours; notes what that replaces, and what is level."""
-        of_user = [offer for offer in offers if not self._is_shipped(offer[0])]
-        first, *others = of_user or offers
-        if others:
-            self._twice[name] = ' and '.join(map(_file, (first, others[-1])))
-        elif len(offers) > 1:
-            self._replaced[name] = ' and '.join(_file(offer) for offer in offers if offer != first)
-        return first
 
     def names(self) -> list:
         """All known names, sorted."""
         return sorted(set(self.files()) | set(self.registered))
 
     def mapping(self) -> Mapping:
-        """name -> class or function, sorted, imported when asked for; an error where that fails."""
+        """name -> class or function, imported when asked for; the error where that fails."""
         return _Named(self)
 
     def check(self, name: str) -> None:
@@ -147,30 +139,32 @@ class PluginFolder:
                              f"{nearest(normalise(name), self.names())}")
 
     def get(self, name):
-        """The class or function of a name, or of a run's arguments, which have it.
+        """The class or function of a name, or of a run's arguments, which have the name.
 
         Raises:
             InputError: the name is unknown (with the nearest known), or its file cannot be imported.
         """
         name = getattr(name, self.kind, name)
         key = normalise(name)
-        found, offer = self.registered.get(key), self.files().get(key)
-        waits = offer and not self._is_shipped(offer[0])            # a file of the user's, to be imported
-        if found is not None and not (waits and self._is_shipped(found.__module__)):
+        found, offers = self.registered.get(key), self.files().get(key, [])
+        of_user = [offer for offer in offers if not self._is_shipped(offer[0])]
+        if found is not None and not (of_user and self._is_shipped(found.__module__)):
             return found
         self.check(key)
-        if key in self._twice:
-            raise InputError(f'--{self.kind} {name}: declared in both {self._twice[key]}: rename one of them')
-        module, attribute = offer
-        if key in self._replaced:
-            self._tell(key, _file(offer), self._replaced[key])
+        first, *others = of_user or offers
+        if others:
+            raise InputError(f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}:'
+                             ' rename one of them')
+        if len(offers) > 1:
+            self._tell(key, _file(first), offers[1:])
+        module, attribute = first
         try:
             return getattr(importlib.import_module(module), attribute)
         except InputError:
             raise
-        except Exception as error:      # whatever the file does when it is imported
-            raise InputError(f"--{self.kind} {name}: {module.replace('.', '/')}.py cannot be imported: "
-                             f"{type(error).__name__}: {error}{import_hint(error)}") from error
+        except Exception as error:      # a file may do anything when it is imported
+            raise InputError(f'--{self.kind} {name}: {_file(first)} cannot be imported: '
+                             f'{type(error).__name__}: {error}{import_hint(error)}') from error
 
 
 class _Named(Mapping):
@@ -192,9 +186,6 @@ class _Named(Mapping):
 
     def __len__(self):
         return len(self.folder.names())
-
-    def __repr__(self):
-        return f'<{self.folder.kind}s: {", ".join(self)}>'
 
 
 def _file(offer: tuple) -> str:

@@ -14,8 +14,8 @@ class SeededLoader(DataLoader):
     may be given other data at any time.
 
     While an item is made, the global generators of python, numpy and torch are seeded from
-    (seed, pass, index); afterwards they are as they were. Workers start anew for each pass, and
-    so see what has become of the data set.
+    (seed, pass, index); afterwards they are as they were. Workers are started for each pass,
+    and so see the data set as it is then.
 
     Args:
         dataset: a map-style data set. seed: of the order and of the items. options: those of `DataLoader`.

@@ -23,15 +23,15 @@ from scroll.adaptation.selection import chosen
 from scroll.embedding.machine import in_words
 from scroll.errors import InputError
 from scroll.files.shards import in_shard
-from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
+from scroll.settings import AUTO
 from utils.evaluate import evaluate
 
 # small segments wait for each other: the backbone runs on chunks, the learner on segments
 _EMBED_AT_ONCE = 1024
 
 
-def _said(trials: list) -> str:
+def _summary(trials: list) -> str:
     """What cross-validation within the buffer chose, in a line."""
     first, best = trials[0], chosen(trials)
     if best is first:
@@ -160,9 +160,9 @@ class ScrollModel(ContinualModel):
         began = time.perf_counter()
         with Progress(f'Embedding, task {self.current_task + 1}', len(images),
                       quiet=self.args.non_verbose) as progress:
-            if self._sums_are_enough():
+            if self._needs_no_buffer():
                 labels = np.concatenate([labels for _, labels in self._waiting])
-                self.learner.count(shared_work.summed(self.learner, self.embedder, images, labels,
+                self.learner.add_statistics(shared_work.summed(self.learner, self.embedder, images, labels,
                                                       progress.update))
                 self._waiting = []                              # nothing is left to be learned one by one
             else:
@@ -178,7 +178,7 @@ class ScrollModel(ContinualModel):
         self.seconds['embedding'] += embedded - began
         self.seconds['statistics'] += time.perf_counter() - embedded
 
-    def _sums_are_enough(self) -> bool:
+    def _needs_no_buffer(self) -> bool:
         """Whether nothing but the statistics is kept of samples that several processes embed."""
         return self.world.size > 1 and self.by_class is None and not (self.args.buffer_size
                                                                       or self.args.keep_keys)
@@ -274,7 +274,7 @@ class ScrollModel(ContinualModel):
                           '(--adapt_lr, '
                           '--classifier_lr) may help, --adapt_select folds, or --adaptation none']
         if self.learner.selection_:
-            lines += [_said(self.learner.selection_)]
+            lines += [_summary(self.learner.selection_)]
         return lines + ['online stage: '
                         + ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())]
 

@@ -26,9 +26,10 @@ for stage in ${*:-integers resnet12 table_2 resnet18 table_1}; do
         [ -f "$out/resnet18-84.safetensors" ] || "$python" pretrain.py --out "$out/resnet18-84.safetensors" \
             --leave_out cifar100 cifar10 --width 64 --input_size 84 --epochs 60 --device "$gpu" ;;
     table_2)
-        printf 'like: table_2_miniimagenet\nflags: {weights: %s}\n' "$out/resnet12.safetensors" > experiments/table_2_resnet12.yaml
-        sweep experiments/table_2_resnet12.yaml
-        "$python" scripts/report.py experiments/table_2_resnet12.yaml --collect ;;
+        cp experiments/table_2_miniimagenet.yaml "$out"
+        printf 'like: table_2_miniimagenet\nflags: {weights: %s}\n' "$out/resnet12.safetensors" > "$out/table_2_resnet12.yaml"
+        sweep "$out/table_2_resnet12.yaml"
+        "$python" scripts/report.py "$out/table_2_resnet12.yaml" --collect ;;
     table_1)
         sweep experiments/table_1_cifar.yaml --only ER --only BIC --only DER --only 'DER++'
         "$python" scripts/report.py experiments/table_1_cifar.yaml --collect ;;

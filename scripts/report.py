@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables and figures from our own rows: the paper's beside its values, and what they say of its claims."""
+"""Tables and figures from our own rows, compared with the paper's values; what they say of its claims."""
 import _root
 
 from bench.paper.report import main

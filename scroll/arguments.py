@@ -10,8 +10,8 @@ import numpy as np
 
 from scroll.errors import InputError, did_you_mean
 
-MOST = 10 ** 9                      # of whatever is counted: more samples or updates than any run can have
-MOST_SEED = 2 ** 63 - 1
+MAX_COUNT = 10 ** 9                 # samples or updates: more than any run can have
+MAX_SEED = 2 ** 63 - 1
 _SMALL = 1 << 28                    # bytes that any machine has
 
 
@@ -24,7 +24,7 @@ def shown(value) -> str:
     return text if len(text) <= 80 else f'{text[:77]}...'
 
 
-def whole(name: str, value, least: int = 0, most: int = MOST) -> None:
+def whole(name: str, value, least: int = 0, most: int = MAX_COUNT) -> None:
     """InputError unless value is a whole number, Python's or numpy's, from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
         raise InputError(f'{name} {shown(value)}: expected a whole number, {least} to {most}')

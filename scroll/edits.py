@@ -30,9 +30,9 @@ import numpy as np
 
 from scroll.embedding.cache import cache_keys, remove_from_files
 from scroll.errors import InputError, did_you_mean, naming
-from scroll.files.parts import counted_twice
 from scroll.files.statistics import StatisticsFile, samples_of
 from scroll.grid import sample_keys
+from scroll.parts import counted_twice
 from scroll.state import State
 
 _INTEGER = re.compile('-?[0-9]{1,18}')

@@ -14,7 +14,7 @@ import hashlib
 import json
 import threading
 import warnings
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -26,29 +26,25 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
-from scroll.feature_grid import FeatureGrid
+from scroll.feature_grid import FeatureGrid, UnitLength
 from scroll.grid_learner import GridLearner
-from scroll.heads.lda import OAS
-from scroll.heads.predictors import NCC_BIASES, TARGETS
+from scroll.heads.registry import lift_of
 from scroll.labels import check_labels
-from scroll.lift import LIFTS
-from scroll.state import CLASSIFIERS, check_params, lift_of
+from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
 from scroll.statistics import MAX_SAMPLES
 from scroll.tables import check_names, check_unmasked
 
 SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
+_OF_BUFFER = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
+_HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
 _ROWS = 4096                        # of a sparse matrix that are made dense at once
 _UNEVEN = 30                        # times the usual root mean square is another scale
 
 
 class _Fitted(NamedTuple):
-    """What fitting adds, replaced as a whole.
-
-    Attributes:
-        label_type: dtype of labels that are numbers; None: text.
-        declared: labels that were named as `classes`.
-    """
+    """What fitting adds, replaced as a whole. label_type: dtype of labels that are numbers; None: text.
+    declared: labels that were named as `classes`."""
     learner: GridLearner
     label_type: np.dtype | None
     declared: frozenset = frozenset()
@@ -57,6 +53,20 @@ class _Fitted(NamedTuple):
         """All that are known, sorted."""
         return sorted(self.declared | set(self.learner.classes_.tolist()))
 
+    def as_given(self, labels: list) -> np.ndarray:
+        """Labels in the type in which they came."""
+        labels = check_labels(labels, len(labels))
+        return labels if self.label_type is None else labels.astype(self.label_type)
+
+    def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
+        """(N, K) of classes that were seen, with columns for those that were only declared."""
+        if not self.declared:
+            return values
+        every = self.labels()
+        out = np.full((len(values), len(every)), unseen)
+        out[:, [every.index(label) for label in self.learner.classes_.tolist()]] = values
+        return out
+
 
 class ScrollClassifier(ClassifierMixin, BaseEstimator):
     """Classifier from exact integer sums: the same bits under every order, batching and sharding of the data.
@@ -64,61 +74,34 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
     (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
     Head and its parameters may be changed at any time, since sums are those of all; the others affect `fit`.
+    Bad input is an `InputError` of one line, and changes nothing.
 
     Args:
-        head: as of `Scroll`: 'ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random' or 'auto'.
-        scale: 'unit': each sample has its length scaled to one, as embeddings want it, on a grid of 2^-18.
-            None: features as they are, in units of the power of two at or above `limit`, on a grid of 2^-18.
-            'standard': each feature less its mean, over its standard deviation and sqrt(d), both from the
-            sums (`scroll.feature_grid.Standardised`), for tables of measured quantities; each feature is
-            summed on a grid of its own. For the heads ridge, ncc and lda.
+        head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
+        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
+        scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features as they
+            are, in units of the power of two at or above `limit`. 'standard', for tables of measured
+            quantities and the heads ridge, ncc and lda: each feature less its mean, over its standard
+            deviation and sqrt(d), both from the sums (`scroll.feature_grid.Standardised`).
         limit: without unit length, the largest absolute value that a feature will have, a number or (with
             'standard') one for each feature. Values beyond cannot be learned; linear heads predict them, in
             float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
             begin, since its first batch would decide.
-        ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
-        lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
-        calibration_size: how many samples to keep, drawn by hash and shared among the classes, to calibrate
+        calibration_size: samples to keep, drawn by hash and shared among the classes, to calibrate
             `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
 
     Attributes:
-        classes_: (K,) labels, with those that were named as `classes` and not yet seen.
-        head_: the head in use, of 'auto' the one chosen.
-        n_features_in_: d. feature_names_in_: (d,) of a data frame.
-        learner_: the `Scroll` below; `learner_.statistics_` are its sums, of features on the grid.
+        classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the head in
+            use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll` below;
+            `learner_.statistics_` are its sums, of features on the grid.
     """
-
-    def __init__(self, head: Literal[CLASSIFIERS] = 'ridge', *, scale: Literal[SCALES] = 'unit', limit=None,
-                 ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1',
-                 ncc_bias: Literal[NCC_BIASES] = 'exact', shrinkage: float | str = OAS,
-                 calibration_size: int = 500, seed: int = 0, pooling: float = 0.5,
-                 lift: Literal[('auto', 'none', *LIFTS)] = 'auto', lift_dim: int = 2000, lift_seed: int = 0,
-                 lift_bandwidth: float = 1.0):
-        self.head = head
-        self.scale = scale
-        self.limit = limit
-        self.ridge_lambda = ridge_lambda
-        self.targets = targets
-        self.ncc_bias = ncc_bias
-        self.shrinkage = shrinkage
-        self.calibration_size = calibration_size
-        self.seed = seed
-        self.pooling = pooling
-        self.lift = lift
-        self.lift_dim = lift_dim
-        self.lift_seed = lift_seed
-        self.lift_bandwidth = lift_bandwidth
+    __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
+                           {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 
     def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
-        """Forget everything, then learn. Bad input changes nothing.
-
-        Args:
-            X: numbers (N, d): array, data frame, or sparse. y: labels (N,), whole numbers or text.
-            sample_weight: whole numbers (N,), 0 or more: a sample counts as so many copies of it, exactly.
-
-        Raises:
-            InputError: the input cannot be used, the reason in one line.
-        """
+        """Forget everything, then learn. X: numbers (N, d): array, data frame, or sparse. y: labels (N,),
+        whole numbers or text. sample_weight: whole numbers (N,), 0 or more: copies of each sample,
+        exactly."""
         fresh = clone(self)
         fresh._learn(X, y, None, sample_weight, whole_data=True)
         with self._writing():
@@ -128,20 +111,13 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
-        """Learn more; arguments and errors as `fit`.
-
-        Args:
-            classes: labels that will come. Not needed: new ones may come at any time. Those named and not yet
-                seen have probability 0.
-        """
+        """Learn more; arguments as `fit`. classes: labels that will come. Not needed: new ones may come at
+        any time. Those named and not yet seen have probability 0."""
         return self._learn(X, y, classes, sample_weight)
 
     def remove(self, X, y) -> 'ScrollClassifier':
-        """Unlearn samples that were learned: `digest` is then that of never having seen them.
-
-        Raises:
-            InputError: they cannot all have been learned. Nothing is changed then.
-        """
+        """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
+        they cannot all have been learned."""
         check_is_fitted(self)
         X, y = self._checked(X, y)
         with self._writing():
@@ -156,22 +132,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             return NotImplemented
         check_is_fitted(self)
         check_is_fitted(other)
-        if self.learner_.grid_digest != other.learner_.grid_digest:
+        if self.learner_.grid.digest() != other.learner_.grid.digest():
             raise InputError('cannot add classifiers whose features are on different grids: make both with '
                              'the same scale and limit')
-        check_names(*(names if names is None else tuple(names) for names in (
-            getattr(part, 'feature_names_in_', None) for part in (other, self))), 'cannot add: the second')
+        names = [getattr(part, 'feature_names_in_', None) for part in (other, self)]
+        check_names(*(own if own is None else tuple(own) for own in names), 'cannot add: the second')
         one, two, out = self._fitted, other._fitted, copy.copy(self)
         out._fitted = _Fitted(copy.copy(one.learner).merge(two.learner),
                               _wider(one.label_type, two.label_type), one.declared | two.declared)
         return out
-
-    @property
-    def learner_(self) -> GridLearner:
-        """The `Scroll` below."""
-        if '_fitted' not in vars(self):
-            raise AttributeError('learner_: nothing was learned yet')
-        return self._fitted.learner
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in super().__getstate__().items() if name != '_lock'}
@@ -183,40 +152,45 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     def digest(self) -> str:
         """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
         check_is_fitted(self)
-        sums, grid = self.learner_.digest(), self.learner_.grid_digest
+        sums, grid = self.learner_.digest(), self.learner_.grid.digest()
         return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
+
+    @property
+    def learner_(self) -> GridLearner:
+        """The `Scroll` below."""
+        return self._known().learner
 
     @property
     def classes_(self) -> np.ndarray:
         """(K,) labels, sorted, of the type that they had, or the least that holds all."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError('classes_: nothing was learned yet')
-        return _as_given(self._fitted.labels(), self._fitted)
+        return self._known().as_given(self._known().labels())
 
     @property
     def head_(self) -> str:
         """The head in use, of 'auto' the one chosen."""
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError('head_: nothing was learned yet')
-        return self._ready().learner.head_
+        return self._ready(self._known()).learner.head_
 
+    def _known(self) -> _Fitted:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError('nothing was learned yet')
+        return self._fitted
     def predict(self, X) -> np.ndarray:
         """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
         fitted = self._ready()
-        return _as_given(self._of_rows(fitted.learner.predict, X).tolist(), fitted)
+        return fitted.as_given(self._of_rows(fitted.learner.predict, X).tolist())
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`; of two classes (N,), those of the second less the
         first."""
         fitted = self._ready()
-        logits = _in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf, fitted)
+        logits = fitted.in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X) -> np.ndarray:
         """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
         fitted = self._ready()
         logits = self._of_rows(fitted.learner.decision_function, X)
-        return _in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0, fitted)
+        return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
 
     def score(self, X, y, sample_weight=None) -> float:
         """Share of samples predicted right, 0 to 1."""
@@ -237,12 +211,12 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             first = not self.__sklearn_is_fitted__()
             X, y = self._checked(X, y, first)
             labels, kind = _labels(y)
-            named = labels[:0]
+            declared = labels[:0]
             if classes is not None:
-                named, kind_of_named = _labels(np.asarray(classes))
-                if (kind is None) != (kind_of_named is None):
+                declared, declared_kind = _labels(np.asarray(classes))
+                if (kind is None) != (declared_kind is None):
                     raise InputError('classes are numbers and y is text, or the other way round: keep to one')
-                kind = _wider(kind, kind_of_named)
+                kind = _wider(kind, declared_kind)
             if sample_weight is not None:
                 weights = _weights(sample_weight, len(labels), least=int(whole_data))
                 X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
@@ -251,25 +225,28 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             old = _Fitted(self._new_learner(X, whole_data), kind) if first else self._fitted
             learner = old.learner if first else copy.copy(self._ready().learner)
             if sample_weight is not None:
-                learner.take_in(_copies(learner.unlearned(), X, labels, weights))
+                learner.merge(_copies(learner.unlearned(), X, labels, weights))
             elif issparse(X):
-                learner.take_in(_rows(learner.unlearned(), X, labels))
+                learner.merge(_rows(learner.unlearned(), X, labels))
             else:
                 learner.partial_fit(X, labels)
-            self._fitted = _Fitted(learner, _wider(old.label_type, kind), old.declared | set(named.tolist()))
+            self._fitted = _Fitted(learner, _wider(old.label_type, kind),
+                                   old.declared | set(declared.tolist()))
         return self
 
     def _check_params(self) -> None:
         if self.scale is not None and self.scale not in SCALES:
             raise InputError(f"scale {shown(self.scale)}: expected 'unit', 'standard' or None")
-        one_of('head', self.head, CLASSIFIERS)
+        check_settings(self._of_head())
         if self.scale == 'standard':
             one_of("scale='standard' with head", self.head, STANDARDISED)
-        check_params(self._of_head())
         if self.scale != 'unit' and lift_of(self._of_head(), 1) is not None:
             raise InputError(f"head {self.head!r}, lift {self.lift!r}: a lift needs features of unit length, "
                              "scale='unit'")
         whole('calibration_size', self.calibration_size)
+
+    def _of_head(self) -> dict:
+        return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
     def _checked(self, X, y, first: bool = False) -> tuple:
         """X float64 (N, d), dense or rows of a sparse matrix, and y (N,)."""
@@ -284,8 +261,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
         out.standard = self.scale == 'standard'
         if self.scale == 'unit':
+            out.grid = UnitLength()
             if whole_data and not issparse(X):
-                _hint(X)
+                _warn_of_scales(X)
         elif self.limit is not None:
             out.grid = FeatureGrid.covering(self.limit, X.shape[1], common=not out.standard)
         elif whole_data:
@@ -296,19 +274,13 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
                              'feature; the first batch of partial_fit may not decide on the grid')
         return out
 
-    def _of_head(self) -> dict:
-        names = ('ridge_lambda', 'targets', 'ncc_bias', 'shrinkage', 'seed', 'pooling', 'lift', 'lift_dim',
-                 'lift_seed', 'lift_bandwidth')
-        return dict(head=self.head, **{name: getattr(self, name) for name in names})
-
-    def _ready(self) -> _Fitted:
+    def _ready(self, fitted: _Fitted = None) -> _Fitted:
         """What was fitted, with the head that is asked for now."""
-        check_is_fitted(self)
-        fitted = self._fitted
-        changed = {name: value for name, value in self._of_head().items()
-                   if value != getattr(fitted.learner, name)}
-        if changed:
-            fitted.learner.set_params(**changed)
+        if fitted is None:
+            check_is_fitted(self)
+            fitted = self._fitted
+        if self._of_head() != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
+            fitted.learner.set_params(**self._of_head())
         return fitted
 
     def _of_rows(self, predict, X) -> np.ndarray:
@@ -316,21 +288,6 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         with _one_line():
             X = validate_data(self, X, reset=False, accept_sparse='csr', dtype=np.float64)
         return np.concatenate([predict(rows) for rows, _ in _blocks(X)])
-
-
-def _in_columns(values: np.ndarray, unseen: float, fitted: _Fitted) -> np.ndarray:
-    """(N, K) of classes that were seen, with columns for those that were only named."""
-    if not fitted.declared:
-        return values
-    seen, every = fitted.learner.classes_.tolist(), fitted.labels()
-    out = np.full((len(values), len(every)), unseen)
-    out[:, [every.index(label) for label in seen]] = values
-    return out
-
-
-def _as_given(labels: list, fitted: _Fitted) -> np.ndarray:
-    labels = check_labels(labels, len(labels))
-    return labels if fitted.label_type is None else labels.astype(fitted.label_type)
 
 
 @contextlib.contextmanager
@@ -356,14 +313,12 @@ def _plain(y):
 def _labels(y: np.ndarray) -> tuple:
     """(labels as `Statistics` has them, the dtype of numbers that stand for them; None: text)."""
     labels = check_labels(y, len(y))
-    if labels.dtype.kind != 'i':
-        return labels, None
-    return labels, y.dtype if y.dtype.kind in 'biuf' else labels.dtype
+    kind = y.dtype if y.dtype.kind in 'biuf' else labels.dtype
+    return labels, kind if labels.dtype.kind == 'i' else None
 
 
 def _weights(sample_weight, count: int, least: int) -> np.ndarray:
-    """int64 (N,). InputError: not whole numbers of at least 0, less than `least` or more than sums hold in
-    all."""
+    """int64 (N,), whole numbers of at least 0; `least` or more in all."""
     try:
         weights = np.asarray(sample_weight, np.float64)
     except (TypeError, ValueError):
@@ -373,7 +328,7 @@ def _weights(sample_weight, count: int, least: int) -> np.ndarray:
     wrong = ~np.isfinite(weights) | (weights < 0) | (weights != np.rint(weights))
     if wrong.any():
         raise InputError(f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
-                         'whole numbers, 0 or more; a sample counts as so many copies of it')
+                         'whole numbers, 0 or more: copies of the sample')
     if not least <= weights.sum() <= MAX_SAMPLES:
         raise InputError(f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
                          f'than {MAX_SAMPLES}')
@@ -381,20 +336,19 @@ def _weights(sample_weight, count: int, least: int) -> np.ndarray:
 
 
 def _copies(learner: GridLearner, X, labels, weights) -> GridLearner:
-    """What so many copies of each sample teach a learner that has learned nothing: bit by bit of the weights,
+    """Teach a learner that has learned nothing `weights` copies of each sample: bit by bit of the weights,
     from the highest, all that was learned is doubled and the samples whose bit is set are added."""
     for bit in reversed(range(int(weights.max()).bit_length())):
         if hasattr(learner, 'statistics_'):
             learner.merge(learner)
-        rows = np.flatnonzero(weights >> bit & 1)
-        if len(rows):
-            _rows(learner, X[rows], labels[rows])
+        _rows(learner, X[weights >> bit & 1 == 1], labels[weights >> bit & 1 == 1])
     return learner
 
 
 def _rows(learner: GridLearner, X, labels) -> GridLearner:
     for rows, at in _blocks(X):
-        learner.partial_fit(rows, labels[at])
+        if len(rows):
+            learner.partial_fit(rows, labels[at])
     return learner
 
 
@@ -408,7 +362,7 @@ def _blocks(X):
         yield X[at].toarray(), at
 
 
-def _hint(X: np.ndarray) -> None:
+def _warn_of_scales(X: np.ndarray) -> None:
     """UserWarning where one feature leaves nothing of the others' share of unit length."""
     largest = np.abs(X).max()
     sizes = np.sqrt(np.square(X / (largest or 1)).mean(axis=0))

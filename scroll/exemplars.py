@@ -1,9 +1,8 @@
 """The replay buffer: which samples of each class are kept, and how many.
 
-How many: `quotas`, a pure function of the numbers seen. Which: one of the strategies below, each a ranking of
-a class's candidates; shrinking a class means cutting the end of its ranking. Candidates are put in order of
-their keys (digests of their pixels) first, so a choice depends on the set of candidates, never on their
-order; ties go to the lowest key.
+How many: `quotas`, a pure function of the numbers seen. Which: a strategy ranks a class's candidates, and
+shrinking a class cuts the end of its ranking. Candidates are put in order of their keys (digests of their
+pixels) first, so a choice depends on the set of candidates, never on their order; ties go to the lowest key.
 
 - `herding` (paper, section 3.3; iCaRL): greedily keeps the mean of the chosen nearest to the mean of *all*
   samples of the class seen so far, known exactly from the statistics. With classes that arrive whole the
@@ -15,32 +14,28 @@ import copy
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from scroll.arguments import MOST_SEED, one_of, whole
+from scroll.arguments import MAX_SEED, one_of, whole
 from scroll.errors import InputError
-from scroll.grid import little_endian, native
+from scroll.grid import check_quantised, little_endian, native
 from scroll.labels import by_label, check_labels, label_array
 from scroll.learned_keys import LearnedKeys
 from scroll.randomness import numpy_stream
 from scroll.rankings import by_distance, herding_orders
+from scroll.settings import STRATEGIES
 from scroll.statistics import Statistics
 
-STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
+_ARRAYS = ('keys', 'features', 'samples', 'coins')      # names in files and digests, of the fields of `_Kept`
 
 
 def quotas(counts, capacity: int) -> np.ndarray:
-    """How many samples of each class to keep: water-filling.
+    """How many samples of each class to keep, int64 (K,), by water-filling: every class gets all it has up to
+    a common level; what is left over goes, one each, to the first classes that have more.
 
-    Every class gets all it has up to a common level; what is left over goes, one each, to the first classes
-    that have more. Independent of the order of arrival.
-
-    Args:
-        counts: int (K,), samples seen of each class, classes in sorted order.
-
-    Returns:
-        int64 (K,); sums to min(capacity, counts.sum()).
+    counts: int (K,), samples seen of each class, classes in sorted order.
     """
     counts = np.asarray(counts, np.int64)
     if counts.sum() <= capacity:
@@ -54,21 +49,16 @@ def quotas(counts, capacity: int) -> np.ndarray:
     return out
 
 
-@dataclass
-class _Kept:
-    """A class, best first: keys uint64 (m,), features int32 (m, d), samples (m, ...), coins float64 (m,)."""
+class _Kept(NamedTuple):
+    """Samples of a class, best first; random_priority: float64 (m,), drawn once for each sample."""
     keys: np.ndarray
     features: np.ndarray
     samples: np.ndarray
-    coins: np.ndarray
+    random_priority: np.ndarray
 
-    def take(self, positions) -> '_Kept':
+    def at(self, positions) -> '_Kept':
         """Those at these positions, in their order."""
-        return _Kept(*(a[positions] for a in (self.keys, self.features, self.samples, self.coins)))
-
-    def join(self, other: '_Kept') -> '_Kept':
-        """These, then the other's."""
-        return _Kept(*(np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values())))
+        return _Kept(*(array[positions] for array in self))
 
 
 @dataclass(frozen=True)
@@ -83,37 +73,32 @@ class Exemplars:
         return len(self.labels)
 
     def digest(self) -> str:
-        """SHA-256 of labels and keys: of which samples are kept, from which f_T makes f*.
-
-        Not of what becomes of it when more samples come: that is `ExemplarBuffer.state_digest`.
-        """
+        """SHA-256 of labels and keys: of which samples are kept (of what is kept when more come:
+        `ExemplarBuffer.state_digest`)."""
         sha = hashlib.sha256(json.dumps(self.labels.tolist()).encode())
         sha.update(self.keys.astype('<u8').tobytes())
         return sha.hexdigest()
 
 
 class ExemplarBuffer:
-    """At most `capacity` samples, shared among the classes seen.
+    """At most `capacity` samples (|M|, at least one), shared among the classes seen.
 
-    Args:
-        capacity: |M|, at least one.
-        strategy: one of `STRATEGIES`.
-        seed: for `random`.
+    What it holds is replaced, never changed, so that `copy.copy` copies it. `strategy`: one of `STRATEGIES`;
+    `seed`: for `random`.
     """
 
     def __init__(self, capacity: int, strategy: str = 'herding', seed: int = 0):
         one_of('buffer strategy', strategy, STRATEGIES)
         whole('buffer size', capacity, 1)
-        whole('seed', seed, 0, MOST_SEED)
+        whole('seed', seed, 0, MAX_SEED)
         self.capacity, self.strategy = int(capacity), strategy
-        self._random = numpy_stream(seed, 'buffer')
-        self._kept = {}
+        self._random, self._kept = numpy_stream(seed, 'buffer'), {}
 
     def __len__(self) -> int:
         return sum(len(kept.keys) for kept in self._kept.values())
 
     def check(self, samples: np.ndarray) -> None:
-        """InputError if these samples cannot be kept beside those that are: another shape or dtype."""
+        """InputError if samples have another shape or dtype than those that are kept."""
         kind = samples.dtype.newbyteorder('=')
         for kept in self._kept.values():
             if kept.samples.shape[1:] != samples.shape[1:] or kept.samples.dtype != kind:
@@ -121,31 +106,27 @@ class ExemplarBuffer:
                                  f'buffer holds {kept.samples.shape[1:]}, {kept.samples.dtype}')
 
     def update(self, keys, features, samples, labels, statistics: Statistics) -> None:
-        """Offer one segment. `statistics` must count it already: its sums are the herding target.
-
-        Args:
-            keys: uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored. labels: (N,).
-        """
+        """Offer one segment, which `statistics` must count already: its sums are the herding target. keys:
+        uint64 (N,). features: int32 (N, d). samples: (N, ...), what is stored. labels: (N,)."""
         labels = check_labels(labels, len(keys))
         keys, features, samples = map(native, (keys, features, samples))
-        offered, chance = {}, copy.deepcopy(self._random)
+        offered, random = {}, copy.deepcopy(self._random)
         for label, at in by_label(labels):
-            offered[label] = _Kept(keys[at], features[at], samples[at], chance.random(len(at)))
-        self._kept, self._random = self._settled(self._kept, offered, statistics), chance
+            offered[label] = _Kept(keys[at], features[at], samples[at], random.random(len(at)))
+        self._kept, self._random = self._chosen(self._kept, offered, statistics), random
 
     def merge(self, other: 'ExemplarBuffer | None', statistics: Statistics) -> None:
-        """Take in another stream's buffer, if it has one; `statistics` are the merged ones. Exact for `hash`,
-        and for classes in one shard."""
-        self._kept = self._settled(self._kept, {} if other is None else other._kept, statistics)
+        """Add another stream's buffer, if it has one; `statistics` are the merged ones. Exact for `hash`, and
+        for classes in one shard."""
+        self._kept = self._chosen(self._kept, {} if other is None else other._kept, statistics)
 
     def remove(self, keys, labels) -> None:
         """Drop these samples if they are kept. Their share of the capacity is free until new samples come."""
         left = dict(self._kept)
         for key, label in zip(np.asarray(keys, np.uint64), check_labels(labels, len(keys)).tolist()):
             if label in left:
-                kept = left[label]
-                others = np.delete(np.arange(len(kept.keys)), np.flatnonzero(kept.keys == key)[:1])
-                left[label] = kept.take(others)
+                own = left[label].keys
+                left[label] = left[label].at(np.delete(np.arange(len(own)), np.flatnonzero(own == key)[:1]))
         self._kept = {label: kept for label, kept in left.items() if len(kept.keys)}
 
     def drop(self, classes) -> None:
@@ -156,14 +137,11 @@ class ExemplarBuffer:
     def rename(self, names: dict, statistics: Statistics) -> None:
         """Call each class as `names` says; `statistics` do so already. What is left over of a shared capacity
         goes to the first classes: one that is now later may lose a sample."""
-        kept = {names[label]: kept for label, kept in self._kept.items()}
-        self._kept = self._settled(kept, {}, statistics)
+        self._kept = self._chosen({names[label]: kept for label, kept in self._kept.items()}, {}, statistics)
 
     def refill(self, keys, features, samples, labels, statistics: Statistics) -> None:
-        """Offer samples that `statistics` count already; none is taken twice. Arguments as `update`.
-
-        With all samples of a class at once, it is chosen as if it had just come.
-        """
+        """Offer samples again; none is taken twice. Arguments as `update`. With all samples of a class at
+        once, it is chosen as if it had just come."""
         new = self.keys().lacks(keys, labels)
         self.update(keys[new], features[new], samples[new], check_labels(labels, len(keys))[new], statistics)
 
@@ -174,41 +152,31 @@ class ExemplarBuffer:
             out.add(kept.keys, label_array([label] * len(kept.keys)))
         return out
 
-    def _settled(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
+    def _chosen(self, kept: dict, offered: dict, statistics: Statistics) -> dict:
         """What is kept when classes that have new candidates are ranked, and each is cut to its quota."""
         labels = sorted(kept.keys() | offered.keys())
         if not labels:
             return {}
         rows, sums = statistics.class_sums(labels)
         counts = statistics.counts[rows]
-        allowed, out = quotas(statistics.counts, self.capacity)[rows], {}
-        for label in labels:
-            own = kept.get(label)
-            if label in offered:
-                own = offered[label] if own is None else own.join(offered[label])
-                own = own.take(np.argsort(own.keys, kind='stable'))
-            out[label] = own
+        allowed, out = quotas(statistics.counts, self.capacity)[rows], dict(kept)
         new = [place for place, label in enumerate(labels) if label in offered]
-        candidates = [out[labels[place]] for place in new]
+        candidates = [_joined(kept.get(labels[place]), offered[labels[place]]) for place in new]
         ranked = self._rank(candidates, sums[new, :statistics.dim], counts[new], allowed[new])
         for place, own, best in zip(new, candidates, ranked):
-            out[labels[place]] = own.take(best)
-        cut = ((label, own, quota) for (label, own), quota in zip(out.items(), allowed.tolist()))
-        return {label: own if len(own.keys) <= quota else own.take(slice(quota))
-                for label, own, quota in cut if quota and len(own.keys)}
+            out[labels[place]] = own.at(best)
+        return {label: own if len(own.keys) <= quota else own.at(slice(quota))
+                for label, quota in zip(labels, allowed.tolist()) if quota and len((own := out[label]).keys)}
 
     def _rank(self, classes: list, sums: np.ndarray, counts: np.ndarray, allowed: np.ndarray):
-        """Yield for each class the positions of its best candidates, best first: those allowed, or more.
-
-        Args:
-            classes: [`_Kept`, ...] in order of key. sums: int64 (C, d). counts, allowed: int64 (C,).
-        """
+        """Yield for each class, [`_Kept`, ...] in order of key, the positions of those allowed, best first.
+        sums: int64 (C, d). counts, allowed: int64 (C,)."""
         if self.strategy == 'herding':
             yield from herding_orders([kept.features for kept in classes], sums, counts, allowed)
             return
         for kept, class_sum, count, k in zip(classes, sums, counts.tolist(), allowed.tolist()):
             if self.strategy == 'random':
-                yield np.argsort(kept.coins, kind='stable')[:k]
+                yield np.argsort(kept.random_priority, kind='stable')[:k]
             elif self.strategy == 'hash':
                 yield np.arange(len(kept.keys))[:k]
             else:
@@ -217,56 +185,96 @@ class ExemplarBuffer:
 
     def state_dict(self) -> dict:
         """All that is kept, as arrays by name, the best of a class first, and the random stream."""
-        parts = {label: vars(kept) for label, kept in sorted(self._kept.items())}
-        names = next(iter(parts.values()), ())
-        arrays = {name: np.concatenate([part[name] for part in parts.values()]) for name in names}
-        sizes = [len(part['keys']) for part in parts.values()]
-        return dict(labels=label_array(list(parts)), sizes=np.array(sizes, np.int64), **arrays,
+        parts = dict(sorted(self._kept.items()))
+        arrays = dict(zip(_ARRAYS, map(np.concatenate, zip(*parts.values()))))
+        return dict(labels=label_array(list(parts)),
+                    sizes=np.array([len(kept.keys) for kept in parts.values()], np.int64), **arrays,
                     random=self._random.bit_generator.state)
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described."""
-        chance = copy.deepcopy(self._random)                # copies of this buffer may hold the same one
-        chance.bit_generator.state = state['random']
-        self._random = chance
+        random = copy.deepcopy(self._random)                # copies of this buffer may hold the same one
+        random.bit_generator.state = state['random']
+        self._random = random
         labels, cuts = np.asarray(state['labels']).tolist(), np.cumsum(state['sizes'])[:-1]
-        names = ('keys', 'features', 'samples', 'coins') if labels else ()
-        columns = [np.split(state[name], cuts) for name in names]
+        columns = [np.split(state[name], cuts) for name in _ARRAYS if labels]
         self._kept = {label: _Kept(*arrays) for label, *arrays in zip(labels, *columns)}
 
-    def state_digest(self) -> str:
-        """SHA-256 of all that later choices depend on: equal buffers stay equal under equal input.
+    @classmethod
+    def from_arrays(cls, arrays: dict, facts: dict, statistics: Statistics,
+                    check_samples) -> 'ExemplarBuffer':
+        """What `state_dict` described, next to these statistics; one of several errors if no buffer can be
+        like this. facts: capacity, strategy, random state. check_samples: InputError for samples of another
+        kind."""
+        out, sizes = cls(facts['capacity'], facts['strategy']), arrays['sizes']
+        labels = check_labels(arrays['labels'].tolist(), len(arrays['labels']))
+        if sizes.shape != labels.shape or sizes.dtype != np.int64 or not (sizes > 0).all():
+            raise InputError('the buffer has classes without samples')
+        if not set(labels.tolist()) <= set(statistics.classes.tolist()) or (labels[1:] <= labels[:-1]).any():
+            raise InputError('the buffer has classes that the statistics lack')
+        if arrays.keys() != {'labels', 'sizes', *(_ARRAYS if len(sizes) else ())}:
+            raise InputError('the arrays of the buffer are not those that a buffer has')
+        if len(sizes):
+            kept = _Kept(*(arrays[name] for name in _ARRAYS))
+            count, priority = sum(sizes.tolist()), kept.random_priority
+            if {len(array) for array in kept} != {count} or not kept.keys.shape == priority.shape == (count,):
+                raise InputError('the arrays of the buffer do not go together')
+            if [kept.keys.dtype, kept.features.dtype, priority.dtype] != [np.uint64, np.int32, np.float64]:
+                raise InputError('the arrays of the buffer are of other types')
+            if not ((priority >= 0) & (priority < 1)).all():
+                raise InputError('the random priorities of the buffer are not in [0, 1)')
+            check_quantised(kept.features, statistics.dim)
+            check_samples(kept.samples)
+            order = dict(hash=kept.keys, random=priority).get(out.strategy)
+            parts = [] if order is None else np.split(order, np.cumsum(sizes)[:-1])
+            if any((part[1:] < part[:-1]).any() for part in parts):
+                raise InputError(f'the buffer is not in the order of its strategy, {out.strategy}')
+        allowed = quotas(statistics.counts, out.capacity)[np.searchsorted(statistics.classes, labels)]
+        for label, size, quota in zip(labels.tolist(), sizes.tolist(), allowed.tolist()):
+            if size > quota:
+                raise InputError(f'the buffer has {size} samples of class {label!r}: its quota is {quota}')
+        out.load_state_dict({**arrays, 'labels': labels, 'random': _checked_random(facts['random'])})
+        return out
 
-        Capacity, strategy, and the kept samples of each class in the order in which they would be dropped; of
-        `random` their coins, too, and the state of the random stream, which the other strategies do not look
-        at. Equal content (`Exemplars.digest`) promises less: of two buffers with the same samples, ranked
-        otherwise, other ones go first.
-        """
-        chance = self._random.bit_generator.state if self.strategy == 'random' else None
-        sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, chance], sort_keys=True).encode())
+    def state_digest(self) -> str:
+        """SHA-256 of all that later choices depend on: equal buffers stay equal under equal input. These are
+        capacity, strategy, the kept samples of each class in the order in which they would be dropped, and of
+        `random` their priorities and the random stream. Buffers of equal content may be ranked
+        differently."""
+        is_random = self.strategy == 'random'
+        state = self._random.bit_generator.state if is_random else None
+        sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, state], sort_keys=True).encode())
         for label, kept in sorted(self._kept.items()):
-            arrays = {name: little_endian(array) for name, array in vars(kept).items()
-                      if name != 'coins' or self.strategy == 'random'}
-            about = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+            arrays = list(zip(_ARRAYS, map(little_endian, kept)))[:None if is_random else -1]
+            about = [(name, array.dtype.str, array.shape) for name, array in arrays]
             sha.update(json.dumps([label, about]).encode())
-            for array in arrays.values():
+            for _, array in arrays:
                 sha.update(array.tobytes())
         return sha.hexdigest()
-
-    def check_quotas(self, statistics: Statistics) -> None:
-        """InputError if more samples of a class are kept than its quota is."""
-        allowed = dict(zip(statistics.classes.tolist(), quotas(statistics.counts, self.capacity).tolist()))
-        for label, kept in self._kept.items():
-            if len(kept.keys) > allowed.get(label, 0):
-                raise InputError(f'the buffer has {len(kept.keys)} samples of class {label!r}: its quota is '
-                                 f'{allowed.get(label, 0)}')
 
     def content(self) -> Exemplars:
         """What is kept, in canonical order. An empty buffer is an InputError."""
         if not self._kept:
             raise InputError('the buffer is empty')
-        parts = [(label, kept.take(np.argsort(kept.keys, kind='stable')))
+        parts = [(label, kept.at(np.argsort(kept.keys, kind='stable')))
                  for label, kept in sorted(self._kept.items())]
         labels = label_array([label for label, kept in parts for _ in kept.keys])
-        return Exemplars(labels, *(np.concatenate([getattr(kept, name) for _, kept in parts])
-                                   for name in ('keys', 'features', 'samples')))
+        return Exemplars(labels, *map(np.concatenate, list(zip(*(kept for _, kept in parts)))[:3]))
+
+
+def _joined(kept: _Kept | None, offered: _Kept) -> _Kept:
+    """The candidates of a class, in order of key."""
+    both = offered if kept is None else _Kept(*map(np.concatenate, zip(kept, offered)))
+    return both.at(np.argsort(both.keys, kind='stable'))
+
+
+def _checked_random(state: dict) -> dict:
+    """A state of numpy's PCG64: two numbers of 128 bits, the increment odd, and a half of one of 64 bits that
+    is left over; InputError if it is something else."""
+    numbers = state['state']
+    for name, value, bits in (('state', numbers['state'], 128), ('increment', numbers['inc'], 128),
+                              ('has_uint32', state['has_uint32'], 1), ('uinteger', state['uinteger'], 32)):
+        whole(f'random state: {name}', value, 0, 2 ** bits - 1)
+    if state['bit_generator'] != 'PCG64' or numbers['inc'] % 2 == 0 or len(state) != 4 or len(numbers) != 2:
+        raise InputError('the random state is none of PCG64')
+    return state

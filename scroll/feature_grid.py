@@ -2,8 +2,7 @@
 
 A feature x becomes the integer nearest to 2^18 (x - centre) / 2^p, so that |x - centre| <= 2^p is on the grid
 of -2^18 to 2^18 on which sums are exact (`scroll.statistics`). Centre and p are fixed before the first sample
-is counted. Mean and variance of a feature follow from the sums, so that `standardised` needs no second pass:
-it is a function of the sums alone, and is what it is under every schedule.
+is counted. Mean and variance follow from the sums: `Standardised` is a function of these alone.
 
     >>> grid = FeatureGrid.covering(3.0, 2, common=True)        # 2^p = 4
     >>> grid.on_it(np.array([[1.0, -4.0]])).tolist()
@@ -18,7 +17,7 @@ import numpy as np
 
 from scroll.arguments import shown
 from scroll.errors import InputError
-from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake
+from scroll.grid import FLOAT32, FLOAT64, GRID, GRID_BITS, intake, quantise
 from scroll.heads.lda import class_means
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor
 from scroll.statistics import Statistics, Sums
@@ -38,11 +37,7 @@ class FeatureGrid:
 
     @classmethod
     def covering(cls, limit, dim: int, common: bool) -> 'FeatureGrid':
-        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p for all.
-
-        Raises:
-            InputError: another limit.
-        """
+        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p for all."""
         try:
             limits = np.broadcast_to(np.asarray(limit, np.float64), (dim,))
         except (TypeError, ValueError):
@@ -55,9 +50,7 @@ class FeatureGrid:
     @classmethod
     def between(cls, low: np.ndarray, high: np.ndarray, centred: bool) -> 'FeatureGrid':
         """Four times as far as from the least to the largest values of features, float64 (d,) each.
-
-        `centred`: from the middle between them; else from zero, with one p for all.
-        """
+        `centred`: from the middle between them; else from zero, with one p for all."""
         centres = low / 2 + high / 2 if centred else np.zeros(len(low))
         reach = high / 2 - low / 2 if centred else np.maximum(-low, high)
         reach = _MARGIN * np.minimum(reach, np.finfo(float).max / _MARGIN)
@@ -66,23 +59,18 @@ class FeatureGrid:
 
     @property
     def precision(self) -> str:
-        """How features are taken in (`scroll.grid.intake`): in float32, unless that would move them by a unit
-        of the grid or more, since their centre is far off or the grid is beyond float32."""
+        """How features are taken in: in float32, unless that would move them by a unit of the grid or more,
+        since their centre is far off or the grid is beyond float32."""
         coarse = np.abs(self.centres) >= np.ldexp(1.0, self.exponents + 24 - GRID_BITS)
         beyond = (self.exponents > 127) | (self.exponents < GRID_BITS - 126)
         return FLOAT64 if (coarse | beyond).any() else FLOAT32
 
-    def taken_in(self, X) -> np.ndarray:
-        """float64 (N, d), as `place` takes them. What is beyond float32, thus beyond the grid, is clipped."""
-        if self.precision == FLOAT64:
-            return np.asarray(X, np.float64)
-        most = float(np.finfo(np.float32).max)
-        return intake(np.clip(X, -most, most)).astype(np.float64)
-
     def place(self, X: np.ndarray) -> np.ndarray:
-        """float64 (N, d), whole numbers, also beyond the grid."""
+        """float64 (N, d), whole numbers, also beyond the grid. What is beyond float32 is clipped."""
+        most = float(np.finfo(np.float32).max)
+        X = np.asarray(X) if self.precision == FLOAT64 else intake(np.clip(X, -most, most))
         with np.errstate(over='ignore'):
-            out = np.rint(np.ldexp(self.taken_in(X) - self.centres, GRID_BITS - self.exponents))
+            out = np.rint(np.ldexp(X.astype(np.float64) - self.centres, GRID_BITS - self.exponents))
         return np.clip(out, -_FURTHEST, _FURTHEST)
 
     def on_it(self, X: np.ndarray) -> np.ndarray:
@@ -103,6 +91,20 @@ class FeatureGrid:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+class UnitLength:
+    """What `Scroll` does with features, as a grid: unit rows, in units of 2^-18."""
+
+    def place(self, X: np.ndarray) -> np.ndarray:
+        """int32 (N, d)."""
+        return quantise(intake(X))
+
+    on_it = place
+
+    def digest(self) -> str:
+        """'': digests of sums say nothing of it."""
+        return ''
+
+
 def _exponents(limits: np.ndarray, common: bool) -> np.ndarray:
     """The least p with limit <= 2^p, int64 (d,)."""
     share, exponents = np.frexp(limits)
@@ -117,10 +119,7 @@ class Standardised:
     is rounded: factors 1 / (s sqrt(d)) to 96 bits below the point, class sums and the Gram matrix to the
     units of `Statistics`. A class's features are moved by less than a unit / n_c for its sum to be whole,
     and some d (K + 2) units, 2^-36 each, go to the diagonal of the Gram matrix: what rounding can take from
-    an eigenvalue at most, so that it stays positive semidefinite.
-
-    Attributes:
-        statistics: `Statistics` of z, in order, but not of samples on the grid.
+    an eigenvalue at most, so that it stays positive semidefinite. `statistics`: those of z.
     """
 
     def __init__(self, statistics: Statistics):
@@ -148,7 +147,7 @@ class Standardised:
         off = len(count) + 2 + (int(np.abs(means).sum(axis=0).max()) >> _EXTRA)
         np.einsum('ii->i', gram)[:] += dim * off
         gram[-1] = gram[:, -1] = GRID * rounded.sum(axis=0)
-        self.statistics = Statistics(dim).become(statistics.classes, count, rounded, gram)
+        self.statistics = Statistics(dim).assign(statistics.classes, count, rounded, gram)
 
     def of_raw(self, predictor: LinearPredictor) -> LinearPredictor:
         """The same predictor, of u instead of z: weights rounded once more, to 47 bits of the largest."""

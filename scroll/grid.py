@@ -21,18 +21,11 @@ def quantise(features) -> np.ndarray:
     """Unit rows on the grid: 2^18 x / |x| for each row x, rounded to the nearest integers, ties to even.
 
     What is rounded is the exact quotient: where float64 cannot tell on which side of a tie it lies, integers
-    decide. So a row's result is a function of its numbers alone, whatever the layout in memory, the rows
-    beside it, or the order in which some machine or version of numpy adds up squares.
+    decide. So a row's result is a function of its numbers alone, whatever the machine or the other rows.
 
-    Args:
-        features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row stays
-            zero.
-
-    Returns:
-        int32 (N, d) in units of 2^-18.
-
-    Raises:
-        InputError: not a 2-D numeric array, or a value that is not finite (the first such sample is named).
+    features: numbers (N, d), taken as float64; denormals of float32 and float64 as 0. A zero row stays zero.
+    Returns int32 (N, d) in units of 2^-18. InputError: not a 2-D numeric array, or a value that is not
+    finite.
     """
     try:
         features = np.asarray(features)
@@ -63,17 +56,10 @@ def quantise(features) -> np.ndarray:
 
 def intake(features, precision: str = FLOAT32) -> np.ndarray:
     """Numbers (N, d) as a learner of feature vectors takes them in, before `quantise`: rounded to float32, so
-    that a number and its float32 copy are one.
+    that a number and its float32 copy are one. InputError: a value is beyond float32.
 
-    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, also on processors that treat
-    such numbers as 0.
-
-    Args:
-        features: array of numbers. precision: 'float64' leaves them as they are, for what was learned before
-            numbers were rounded.
-
-    Raises:
-        InputError: a value is beyond float32.
+    What float32 holds with fewer than 24 bits, below 2^-126 in size, becomes 0, as some processors have it.
+    precision: 'float64' leaves numbers as they are, for what was learned before they were rounded.
     """
     features = np.asarray(features)
     if precision != FLOAT32 or features.dtype.kind not in 'fiu':
@@ -93,7 +79,7 @@ def intake(features, precision: str = FLOAT32) -> np.ndarray:
 
 
 def as_learned(features, precision: str) -> np.ndarray:
-    """`intake` of samples that are to be found among those learned; UserWarning for half precision."""
+    """`intake` of samples that must be among those learned; UserWarning for half precision."""
     features = np.asarray(features)
     if features.dtype.kind == 'f' and features.dtype.itemsize < 4:
         warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
@@ -117,7 +103,7 @@ def _rounded_quotients(x: list, columns) -> list:
 
 def check_quantised(features, dim: int = None) -> None:
     """InputError unless features are what `quantise` gives: integers (N, d), each row zero or, to its
-    rounding, of length 2^18. dim: d, if it is known."""
+    rounding, of length 2^18."""
     features = np.asarray(features)
     if features.ndim != 2 or (dim and features.shape[1] != dim) or features.dtype.kind not in 'iu':
         raise InputError(f'features have shape {features.shape} and dtype {features.dtype}: '

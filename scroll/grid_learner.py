@@ -1,10 +1,8 @@
 """The learner below `ScrollClassifier`: `Scroll` on features of a grid of their own, with probabilities.
 
 Probabilities are calibrated on what the head has not seen. The buffer's samples are taken out of the sums in
-turns, exactly, and the head is made of the rest. A turn takes a twentieth of all samples at most: of twenty
-samples that is leave-one-out, and of tens of thousands two halves of what is kept are left out.
-Whatever the head chooses from the sums (lambda, shrinkage, mean and standard deviation of features) is chosen
-without them, too.
+turns, exactly, and the head is made of the rest, lambda, shrinkage, mean and standard deviation of features
+with it. A turn takes a twentieth of all samples at most: of twenty samples that is leave-one-out.
 """
 import copy
 from dataclasses import replace
@@ -12,81 +10,75 @@ from math import fsum
 
 import numpy as np
 
+from scroll.derived import Derived
 from scroll.errors import InputError
-from scroll.feature_grid import FeatureGrid, Standardised
+from scroll.feature_grid import Standardised
 from scroll.grid import GRID, sample_keys
-from scroll.heads.choice import AUTOMATIC
 from scroll.heads.predictors import LinearPredictor
 from scroll.heads.scaling import fit_scale, row_sums
-from scroll.learner import Derived, Scroll
+from scroll.learner import Scroll
+from scroll.settings import AUTO
 from scroll.state import State
 
-_SHARE = 20                         # a turn takes one in so many of all samples, at most
+_SHARE = 20                         # a turn takes at most one in 20 of all samples
 _SCALES = 1e-3, 1e5                 # of a standard deviation of the logits
 
 
 class GridLearner(Scroll):
-    """`Scroll` of feature vectors whose `grid` and `standard` are set before it learns; `predictor` is for
-    features on the grid.
-
-    Attributes:
-        grid: a `FeatureGrid`, or None: unit length. standard: whether heads see standardised features.
-    """
-    grid: FeatureGrid = None
-    _KEEPS_PARTS = False                # it has no files
+    """`Scroll` of feature vectors whose `grid` (a `FeatureGrid` or `UnitLength`) is set before it learns, and
+    `standard`: whether heads see standardised features. `predictor` is for features on the grid."""
+    grid = None
     standard = False
-
-    @property
-    def grid_digest(self) -> str:
-        """SHA-256 of the grid; '' for unit length."""
-        return '' if self.grid is None else self.grid.digest()
+    _KEEPS_PARTS = False                # it has no files
 
     def unlearned(self) -> 'GridLearner':
         """A learner as this one, that has learned nothing."""
         return copy.copy(self).forget()
 
-    def take_in(self, part: 'GridLearner') -> 'GridLearner':
-        """`merge`, also into a learner that has learned nothing."""
-        given = part._state()
+    def merge(self, other: 'GridLearner') -> 'GridLearner':
+        """Add what another has learned, also to one that has learned nothing."""
+        given = other._state_for_files()
         return self._edit(lambda state: given if state is None else state.merged(given, False))
 
-    def _derive(self, state: State, asked: str) -> Derived:
+    def _derive(self, state: State) -> Derived:
         if not self.standard:
-            return super()._derive(state, asked)
+            return super()._derive(state)
         standardised = Standardised(state.statistics)
-        below = Scroll(**self.get_params())._derive(replace(state, statistics=standardised.statistics), asked)
+        below = super()._derive(replace(state, statistics=standardised.statistics))
         return replace(below, online=standardised.of_raw(below.online))
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K)."""
-        if self.grid is None:
-            return super().decision_function(X)
-        online = self.predictor()
-        near, beyond, far = self._placed(X, online)
-        logits = online.decision_function(near)
-        logits[beyond] = far
+        online, placed, beyond = self._placed(X)
+        logits = online.decision_function(np.where(beyond[:, None], 0, placed).astype(np.int32))
+        if beyond.any():
+            logits[beyond] = placed[beyond] / GRID @ online.weight.T + online.bias
         return logits
 
     def predict(self, X) -> np.ndarray:
         """Labels (N,), those of exact logits for samples that the grid reaches."""
-        if self.grid is None:
-            return super().predict(X)
-        online = self.predictor()
-        near, beyond, far = self._placed(X, online)
-        labels = online.predict(near)
-        labels[beyond] = online.classes[far.argmax(axis=1)]
+        online, placed, beyond = self._placed(X)
+        labels = online.predict(np.where(beyond[:, None], 0, placed).astype(np.int32))
+        if beyond.any():
+            labels[beyond] = online.classes[self.decision_function(X[beyond]).argmax(axis=1)]
         return labels
 
-    def probability_scale(self) -> float:
-        """The factor of logits with which their softmax has the least cross-entropy on samples left out.
+    def _placed(self, X) -> tuple:
+        """(f_T, whole numbers (N, d), bool (N,): the grid does not reach)."""
+        online, placed = self.predictor(), self.grid.place(X)
+        beyond = (np.abs(placed) > GRID).any(axis=1)
+        if beyond.any() and not isinstance(online, LinearPredictor):
+            raise InputError(f'sample {np.flatnonzero(beyond)[0]} has values beyond the grid: the head '
+                             f'{self.head} predicts within limit alone')
+        return online, placed, beyond
 
-        Each kept sample stands for its share of its class. One more sample, of every class equally, is added
-        for all, so that the factor stays finite where nothing is misclassified (as Platt 1999 does with two).
-        1 where no samples are kept, or of one class.
-        """
+    def probability_scale(self) -> float:
+        """The factor of logits with which their softmax has the least cross-entropy on samples left out; 1
+        where none are kept, or of one class. Each kept sample stands for its share of its class. One more, of
+        every class equally, keeps the factor finite where nothing is misclassified (as Platt 1999 does)."""
         online, last = self.predictor(), getattr(self, '_calibrated', (None,))
         if last[0] is not online:
-            last = self._calibrated = online, self._calibrate(self._state())
+            last = self._calibrated = online, self._calibrate(self._learned())
         return last[1]
 
     def _calibrate(self, state: State) -> float:
@@ -100,36 +92,20 @@ class GridLearner(Scroll):
         turn = np.arange(len(held)) % turns                 # class after class: none is left without samples
         turn[counts[own] == 1] = -1
         logits = np.empty((len(held), len(counts)))
-        if self.head != AUTOMATIC:                          # which chooses by the others in the buffer
+        if self.head != AUTO:                               # which chooses by the others in the buffer
             state = replace(state, buffer=None)
         for at in filter(len, (np.flatnonzero(turn == i) for i in range(turns))):
             rest = state.without(held.features[at], held.keys[at], held.labels[at])
-            logits[at] = copy.copy(self).take(rest).predictor().decision_function(held.features[at])
+            logits[at] = copy.copy(self).set_state(rest).predictor().decision_function(held.features[at])
         out = turn >= 0
         return _best_scale(logits[out], own[out], (counts[own] / kept)[out]) if out.any() else 1.0
 
-    def _placed(self, X, online: LinearPredictor) -> tuple:
-        """(features int32 (N, d), zero where the grid does not reach; bool (N,): it does not; float64 logits
-        of these)."""
-        placed = self.grid.place(X)
-        beyond = (np.abs(placed) > GRID).any(axis=1)
-        if not beyond.any():
-            return placed.astype(np.int32), beyond, np.zeros((0, len(online.classes)))
-        if not isinstance(online, LinearPredictor):
-            raise InputError(f'sample {np.flatnonzero(beyond)[0]} has values beyond the grid: the head '
-                             f'{self.head} predicts within limit alone')
-        near = np.where(beyond[:, None], 0, placed).astype(np.int32)
-        return near, beyond, placed[beyond] / GRID @ online.weight.T + online.bias
-
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
-        if self.grid is None:
-            return super()._embed(X, keep, learned)
         features = self.grid.on_it(X)
         return features, features, sample_keys(features)
 
     def _check_features(self, features: np.ndarray) -> None:
-        if self.grid is None:
-            super()._check_features(features)
+        """Nothing: they are as the grid made them."""
 
 
 def _best_scale(logits: np.ndarray, own: np.ndarray, weights: np.ndarray) -> float:

@@ -10,14 +10,11 @@ from scroll.errors import InputError
 
 
 def check_labels(labels, count: int) -> np.ndarray:
-    """Labels as an array (N,) of int64, or of text (`label_array`); anything else is an InputError.
+    """A copy of labels as an array (N,) of int64, or of text (`label_array`); else an InputError.
 
     One rule for arrays, lists, categoricals and columns of a data frame, whatever their dtype: all labels are
     whole numbers (3, True, 3.0), or all are text. Text is compared in Unicode's normal form C, so that a
     letter and its accent, as one sign or as two, are the same label.
-
-    Returns:
-        A copy, which does not change when `labels` does.
     """
     if np.ma.is_masked(labels):
         raise InputError('y has masked labels: leave these samples out')
@@ -75,11 +72,8 @@ def label_array(labels: list) -> np.ndarray:
 
 
 def by_label(labels: np.ndarray):
-    """Yield (label, its positions) of checked labels (N,), labels in ascending order.
-
-    (Comparing an array with one string will not do: numpy makes text of the string, and drops a NUL at its
-    end.)
-    """
+    """Yield (label, its positions) of checked labels (N,), labels in ascending order."""
+    # comparing an array with one string would drop a NUL at its end
     found, rows = np.unique(labels, return_inverse=True)
     for row, label in enumerate(found.tolist()):
         yield label, np.flatnonzero(rows == row)

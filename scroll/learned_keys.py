@@ -1,4 +1,4 @@
-"""Which samples were learned: their keys (`scroll.grid.sample_keys`), by class, as often as they came.
+"""Which samples were learned: a multiset of their keys (`scroll.grid.sample_keys`), by class.
 
 Sums cannot tell a sample that was never added from one that was; keys can. A learner that keeps them refuses
 to unlearn what it never learned, or has unlearned already.
@@ -14,33 +14,34 @@ import numpy as np
 from scroll.errors import InputError
 from scroll.labels import by_label, check_labels, label_array
 
+_MAX_UNSORTED = 1000                # segments that wait to be sorted together
+
 
 class LearnedKeys:
     """A multiset of (key, label). `copy.copy` copies it: what it holds is replaced, never changed."""
 
     def __init__(self):
-        # label -> sorted uint64 (n,), and more of (keys, label), not sorted in yet: replaced, never changed
-        self._kept = {}, ()
+        self._kept = {}, ()         # label -> sorted uint64 (n,); and more (keys, label), not sorted in yet
 
     def add(self, keys, labels) -> 'LearnedKeys':
         """Keep these. keys: uint64 (N,). labels: (N,)."""
         labels, (known, new) = check_labels(labels, len(keys)), self._kept
         self._kept = known, (*new, *((keys[at], label) for label, at in by_label(labels)))
-        if len(self._kept[1]) > 1000:                       # many small segments are sorted together
-            self._settled()
+        if len(self._kept[1]) > _MAX_UNSORTED:
+            self._by_class()
         return self
 
     def merge(self, other: 'LearnedKeys') -> 'LearnedKeys':
-        """Take in another learner's."""
+        """Add another learner's."""
         known, new = self._kept
-        self._kept = known, (*new, *((keys, label) for label, keys in other._settled().items()))
+        self._kept = known, (*new, *((keys, label) for label, keys in other._by_class().items()))
         return self
 
     def lacks(self, keys, labels) -> np.ndarray:
-        """int64: positions of those that are not here, or not as often as they are given; ascending."""
+        """int64, ascending: positions of those that are not here, or not as often as they are given."""
         labels, missing = check_labels(labels, len(keys)), np.zeros(len(keys), bool)
         for label, at in by_label(labels):
-            own = self._settled().get(label, np.zeros(0, np.uint64))
+            own = self._by_class().get(label, np.zeros(0, np.uint64))
             missing[at] = _places(own, keys[at]) >= np.searchsorted(own, keys[at], 'right')
         return np.flatnonzero(missing)
 
@@ -51,7 +52,7 @@ class LearnedKeys:
             shown = ', '.join(map(str, lacking[:3].tolist())) + ', ...' * (len(lacking) > 3)
             raise InputError(f'{len(lacking)} of {len(keys)} samples were never learned with these labels, '
                              f'or have been removed already: those at {shown}')
-        labels, known = check_labels(labels, len(keys)), dict(self._settled())
+        labels, known = check_labels(labels, len(keys)), dict(self._by_class())
         for label, at in by_label(labels):
             known[label] = np.delete(known[label], _places(known[label], keys[at]))
         self._kept = {label: own for label, own in known.items() if len(own)}, ()
@@ -60,29 +61,28 @@ class LearnedKeys:
     def drop(self, classes) -> 'LearnedKeys':
         """Forget whole classes."""
         gone = set(np.asarray(classes).tolist())
-        self._kept = {label: own for label, own in self._settled().items() if label not in gone}, ()
+        self._kept = {label: own for label, own in self._by_class().items() if label not in gone}, ()
         return self
 
     def rename(self, names: dict) -> 'LearnedKeys':
         """Call each class as `names` says."""
-        self._kept = {names[label]: own for label, own in self._settled().items()}, ()
+        self._kept = {names[label]: own for label, own in self._by_class().items()}, ()
         return self
 
-    def _settled(self) -> dict:
+    def _by_class(self) -> dict:
+        """All, sorted; whichever thread sorts first, the content is the same."""
         known, new = self._kept
         if new:
-            parts = {}
+            parts = {label: [own] for label, own in known.items()}
             for keys, label in new:
                 parts.setdefault(label, []).append(keys)
-            none = np.zeros(0, np.uint64)
-            known = known | {label: np.sort(np.concatenate([*own, known.get(label, none)]))
-                             for label, own in parts.items()}
-            self._kept = known, ()                          # the same keys, whoever comes first
+            known = known | {label: np.sort(np.concatenate(parts[label])) for _, label in new}
+            self._kept = known, ()
         return known
 
     def state_dict(self) -> dict:
         """Arrays by name: labels (K,), sorted; sizes int64 (K,); keys uint64 (N,), class after class."""
-        parts = dict(sorted(self._settled().items()))
+        parts = dict(sorted(self._by_class().items()))
         return dict(labels=label_array(list(parts)), sizes=np.array(list(map(len, parts.values())), np.int64),
                     keys=np.concatenate([np.zeros(0, np.uint64), *parts.values()]))
 
@@ -90,6 +90,19 @@ class LearnedKeys:
         """Become what `state_dict` described."""
         parts = np.split(np.asarray(state['keys']), np.cumsum(state['sizes'])[:-1])
         self._kept = dict(zip(np.asarray(state['labels']).tolist(), map(np.sort, parts))), ()
+
+    @classmethod
+    def from_arrays(cls, arrays: dict, statistics) -> 'LearnedKeys':
+        """What `state_dict` described; InputError unless these can be the keys of what `statistics` count."""
+        if not (arrays.keys() == {'labels', 'sizes', 'keys'} and arrays['keys'].dtype == np.uint64
+                and arrays['keys'].shape == (statistics.total,) and arrays['sizes'].dtype == np.int64
+                and arrays['labels'].dtype.kind == statistics.classes.dtype.kind
+                and arrays['labels'].tolist() == statistics.classes.tolist()
+                and np.array_equal(arrays['sizes'], statistics.counts)):
+            raise InputError('the keys are not those of the samples that the statistics count')
+        out = cls()
+        out.load_state_dict(arrays)
+        return out
 
 
 def _places(own: np.ndarray, keys: np.ndarray) -> np.ndarray:

@@ -11,31 +11,28 @@
 """
 import contextlib
 import copy
-import inspect
+import os
 import threading
-import warnings
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import softmax
 
+from scroll import archive
 from scroll.adaptation.settings import Adaptation
 from scroll.arguments import instance, need_torch, shown
+from scroll.derived import Derived, derive, exemplars_of
 from scroll.errors import InputError
-from scroll.exemplars import STRATEGIES, ExemplarBuffer, Exemplars
-from scroll.grid import as_learned, check_quantised, intake, quantise, sample_keys
-from scroll.heads.choice import AUTOMATIC, choose_head
-from scroll.heads.lda import OAS
-from scroll.heads.predictors import NCC_BIASES, TARGETS, LinearPredictor
-from scroll.heads.registry import HEADS, Head, Settings
+from scroll.exemplars import ExemplarBuffer, Exemplars
+from scroll.grid import FLOAT32, as_learned, check_quantised, intake, quantise, sample_keys
+from scroll.heads.predictors import LinearPredictor
+from scroll.heads.registry import empty_statistics, lift_of
 from scroll.heads.scaling import fit_scale
-from scroll.labels import check_labels
+from scroll.labels import check_labels, label_array
 from scroll.learned_keys import LearnedKeys
-from scroll.lift import LIFTS
-from scroll.revision import Revisable
-from scroll.saving import Savable
-from scroll.state import CLASSIFIERS, PARAMS, State, check_params, check_samples, lift_of
+from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
+from scroll.state import State, check_samples
 from scroll.statistics import Statistics
 from scroll.tables import names_of, numbers_of
 
@@ -43,36 +40,19 @@ if TYPE_CHECKING:
     from scroll.embedding.embedder import Embedder
 
 _LEFT_OUT = 1 << 13                 # samples of `out_of_sample` at once
-_UNEVEN = 1000                      # times the samples of the rarest class, beyond which it is hardly found
 
 
-@dataclass(frozen=True)
-class Derived:
-    """What follows from a state and settings.
-
-    Attributes:
-        asked: the settings, as text. online: f_T. counted: the statistics that it was made of. settings: in
-            numbers. head: its name.
-    """
-    asked: str
-    online: LinearPredictor
-    counted: Statistics
-    settings: Settings
-    head: str
+def _fitted(name: str, read) -> property:
+    """A property of what fitting adds, `read(learner, state)`; an AttributeError before."""
+    def get(self):
+        state = self._state
+        if state is None:
+            raise AttributeError(f'{name}: nothing was learned yet')
+        return read(self, state)
+    return property(get)
 
 
-class _Known:
-    """What was learned up to some sample, with f* and what cross-validation said of it; never changed.
-
-    Attributes:
-        derived: the last `Derived` that was made of it.
-    """
-
-    def __init__(self, state: State, adapted=None, selection=None, derived: Derived = None):
-        self.state, self.adapted, self.selection, self.derived = state, adapted, selection, derived
-
-
-class Scroll(Revisable, Savable):
+class Scroll:
     """Schedule-robust online continual learner (paper, Algorithm 1).
 
     `partial_fit` counts each sample once, into exact statistics and a buffer; `predictor` is f_T, the same
@@ -80,92 +60,50 @@ class Scroll(Revisable, Savable):
     `predict` and related methods use f* if `adapt` was called since the last change, else f_T.
 
     Features (not images) are rounded to float32, so that a sample and its float32 copy are one. Columns of a
-    data frame go by their names. Any number of threads may read; those that write wait for each other, and
-    one that is interrupted leaves what was learned as before or as after.
+    data frame go by their names. Any number of threads may read; writers wait for each other, and one that is
+    interrupted, or meets bad input (an `InputError` of one line), leaves what was learned as before or as
+    after.
 
-    Args:
-        embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is feature vectors (N,
-            d).
+    Args (all but the first stand in `scroll.settings.SETTINGS`):
+        embedder: the backbone as an `Embedder` (X is then uint8 images), or None: X is features (N, d).
         head: what f_T is: 'ridge'; 'ncc' (nearest class mean); 'lda' (linear discriminant analysis); 'rp' and
             'rff' (ridge on a lift of the features: `relu`, `fourier`); 'balanced' (ridge, each class counted
             alike) and 'qda' (a covariance for each class), which keep a Gram matrix for each class; 'random';
-            or 'auto': of ridge, ncc and lda, with and without the lift, the one that is best on the buffer's
-            samples, each left out.
+            or 'auto': the best of ridge, ncc and lda, with and without the lift, on the buffer,
+            leave-one-out.
         ridge_lambda: added to the diagonal of the Gram matrix of [u; 1]; the paper's lambda times N. Or
             'auto': chosen by generalised cross-validation from the statistics, whenever f_T is made.
         targets: 'pm1' or 'onehot', of ridge. ncc_bias: 'exact', 'paper' or 'zero'.
-        shrinkage: of lda, the share of the identity in the covariance within classes, from 0 up to below 1;
-            or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made. Of qda,
-            too.
+        shrinkage: of lda and qda, the share of the identity in the covariance within classes, from 0 up to
+            below 1; or 'oas': the best for normal samples, chosen from the statistics whenever f_T is made.
         pooling: of qda, the share of the common covariance in that of each class, 0 to 1.
         lift: 'relu', 'square' or 'fourier': what lifts the features before they are counted (`scroll.lift`);
-            'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others none.
-        lift_dim, lift_seed, lift_bandwidth: the lift's width, random matrix, and (fourier) length scale.
-        buffer_size: |M|; 0 keeps no samples (memory-free SCROLL).
-        strategy: 'herding', 'random', 'nearest', 'outlier' or 'hash'.
-        adaptation: an `Adaptation`, or None for its defaults.
-        seed: of the buffer, the adaptation and the random classifier.
-        keep_keys: keep the key of every sample learned (8 bytes each, in memory and in files), so that
-            `remove` and `refill` know exactly what was learned. Without, what statistics and buffer show to
-            be wrong is refused, and no more.
+            'none'; or 'auto': as the head says, rp and auto relu, rff fourier, the others none. lift_dim,
+            lift_seed, lift_bandwidth: its width, random matrix, and (fourier) length scale.
+        buffer_size: |M|; 0: memory-free SCROLL. strategy: 'herding', 'random', 'nearest', 'outlier', 'hash'.
+        adaptation: an `Adaptation`, or None for its defaults. seed: of buffer, adaptation, random classifier.
+        keep_keys: keep the key of every sample learned (8 bytes each), so that `remove` and `refill` know
+            exactly what was learned. Without, what statistics and buffer show to be wrong is refused.
 
-    Attributes:
-        statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. n_features_in_: d.
-        feature_names_in_: (d,) of a data frame.
-        keys_: `LearnedKeys`, or None where they are not kept.
-        adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since.
-        selection_: of `Adaptation(select='folds')`, what each candidate said of samples held out, or None.
-        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda.
+    Attributes (to read):
+        statistics_: `Statistics`. buffer_: `ExemplarBuffer`, or None without memory. keys_: `LearnedKeys`, or
+            None where they are not kept. n_features_in_: d. feature_names_in_: (d,) of a data frame.
+        adapted_: the last `AdaptedPredictor`; None once anything was learned or removed since. selection_: of
+            `Adaptation(select='folds')`, what each candidate said of samples held out.
+        head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None.
     """
-    _known: _Known | None = None        # replaced as a whole by whoever learns
+    _state: State | None = None         # what is known, replaced as a whole by whoever writes
+    _stamps = {}                        # path -> digest of the file that was read or written there last
+    _KEEPS_PARTS = True                 # files say which parts they are made of
 
-    def __init__(self, embedder: 'Embedder' = None, head: Literal[CLASSIFIERS] = 'ridge',
-                 ridge_lambda: float | str = 0.1, targets: Literal[TARGETS] = 'pm1',
-                 ncc_bias: Literal[NCC_BIASES] = 'exact', buffer_size: int = 500,
-                 strategy: Literal[STRATEGIES] = 'herding',
-                 adaptation: Adaptation = None, seed: int = 0, keep_keys: bool = False,
-                 shrinkage: float | str = OAS, pooling: float = 0.5,
-                 lift: Literal[('auto', 'none', *LIFTS)] = 'auto', lift_dim: int = 2000, lift_seed: int = 0,
-                 lift_bandwidth: float = 1.0, *, classifier: str = None):
-        self.embedder = embedder
-        self.head = head if classifier is None else classifier          # what it was called before
-        self.ridge_lambda = ridge_lambda
-        self.targets = targets
-        self.ncc_bias = ncc_bias
-        self.buffer_size = buffer_size
-        self.strategy = strategy
-        self.adaptation = adaptation
-        self.seed = seed
-        self.keep_keys = keep_keys
-        self.shrinkage = shrinkage
-        self.pooling = pooling
-        self.lift = lift
-        self.lift_dim = lift_dim
-        self.lift_seed = lift_seed
-        self.lift_bandwidth = lift_bandwidth
-
-    @property
-    def _lock(self) -> threading.RLock:
-        """What those who change what is known hold."""
-        return vars(self).setdefault('_writers', threading.RLock())
-
-    def __getstate__(self) -> dict:
-        return {name: value for name, value in vars(self).items() if name != '_writers'}
-
-    @property
-    def classifier(self) -> str:
-        """What `head` was called before."""
-        return self.head
+    __init__ = constructor(dict(embedder=None) | DEFAULTS)
 
     def get_params(self, deep: bool = True) -> dict:
         """The constructor's arguments."""
-        names = [name for name in inspect.signature(type(self)).parameters if name != 'classifier']
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ('embedder', *SETTINGS)}
 
     def set_params(self, **params) -> 'Scroll':
         """Change constructor arguments by name; takes effect where they are next used."""
-        if 'classifier' in params:
-            params['head'] = params.pop('classifier')
         known = self.get_params()
         unknown = [name for name in params if name not in known]
         if unknown:
@@ -173,298 +111,123 @@ class Scroll(Revisable, Savable):
         vars(self).update(params)
         return self
 
-    def fit(self, X, y) -> 'Scroll':
-        """Forget everything, then learn from one segment. Bad input changes nothing."""
-        learned = type(self)(**self.get_params()).partial_fit(X, y)
+    def _settings(self) -> dict:
+        return {name: getattr(self, name) for name in SETTINGS}
+
+    def _check_params(self) -> None:
+        """InputError for an invalid argument of the constructor, which only stores them."""
+        if self.embedder is not None and not (callable(self.embedder) and hasattr(self.embedder, 'digest')):
+            raise InputError(f'embedder {shown(self.embedder)}: expected an Embedder, or None for features')
+        check_settings(self._settings())
+
+    def __repr__(self) -> str:
+        return f"Scroll({', '.join(f'{name}={value!r}' for name, value in self._settings().items())})"
+
+    # what is known, and how it is replaced
+
+    @property
+    def _lock(self) -> threading.RLock:
+        """Held by whoever changes what is known; made late, since constructors only store."""
+        return vars(self).setdefault('_writers', threading.RLock())
+
+    def __getstate__(self) -> dict:
+        return {name: value for name, value in vars(self).items() if name != '_writers'}
+
+    def _edit(self, change) -> 'Scroll':
+        """Know what `change` makes of the state (None: nothing was learned); if it fails, nothing changes."""
         with self._lock:
-            self._known = learned._known
+            self._state = change(self._state)
         return self
+
+    def _learned(self) -> State:
+        """What is known; InputError if nothing is."""
+        state = self._state
+        if state is None:
+            raise InputError('this Scroll has learned nothing yet: call partial_fit first')
+        return state
+
+    def set_state(self, state: State) -> 'Scroll':
+        """Know what the state holds, and nothing else; its settings are not looked at."""
+        return self._edit(lambda _: state)
 
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
-        with self._lock:
-            self._known, self._stamps = None, {}
-        return self
+        self._stamps = {}
+        return self.set_state(None)
+
+    def new_statistics(self, dim: int) -> Statistics:
+        """Statistics of no samples, as the head needs them, of features of `dim` numbers."""
+        return empty_statistics(self._settings(), dim)
+
+    def dim_of(self, size: int) -> int:
+        """d, of statistics that count `size` numbers a sample."""
+        return size - (self.lift_dim if lift_of(self._settings(), 1) else 0)
+
+    def _begun(self, dim: int, names: tuple = None) -> State:
+        """Of a learner that begins: nothing is counted."""
+        buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
+        return State({}, self._psi(), self.new_statistics(dim), buffer,
+                     LearnedKeys() if self.keep_keys else None, names=names)
+
+    def _psi(self) -> str:
+        return '' if self.embedder is None else self.embedder.digest
+
+    # learning
+
+    def fit(self, X, y) -> 'Scroll':
+        """Forget everything, then learn from one segment. Bad input changes nothing."""
+        return self.set_state(type(self)(**self.get_params()).partial_fit(X, y)._state)
 
     def partial_fit(self, X, y) -> 'Scroll':
         """Learn from one segment of the stream: the buffer chooses among its samples at once.
 
-        Args:
-            X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels
-                (N,).
-
-        Raises:
-            InputError: the input cannot be used (the reason in one line). Nothing is changed then.
+        X: uint8 images (N, H, W, C), or features (N, d) without an embedder. y: integer or string labels
+        (N,).
         """
         self._check_params()
-        first = self._known is None                             # whose names of columns go for all
+        first = self._state is None                             # whose names of columns go for all
         with self._lock if first else contextlib.nullcontext():
             return self.learn(*self._embed(X), y, names_of(X) if self.embedder is None else None)
 
     def learn(self, samples, features, keys, y, names: tuple = None) -> 'Scroll':
         """`partial_fit` for a caller that has embedded already, for example many small segments at once.
 
-        Args:
-            samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
-            features: int32 (N, d), quantised. keys: uint64 (N,). y: labels (N,).
-            names: of d columns, of features; kept if these are the first samples.
+        samples: what the buffer stores: uint8 images (N, H, W, C), or without an embedder the features.
+        features: int32 (N, d), quantised. keys: uint64 (N,). names: of d columns; kept if these are the
+        first.
         """
         self._check_params()
         self._check_features(features)
         if samples is not features and self.buffer_size != 0:
             check_samples(samples, features.shape[1], images=self.embedder is not None)
-        labels = check_labels(y, len(features))
-        if len(labels) == 0:
-            raise InputError('X has no samples: expected at least one')
+        labels = _some_labels(y, len(features))
         return self._edit(lambda state: (state or self._begun(features.shape[1], names)).with_samples(
             samples, features, keys, labels))
 
-    def count(self, statistics: Statistics) -> 'Scroll':
-        """Learn samples of which the statistics are known, and no more: their sums, made elsewhere with the
-        same backbone. `statistics` is not changed.
-
-        Raises:
-            InputError: there is a buffer, or keys are kept, which would have to see samples; or statistics of
-                another kind. Nothing is changed then.
-        """
+    def add_statistics(self, statistics: Statistics) -> 'Scroll':
+        """Learn samples of which the sums alone are known, made elsewhere with the same backbone. Needs
+        buffer_size=0 and keep_keys=False, since buffer and keys would have to see the samples."""
         self._check_params()
         instance('statistics', statistics, Statistics)
         if self.buffer_size or self.keep_keys:
             raise InputError('statistics alone can be learned with buffer_size=0 and keep_keys=False')
+        return self._edit(lambda state: (state or self._begun(statistics.dim)).with_statistics(statistics))
 
-        def add(state: State | None) -> State:
-            state = state or self._begun(statistics.dim)
-            return replace(state, counted=state.accounted_for(),
-                           statistics=copy.copy(state.statistics).merge(statistics))
-        return self._edit(add)
+    def merge(self, other: 'Scroll') -> 'Scroll':
+        """Add what another learner, with the same backbone, has learned from another part of the data."""
+        self._learned()
+        given = other._state_for_files()
+        return self._edit(lambda state: replace(state, psi=self._psi()).merged(given, self._KEEPS_PARTS))
 
-    def predictor(self) -> LinearPredictor:
-        """The online predictor f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before
-        the first sample."""
-        return self._derived().online
-
-    def _derived(self, known: _Known = None) -> Derived:
-        """Of what is known now, or was; made once for these settings."""
-        known = known or self._learned()
-        asked = repr([getattr(self, name) for name in PARAMS if name != 'adaptation'])
-        out = known.derived
-        if out is None or out.asked != asked:
-            self._check_params()
-            out = known.derived = self._derive(known.state, asked)
-        return out
-
-    def _derive(self, state: State, asked: str) -> Derived:
-        settings = Settings(self.ridge_lambda, self.targets, self.ncc_bias, self.shrinkage, self.pooling,
-                            self.seed)
-        counted, name = state.statistics, self.head
-        if name == AUTOMATIC:
-            name, counted = choose_head(counted, settings, _exemplars(state, 'head auto'))
-        self._check_counted(state.statistics, HEADS[name])
-        _warn_of_uneven_classes(counted, name)
-        settings = HEADS[name].settled(counted, settings)
-        return Derived(asked, HEADS[name].make(counted, settings), counted, settings, name)
-
-    @property
-    def head_(self) -> str:
-        """The head in use; of 'auto' the one chosen."""
-        self._must_have('head_')
-        return self._derived().head
-
-    @property
-    def ridge_lambda_(self) -> float | None:
-        """lambda of f_T: the number given, rounded to a multiple of 2^-36, or what the statistics chose; None
-        where f_T has none."""
-        self._must_have('ridge_lambda_')
-        derived = self._derived()
-        return derived.settings.ridge_lambda if HEADS[derived.head].sums_for_lambda else None
-
-    def adapt(self, progress=None) -> 'Scroll':
-        """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
-        `select='folds'`, the default, where f* is not surely better on held-out exemplars (`selection_`).
-
-        `progress`, if given, is called with the loss after each update.
-        """
-        self._check_params()
-        with self._lock:
-            known, settings = self._learned(), self.adaptation or Adaptation()
-            derived, f_star, selection = self._derived(known), None, None
-            if settings.mode != 'none':
-                exemplars = _exemplars(known.state, 'adaptation')
-                need_torch('adaptation')
-                f_star, selection = self._adapted(derived, exemplars, settings, progress)
-            self._known = _Known(known.state, f_star, selection, derived)
-        return self
-
-    def _adapted(self, derived: Derived, exemplars: Exemplars, settings: Adaptation, progress) -> tuple:
-        """(f*, or None; what cross-validation said, or None)."""
-        from scroll.adaptation import selection, training
-        how = self.embedder, derived.online, exemplars, settings, self.seed
-        left_out = _left_out(derived, exemplars)
-        if settings.select != 'folds' or not settings.iterations:
-            return training.adapt(*how, progress, left_out), None
-        return selection.adapt_selected(*how, lambda held: _without_held_out(derived, exemplars, held),
-                                        self.strategy == 'herding', progress, left_out)
-
-    def use_adapted(self, f_star) -> 'Scroll':
-        """Predict with an f* that was made elsewhere of what this learner knows."""
-        with self._lock:
-            known = self._learned()
-            self._known = _Known(known.state, f_star, known.selection, known.derived)
-        return self
-
-    def left_out(self, exemplars: Exemplars) -> np.ndarray:
-        """Logits float64 (m, K) on learned samples as if each had not been: what f_T is worth on new ones."""
-        return _left_out(self._derived(), exemplars)
-
-    def _check_counted(self, statistics: Statistics, head: Head) -> None:
-        """InputError if what was counted is not what the head needs: it was changed since."""
-        asked = lift_of(self.get_params(), statistics.dim)
-        if head.by_class and not statistics.by_class or asked != statistics.lift:
-            raise InputError(f'head {self.head} with lift {asked}: the samples were counted with lift '
-                             f'{statistics.lift}' + ' for each class' * statistics.by_class +
-                             ', and another head needs other sums: learn again')
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """(K,) labels seen, sorted."""
-        return self._learned().state.statistics.classes
-
-    def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`."""
-        return self._logits_of(X, self._learned())
-
-    def _logits_of(self, X, known: _Known) -> np.ndarray:
-        if known.adapted is None:
-            return self._derived(known).online.decision_function(self._embed(X)[1])
-        return known.adapted.decision_function(X if self.embedder is not None else self._embed(X)[1])
-
-    def predict(self, X) -> np.ndarray:
-        """Labels (N,). f_T uses exact logits, so ties in float64 are resolved."""
-        known = self._learned()
-        if known.adapted is None:
-            return self._derived(known).online.predict(self._embed(X)[1])
-        return known.state.statistics.classes[self._logits_of(X, known).argmax(axis=1)]
-
-    def predict_proba(self, X) -> np.ndarray:
-        """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
-        return softmax(self.decision_function(X), axis=1)
-
-    def out_of_sample(self, X, y) -> np.ndarray:
-        """Probabilities float64 (N, K) of samples that were learned, each as if all but it had been; columns
-        as `classes_`, rows sum to one.
-
-        Exact leave-one-out of f_T in closed form (`left_out`): one more pass over the features, and nothing
-        is learned again. The only sample of a class has probability 0 in it: without it the class is unknown.
-        The one scale of the logits is that of least cross-entropy on these samples (Guo et
-        al. 2017). cleanlab's `find_label_issues` takes them as `pred_probs`, with
-        `np.searchsorted(learner.classes_, y)` as `labels`.
-
-        Args:
-            X, y: as for `partial_fit`, of samples that were learned; best all of them.
-
-        Raises:
-            InputError: they cannot all have been learned (`remove` says how far that is known), or other bad
-                input.
-        """
-        known, derived = self._learned(), self._derived()
+    def refill(self, X, y) -> 'Scroll':
+        """Offer samples that were learned, and are counted, to the buffer again, after `remove`. With all
+        that remain, given at once, it becomes the buffer of never having seen what was removed (`random`:
+        drawn again). Samples that cannot all have been learned, with those of the buffer, are an
+        InputError."""
+        self._learned()
         samples, features, keys = self._embed(X)
         labels = check_labels(y, len(features))
-        if len(labels) == 0:
-            raise InputError('X has no samples: expected at least one')
-        try:
-            replace(known.state, buffer=None).without(features, keys, labels)
-        except InputError as error:
-            raise InputError(f'only samples that were learned have out-of-sample scores: {error}') from error
-        parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
-        logits = np.concatenate([_left_out(derived, Exemplars(labels[at], keys[at], features[at],
-                                                              samples[at])) for at in parts])
-        scale = fit_scale(logits, np.searchsorted(derived.online.classes, labels))
-        return softmax(scale * logits, axis=1)
-
-    def score(self, X, y) -> float:
-        """Share of samples predicted right, 0 to 1. X: as for `partial_fit`. y: labels (N,)."""
-        return float((self.predict(X) == check_labels(y, len(X))).mean())
-
-    def take(self, state: State) -> 'Scroll':
-        """Know what the state holds, and nothing else; its settings are not looked at."""
-        return self._edit(lambda _: state)
-
-    def _edit(self, change) -> 'Scroll':
-        """Know what `change` makes of the state (None: nothing was learned); if it fails, nothing changes."""
-        with self._lock:
-            self._known = _Known(change(self._known and self._known.state))
-        return self
-
-    def end_part(self) -> 'Scroll':
-        """What has been learned is a part by itself (`scroll.files.parts`); what will be is another."""
-        with self._lock:
-            known = self._learned()
-            self._known = _Known(replace(known.state, parts=known.state.known_parts(), counted=None),
-                                 known.adapted, known.selection, known.derived)
-        return self
-
-    def _state(self) -> State:
-        """What is known, with the settings of now."""
-        params = {name: value for name, value in self.get_params().items() if name != 'embedder'}
-        return replace(self._learned().state, params=params, psi=self._backbone())
-
-    def _backbone(self) -> str:
-        return '' if self.embedder is None else self.embedder.digest
-
-    def digest(self) -> str:
-        """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""
-        return self._learned().state.statistics.digest()
-
-    @property
-    def statistics_(self) -> Statistics:
-        """The sums: a copy, which shares what it holds."""
-        return copy.copy(self._must_have('statistics_').state.statistics)
-
-    @property
-    def buffer_(self) -> ExemplarBuffer | None:
-        """The buffer, to read; None without memory."""
-        return self._must_have('buffer_').state.buffer
-
-    @property
-    def keys_(self) -> LearnedKeys | None:
-        """Keys of what was learned, to read; None where they are not kept."""
-        return self._must_have('keys_').state.keys
-
-    @property
-    def adapted_(self):
-        """f*, an `AdaptedPredictor`; None where `adapt` was not called since the last change."""
-        return self._must_have('adapted_').adapted
-
-    @property
-    def selection_(self) -> list | None:
-        """What each candidate of `select='folds'` said of samples held out."""
-        return self._must_have('selection_').selection
-
-    @property
-    def n_features_in_(self) -> int:
-        """d."""
-        return self._must_have('n_features_in_').state.statistics.dim
-
-    @property
-    def feature_names_in_(self) -> np.ndarray:
-        """(d,) names of columns; an AttributeError where the first samples had none."""
-        names = self._must_have('feature_names_in_').state.names
-        if names is None:
-            raise AttributeError('feature_names_in_: what was learned has no names of columns')
-        return np.array(names, object)
-
-    def _must_have(self, name: str) -> _Known:
-        """What is known; AttributeError if nothing is, as scikit-learn has it of what fitting adds."""
-        if self._known is None:
-            raise AttributeError(f'{name}: nothing was learned yet')
-        return self._known
-
-    def _learned(self) -> _Known:
-        """What is known; InputError if nothing is."""
-        known = self._known
-        if known is None:
-            raise InputError('this Scroll has learned nothing yet: call partial_fit first')
-        return known
+        return self._edit(lambda state: state.refilled(samples, features, keys, labels))
 
     def _embed(self, X, keep: bool = True, learned: bool = False) -> tuple:
         """(samples to store, quantised features int32 (N, d), keys uint64 (N,)). `keep`: to be cached.
@@ -472,10 +235,10 @@ class Scroll(Revisable, Savable):
         if self.embedder is not None:
             features, keys = self.embedder(X, keep=keep)
             return np.asarray(X), features, keys
-        state = self._known.state if self._known else State({}, '', None)
-        take_in = as_learned if learned else intake
-        features = quantise(take_in(numbers_of(X, state.names), state.precision))
-        if state.statistics is not None and features.shape[1] != state.statistics.dim:
+        state, take_in = self._state, as_learned if learned else intake
+        names, precision = (state.names, state.precision) if state else (None, FLOAT32)
+        features = quantise(take_in(numbers_of(X, names), precision))
+        if state and features.shape[1] != state.statistics.dim:
             raise InputError(f'X has {features.shape[1]} features: expected {state.statistics.dim}, as in '
                              'the first call')
         return features, features, sample_keys(features)
@@ -484,61 +247,274 @@ class Scroll(Revisable, Savable):
         """InputError unless these are what this learner counts."""
         check_quantised(features, getattr(self, 'n_features_in_', None))
 
-    def _check_params(self) -> None:
-        """InputError for an argument of the constructor that cannot be; it only stores them."""
-        if self.embedder is not None and not (callable(self.embedder) and hasattr(self.embedder, 'digest')):
-            raise InputError(f'embedder {shown(self.embedder)}: expected an Embedder, or None for features')
-        check_params({name: getattr(self, name) for name in PARAMS})
+    # unlearning
 
-    def new_statistics(self, dim: int) -> Statistics:
-        """Statistics of no samples, as the head needs them, of features of `dim` numbers."""
-        by_class = self.head != AUTOMATIC and HEADS[self.head].by_class
-        return Statistics(dim, lift_of(self.get_params(), dim), by_class)
+    def remove(self, X, y) -> 'Scroll':
+        """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
+        the buffer drops them (their capacity stays free until new samples come), f* is dropped, and the
+        embedder's cache loses their features. Files that were written before still hold what they held.
 
-    def dim_of(self, size: int) -> int:
-        """d, of statistics that count `size` numbers a sample."""
-        return size - (self.lift_dim if lift_of(self.get_params(), 1) else 0)
+        Samples that cannot all have been learned are an InputError. (Without `keep_keys`, samples that were
+        never learned and are much like those that were may pass.)
+        """
+        self._learned()
+        _, features, keys = self._embed(X, keep=False, learned=True)
+        labels = check_labels(y, len(features))
+        return self._edit(lambda state: self._uncached(state.without(features, keys, labels), X))
 
-    def _begun(self, dim: int, names: tuple = None) -> State:
-        """Of a learner that begins: nothing is counted."""
-        buffer = ExemplarBuffer(self.buffer_size, self.strategy, self.seed) if self.buffer_size != 0 else None
-        return State({}, self._backbone(), self.new_statistics(dim), buffer,
-                     LearnedKeys() if self.keep_keys else None, names=names)
+    def _uncached(self, rest: State, samples) -> State:
+        """A state without these samples, of which the embedder's cache loses the features."""
+        if self.embedder is not None:
+            self.embedder.forget(samples)
+        return rest
 
-    def __repr__(self) -> str:
-        shown = {k: v for k, v in self.get_params().items() if k != 'embedder'}
-        return f"Scroll({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+    def remove_class(self, label, X=None, statistics: Statistics = None) -> 'Scroll':
+        """Unlearn a whole class: as `remove`, of all its samples.
+
+        What it has added to the Gram matrix must be known, and the matrix of all classes does not tell: give
+        all its samples X, or their statistics (which do not tell what an embedder's cache should lose);
+        neither where there is a matrix a class (the heads `balanced`, `qda`), or the buffer has kept every
+        sample of the class.
+        """
+        self._learned()
+        name = check_labels([label], 1).tolist()[0]
+        if X is not None and statistics is not None:
+            raise InputError('remove_class takes X or statistics, not both')
+        if statistics is not None:
+            instance('statistics', statistics, Statistics)
+        given = None if X is None else self._embed(X, keep=False)[1:]
+
+        def without_it(state: State) -> State:
+            count = state.count_of(name)
+            if statistics is not None:
+                if statistics.classes.tolist() != [name] or statistics.total != count:
+                    raise InputError(f'the statistics given are of {statistics.total} samples of class '
+                                     f'{shown(statistics.classes.tolist())}: expected all {count} of '
+                                     f'{name!r}')
+                return state.without_classes(statistics)
+            if given is None:
+                held, rest = state.kept_of(name), state.without_class(name)
+                return rest if held is None else self._uncached(rest, held.samples)
+            if len(given[1]) != count:
+                raise InputError(f'{len(given[1])} of {count} samples of class {name!r} are given: expected '
+                                 'all')
+            return self._uncached(state.without(*given, label_array([name] * count)), X)
+        return self._edit(without_it)
+
+    def rename(self, mapping: dict) -> 'Scroll':
+        """Call classes by other names: {name: new name}; those left out keep theirs. Two may swap theirs.
+
+        What was learned is that of a stream with these names; so is the buffer, where its capacity is shared
+        evenly (what is left over goes to the first classes: one that is now later may lose a sample).
+        """
+        self._learned()
+        instance('mapping', mapping, dict)
+        return self._edit(lambda state: state.renamed(mapping))
+
+    def learned(self, X, y) -> np.ndarray:
+        """bool (N,): which samples were learned with these labels; given twice, it must be there twice. Needs
+        `keep_keys`."""
+        known = self._learned().keys
+        if known is None:
+            raise InputError('which samples were learned is known with keep_keys=True alone')
+        _, features, keys = self._embed(X, keep=False)
+        out = np.ones(len(features), bool)
+        out[known.lacks(keys, check_labels(y, len(features)))] = False
+        return out
+
+    # predictors
+
+    def predictor(self) -> LinearPredictor:
+        """The online predictor f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before
+        the first sample."""
+        return self._derived(self._learned()).online
+
+    def _derived(self, state: State) -> Derived:
+        """Made once for a state and these settings."""
+        asked = repr([value for name, value in self._settings().items() if name != 'adaptation'])
+        last = state.derived
+        if last is None or last[0] != asked:
+            last = state.derived = asked, self._derive(state)
+        return last[1]
+
+    def _derive(self, state: State) -> Derived:
+        return derive(self._settings(), state)
+
+    def left_out(self, exemplars: Exemplars) -> np.ndarray:
+        """Logits float64 (m, K) of f_T on learned samples as if each had not been."""
+        return self._derived(self._learned()).left_out(exemplars)
+
+    def adapt(self, progress=None) -> 'Scroll':
+        """Make f* from f_T and the buffer; kept as `adapted_`. Mode `none` leaves f_T in use, and so does
+        `select='folds'`, the default, where f* is not surely better on held-out exemplars (`selection_`).
+        `progress` is called with the loss after each update."""
+        self._check_params()
+        with self._lock:
+            state, settings = self._learned(), self.adaptation or Adaptation()
+            derived, f_star = self._derived(state), (None, None)
+            if settings.mode != 'none':
+                exemplars = exemplars_of(state, 'adaptation')
+                need_torch('adaptation')
+                f_star = self._adapted(derived, exemplars, settings, progress)
+            self._state = state.with_adapted(*f_star)
+        return self
+
+    def _adapted(self, derived: Derived, exemplars: Exemplars, settings: Adaptation, progress) -> tuple:
+        """(f*, or None; what cross-validation said, or None)."""
+        from scroll.adaptation import selection, training
+        how = self.embedder, derived.online, exemplars, settings, self.seed
+        left_out = derived.left_out(exemplars)
+        if settings.select != 'folds' or not settings.iterations:
+            return training.adapt(*how, progress, left_out), None
+        return selection.adapt_selected(*how, lambda held: derived.without_held_out(exemplars, held),
+                                        self.strategy == 'herding', progress, left_out)
+
+    def use_adapted(self, f_star) -> 'Scroll':
+        """Predict with an f* that was made elsewhere of what this learner knows."""
+        self._learned()
+        return self._edit(lambda state: state.with_adapted(f_star, state.selection))
+
+    # predicting
+
+    def decision_function(self, X) -> np.ndarray:
+        """Logits float64 (N, K), columns as `classes_`."""
+        return self._logits(X, self._learned())
+
+    def _logits(self, X, state: State) -> np.ndarray:
+        if state.adapted is None:
+            return self._derived(state).online.decision_function(self._embed(X)[1])
+        return state.adapted.decision_function(X if self.embedder is not None else self._embed(X)[1])
+
+    def predict(self, X) -> np.ndarray:
+        """Labels (N,). f_T uses exact logits, so ties in float64 are resolved."""
+        state = self._learned()
+        if state.adapted is None:
+            return self._derived(state).online.predict(self._embed(X)[1])
+        return state.statistics.classes[self._logits(X, state).argmax(axis=1)]
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Probabilities float64 (N, K): softmax of the logits. f*'s are calibrated, f_T's are not."""
+        return softmax(self.decision_function(X), axis=1)
+
+    def score(self, X, y) -> float:
+        """Share of samples predicted right, 0 to 1. X: as for `partial_fit`. y: labels (N,)."""
+        return float((self.predict(X) == check_labels(y, len(X))).mean())
+
+    def out_of_sample(self, X, y) -> np.ndarray:
+        """Probabilities float64 (N, K) of samples that were learned, each as if all but it had been; columns
+        as `classes_`, rows sum to one.
+
+        Exact leave-one-out of f_T in closed form: one more pass over the features. The only sample of a class
+        has probability 0 in it. The one scale of the logits is that of least cross-entropy on these samples
+        (Guo et al. 2017). X, y: best all that was learned; others are an InputError, as of `remove`.
+        cleanlab's `find_label_issues` takes the result as `pred_probs`, with
+        `np.searchsorted(learner.classes_, y)` as `labels`.
+        """
+        state = self._learned()
+        derived, (samples, features, keys) = self._derived(state), self._embed(X)
+        labels = _some_labels(y, len(features))
+        try:
+            replace(state, buffer=None).without(features, keys, labels)
+        except InputError as error:
+            raise InputError(f'only samples that were learned have out-of-sample scores: {error}') from error
+        parts = (slice(start, start + _LEFT_OUT) for start in range(0, len(labels), _LEFT_OUT))
+        logits = np.concatenate([derived.left_out(Exemplars(labels[at], keys[at], features[at], samples[at]))
+                                 for at in parts])
+        scale = fit_scale(logits, np.searchsorted(derived.online.classes, labels))
+        return softmax(scale * logits, axis=1)
+
+    # what was learned, to read
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """(K,) labels seen, sorted."""
+        return self._learned().statistics.classes
+
+    def digest(self) -> str:
+        """SHA-256 of the statistics: equal for all schedules, batchings and shardings of the same data."""
+        return self._learned().statistics.digest()
+
+    statistics_ = _fitted('statistics_', lambda self, state: copy.copy(state.statistics))
+    buffer_ = _fitted('buffer_', lambda self, state: state.buffer)
+    keys_ = _fitted('keys_', lambda self, state: state.keys)
+    adapted_ = _fitted('adapted_', lambda self, state: state.adapted)
+    selection_ = _fitted('selection_', lambda self, state: state.selection)
+    n_features_in_ = _fitted('n_features_in_', lambda self, state: state.statistics.dim)
+    feature_names_in_ = _fitted('feature_names_in_', lambda self, state: state.named_columns())
+    head_ = _fitted('head_', lambda self, state: self._derived(state).head)
+    ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).ridge_lambda())
+
+    # files
+
+    def state_dict(self) -> dict:
+        """All that was learned, as nested dicts of arrays and numbers: statistics, buffer, keys. f* is not
+        kept, only whether there is one: it is made again from them, bit by bit the same."""
+        state = self._state
+        if state is None:
+            return {}
+        parts = dict(statistics=state.statistics, buffer=state.buffer, keys=state.keys)
+        return {name: None if part is None else part.state_dict() for name, part in parts.items()} | \
+            dict(adapted=state.adapted is not None, names=state.names, precision=state.precision)
+
+    def load_state_dict(self, state: dict) -> None:
+        """Become what `state_dict` described, for a learner made with the same arguments and backbone."""
+        if not state:
+            self.forget()
+            return
+        new = self._begun(self.dim_of(state['statistics']['sums'].shape[1] - 1))
+        for name, part in dict(statistics=new.statistics, buffer=new.buffer, keys=new.keys).items():
+            if part is not None:
+                part.load_state_dict(state[name])
+        more = {name: state[name] for name in ('names', 'precision') if name in state}
+        self.set_state(replace(new, **more))
+        if state['adapted']:
+            self.adapt()
+
+    def end_part(self) -> 'Scroll':
+        """What has been learned is a part by itself (`scroll.parts`); what will be is another."""
+        self._learned()
+        return self._edit(lambda state: state.with_adapted(
+            state.adapted, state.selection, parts=state.known_parts(), counted=None))
+
+    def _state_for_files(self) -> State:
+        """What is known, with the settings of now."""
+        return replace(self._learned(), params=self._settings(), psi=self._psi())
+
+    def save(self, path) -> None:
+        """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all;
+        InputError, too, if another process has written it since this learner was loaded from it."""
+        self._learned()
+        with archive.locked(path):
+            archive.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
+            stamp = self.end_part()._state_for_files().write(path)
+            self._stamps = {**self._stamps, os.path.realpath(path): stamp}
+
+    @classmethod
+    def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
+        """The learner that `save` wrote, to resume exactly (f*: `adapt` again). embedder: the backbone, as
+        when the file was written; None for features of one's own."""
+        stamp, state = archive.stamp_of(path), State.read(path)
+        try:
+            out = cls(embedder, **state.params)
+        except TypeError as error:
+            raise InputError(f'{path}: damaged ({error})') from error
+        out._check_params()
+        if out._psi() != state.psi:
+            own, given = (digest[:16] or 'none, but features' for digest in (state.psi, out._psi()))
+            raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
+                             'weights, input, kind of machine and version of torch must be the same')
+        out._stamps = {os.path.realpath(path): stamp}
+        return out.set_state(state)
+
+    def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
+        """Write f_T, and f* where there is one, to a new folder: `scroll.export.folders.export`."""
+        from scroll.export.folders import export
+        export(self, folder, formats, **about)
 
 
-def _exemplars(state: State, what: str) -> Exemplars:
-    """What the buffer keeps; InputError where there is none."""
-    if state.buffer is None:
-        raise InputError(f'{what} needs a buffer: buffer_size is 0' + (
-            ', use f_T or adaptation mode none' if what == 'adaptation' else ''))
-    return state.buffer.content()
-
-
-def _left_out(derived: Derived, exemplars: Exemplars) -> np.ndarray:
-    """Logits float64 (m, K) on learned samples as if each had not been."""
-    return HEADS[derived.head].left_out(derived.online, derived.counted, derived.settings, exemplars.features,
-                                        exemplars.labels)
-
-
-def _without_held_out(derived: Derived, exemplars: Exemplars, held: np.ndarray) -> tuple:
-    """(f_T without the samples at these positions, its leave-one-out logits on the others)."""
-    counted, head = copy.copy(derived.counted), HEADS[derived.head]
-    counted.remove(exemplars.features[held], exemplars.labels[held])
-    rest = np.setdiff1d(np.arange(len(exemplars)), held)
-    online = head.make(counted, derived.settings)
-    return online, head.left_out(online, counted, derived.settings, exemplars.features[rest],
-                                 exemplars.labels[rest])
-
-
-def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
-    """UserWarning where ridge would find a rare class hardly ever."""
-    counts = statistics.counts
-    if head not in ('ridge', 'rp', 'rff') or len(counts) < 2 or counts.max() < _UNEVEN * counts.min():
-        return
-    # the same text every time, so that Python shows it once
-    warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly ever '
-                  "finds the rare one; head='balanced' counts each class alike", UserWarning, stacklevel=5)
+def _some_labels(y, count: int) -> np.ndarray:
+    """Checked labels (N,); InputError if there are none."""
+    labels = check_labels(y, count)
+    if len(labels) == 0:
+        raise InputError('X has no samples: expected at least one')
+    return labels

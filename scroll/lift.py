@@ -17,12 +17,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from scroll.arguments import MOST_SEED, check_memory, number, one_of, whole
+from scroll.arguments import MAX_SEED, check_memory, number, one_of, whole
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
+from scroll.settings import LIFTS, MAX_LIFT_WIDTH
 
-LIFTS = ('relu', 'square', 'fourier')
-MOST_WIDTH = 1 << 15
 _MAX_DIM = {'relu': 1 << 12, 'square': 1 << 12, 'fourier': 1 << 14}     # products are exact: float32's, 64's
 SQUARE_BITS = 21                    # of the square of a product, below those that are kept
 _TABLE_BITS = 12                    # the table has 2^12 cosines
@@ -61,8 +60,8 @@ class Lift:
 
     def __post_init__(self):
         one_of('lift', self.kind, LIFTS)
-        whole('lift_dim', self.width, 1, MOST_WIDTH)
-        whole('lift_seed', self.seed, 0, MOST_SEED)
+        whole('lift_dim', self.width, 1, MAX_LIFT_WIDTH)
+        whole('lift_seed', self.seed, 0, MAX_SEED)
         number('lift_bandwidth', self.bandwidth, positive=True)
         if not 1 <= self.dim <= _MAX_DIM[self.kind]:
             raise InputError(f'lift {self.kind}: takes features of at most {_MAX_DIM[self.kind]} numbers, '

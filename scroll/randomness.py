@@ -1,8 +1,7 @@
 """One random stream per concern: what one part of a run draws never shifts what another part sees.
 
-Streams are those of numpy's and torch's generators, which may change from one release to the next. With
-another release a seed may stand for another schedule, buffer of `strategy='random'`, shuffle or augmentation.
-SCROLL's statistics, f_T, lifts, and the buffers of the other strategies, given the schedule, draw nothing.
+With another release of numpy or torch a seed may stand for another schedule, `random` buffer, shuffle or
+augmentation. SCROLL's statistics, f_T, lifts and other buffers, given the schedule, draw nothing.
 """
 import hashlib
 from typing import TYPE_CHECKING

@@ -14,11 +14,8 @@ def herding_order(features: np.ndarray, class_sum: np.ndarray, count: int, k: in
     """Greedy herding: positions of the first k of the candidates, in order of choice.
 
     Step i takes argmin_j |mu - (f_j + sum of the chosen) / (i + 1)|, mu = class_sum / count; ties to the
-    first position. float64 decides where distances are further apart than its rounding, and integers where
-    they are not: the same choice on any machine. What a prefix of the result contains does not depend on k.
-
-    Args:
-        features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class.
+    first position. float64 decides where distances are further apart than its rounding, integers where they
+    are not. features: int (n, d) on the grid. class_sum: int64 (d,), of all `count` samples of the class.
     """
     return _herd(features[None], class_sum[None], np.array([count]), k)[0]
 
@@ -32,7 +29,7 @@ def herding_orders(features: list, sums: np.ndarray, counts: np.ndarray, allowed
         step = max(_NUMBERS // (size * dim), 1)
         for at in (places[start:start + step] for start in range(0, len(places), step)):
             orders = _herd(np.stack([features[place] for place in at]), sums[at], counts[at],
-                                     int(allowed[at].max()))
+                           int(allowed[at].max()))
             for place, order in zip(at, orders):
                 out[place] = order[:allowed[place]]
     return out
@@ -46,11 +43,8 @@ def by_distance(features: np.ndarray, class_sum: np.ndarray, count: int, sign: i
 
 
 def _herd(features: np.ndarray, class_sums: np.ndarray, counts: np.ndarray, k: int) -> np.ndarray:
-    """`herding_order` of C classes that have n candidates each, at once: int64 (C, min(k, n)).
-
-    Args:
-        features: int (C, n, d). class_sums: int64 (C, d). counts: int64 (C,).
-    """
+    """`herding_order` of C classes that have n candidates each, at once: int64 (C, min(k, n)). features: int
+    (C, n, d). class_sums: int64 (C, d). counts: int64 (C,)."""
     f, each, number = features.astype(np.float64), np.arange(len(features)), counts.astype(float)[:, None]
     towards, squares = _towards(f, class_sums), np.einsum('cnd,cnd->cn', f, f)
     rounded = 2 * (towards[0] * float(1 << _SPLIT) + towards[1])
@@ -85,8 +79,7 @@ def _towards(f: np.ndarray, class_sum: np.ndarray) -> tuple:
 
 def _distances(squares: np.ndarray, towards: tuple, size: int, count: int) -> tuple:
     """count squares - 2 size f . class_sum as (high, low), 0 <= low < 2^20: with squares = |f + s|^2 - |s|^2
-    the order of the distances of (f + s) / size from the class mean, s the sum of size - 1 others. squares:
-    float64 (n,), whole.
+    the order of the distances of (f + s) / size from the class mean, s the sum of size - 1 others.
 
     int64 is enough for 2^27 samples of a class, 2^16 of them kept, and unit features of up to 2^14 numbers.
     """

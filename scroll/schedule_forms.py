@@ -12,21 +12,22 @@ import numpy as np
 
 from scroll.errors import InputError
 
-_MOST_PARTS, _MOST_DRAWS = 100_000, 50_000_000      # more is a slip, and would cost hours or all memory
+MAX_PARTS, MAX_DRAWS = 100_000, 50_000_000      # more is a slip, and would cost hours or all memory
 
 
-def whole(text) -> int:
-    """A positive whole number."""
-    if not re.fullmatch('[0-9]{1,15}', str(text)) or int(text) == 0:
-        raise InputError(f'{text!r} is not a positive whole number')
-    return int(text)
+def _reader(pattern: str, kind, fits, meaning: str) -> Callable:
+    """A function text -> number; InputError where the text does not match, or the number does not fit."""
+    def read(text):
+        if not re.fullmatch(pattern, str(text)) or not fits(kind(text)):
+            raise InputError(f'{text!r} is not {meaning}')
+        return kind(text)
+    return read
 
 
-def parts(text) -> int:
-    """A positive whole number of tasks, rounds or batches."""
-    if whole(text) > _MOST_PARTS:
-        raise InputError(f'{text} is too large: use at most {_MOST_PARTS}')
-    return int(text)
+whole = _reader('[0-9]{1,15}', int, lambda n: n > 0, 'a positive whole number')
+parts = _reader('[0-9]{1,15}', int, lambda n: 0 < n <= MAX_PARTS, f'a whole number from 1 to {MAX_PARTS}')
+positive = _reader(r'[0-9]{1,9}(\.[0-9]{1,9})?', float, lambda x: x > 0, 'a number above 0')
+_percentage = _reader(r'[0-9]{1,3}(\.[0-9]{1,9})?', float, lambda x: x <= 100, 'a percentage')
 
 
 def optional(text):
@@ -34,18 +35,9 @@ def optional(text):
     return None if text is None else whole(text)
 
 
-def positive(text) -> float:
-    """A number above 0."""
-    if not re.fullmatch(r'[0-9]{1,9}(\.[0-9]{1,9})?', str(text)) or float(text) == 0:
-        raise InputError(f'{text!r} is not a number above 0')
-    return float(text)
-
-
 def percent(text) -> float:
     """A number from 0 to 100, as a share."""
-    if not re.fullmatch(r'[0-9]{1,3}(\.[0-9]{1,9})?', str(text)) or float(text) > 100:
-        raise InputError(f'{text!r} is not a percentage')
-    return float(text) / 100
+    return _percentage(text) / 100
 
 
 def class_splits(n_classes: int, n_splits: int) -> list:
@@ -70,11 +62,8 @@ def gaussian(rank, random, sigma) -> list:
     """A Gaussian schedule that is a permutation: classes rise and fall one after the other.
 
     Each sample draws its time of arrival from the bell of its class, N(mu_j, s^2) with mu_j = (j + 1/2) / K
-    for the j-th class and s = sigma / K, and all arrive in the order of their times. So the share of class j
-    among the samples around time t is proportional to N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample
-    to the last. The published schedule (Shanahan et al. 2021; `gaussian-resample`) draws the images of each
-    episode afresh, so that some come often and others never; here every sample comes once, and the stream
-    begins and ends in the tails of the first and the last bells.
+    for the j-th class and s = sigma / K. So the share of class j around time t is proportional to
+    N_j exp(-(t - mu_j)^2 / (2 s^2)), from the first sample to the last; every sample comes once.
     """
     peaks = (np.arange(rank.max() + 1) + 0.5) / (rank.max() + 1)
     return [np.argsort(peaks[rank] + sigma / len(peaks) * random.standard_normal(len(rank)), kind='stable')]
@@ -85,14 +74,14 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
 
     L batches in episodes of 5. The j-th of K classes peaks at batch floor(D / 2) + j D, D = floor(L / K), and
     takes part in the episode that starts at batch t with probability exp(-(t - peak)^2 / (2 w^2)); an empty
-    set is drawn again. The images of an episode are drawn afresh from all those of its classes.
+    set is drawn again. Each episode draws its images from all those of its classes.
     """
     n_classes = rank.max() + 1
     spacing, segments = batches // n_classes, []
     if not spacing:
         raise InputError(f'{batches} batches for {n_classes} classes: expected at least one a class')
-    if batches * batch > _MOST_DRAWS:
-        raise InputError(f'{batches} batches of {batch}: use at most {_MOST_DRAWS} samples in all')
+    if batches * batch > MAX_DRAWS:
+        raise InputError(f'{batches} batches of {batch}: use at most {MAX_DRAWS} samples in all')
     peaks = spacing // 2 + spacing * np.arange(n_classes)
     for start in range(0, batches, 5):
         log_p = -(start - peaks) ** 2 / (2 * width ** 2)
@@ -110,8 +99,8 @@ def gaussian_resample(rank, random, batch, batches, width) -> list:
 
 
 def blurry(rank, random, tasks, major, minor) -> list:
-    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of the samples of
-    every other class a share `minor` comes outside its main task, evenly over the other tasks."""
+    """i-Blurry (Koh et al. 2022): a share `major` of the classes belongs to one task each; of every other
+    class a share `minor` comes outside its main task, evenly over the other tasks."""
     n_classes = rank.max() + 1
     main, blurred = _main_tasks(n_classes, major, random, lambda count: np.arange(count) % tasks)
     task_of = main[rank]
@@ -163,10 +152,7 @@ def imbalanced(rank, random, n, ratio) -> list:
 
 def from_file(rank, random, path) -> list:
     """Segments as a text file gives them: on each line the ids of one, with blanks between; each sample once.
-
-    Raises:
-        InputError: the first word that is no id, out of range or repeated, at its line; else what is missing.
-    """
+    InputError: the first word that is no id, out of range or repeated, at its line; else what is missing."""
     count, segments, line_of = len(rank), [], {}
     try:
         if not Path(path).is_file():
@@ -177,17 +163,17 @@ def from_file(rank, random, path) -> list:
     except (OSError, ValueError) as error:
         raise InputError(f'{path} is not a list of sample ids, a segment a line ({error})') from error
     for number, line in enumerate(lines, 1):
-        words = line.split()
-        for word in words:
+        for word in line.split():
+            at = f'line {number}: {word[:20]}'
             if not re.fullmatch('-?[0-9]+', word):
                 raise InputError(f'line {number}: {word[:20]!r} is no sample id: expected 0 to {count - 1}')
             i = int(word) if len(word) < 20 else -1
             if not 0 <= i < count:
-                raise InputError(f'line {number}: {word[:20]} is out of range: ids are 0 to {count - 1}')
+                raise InputError(f'{at} is out of range: ids are 0 to {count - 1}')
             if i in line_of:
-                raise InputError(f'line {number}: {i} is repeated: line {line_of[i]} has it already')
+                raise InputError(f'{at} is repeated: line {line_of[i]} has it already')
             line_of[i] = number
-        segments.append(np.array(words, np.int64))
+        segments.append(np.array(line.split(), np.int64))
     missing = [i for i in range(count) if i not in line_of]
     if missing:
         some = ', '.join(map(str, missing[:5])) + f' and {len(missing) - 5} more' * (len(missing) > 5)
@@ -219,11 +205,10 @@ class Form(NamedTuple):
 
     Attributes:
         build: (rank, random generator, **options) -> segments.
-        options: name -> (reader, default as text or None); `order`, of the classes, and `batch` are dealt
-            with outside, but for forms that repeat samples, which get `batch`.
+        options: name -> (reader, default as text or None). `order`, of the classes, and `batch` are not given
+            to `build`, except `batch` to forms that repeat samples.
         argument: the option that stands behind the colon by itself.
-        task_free: the stream has no task boundaries; otherwise each segment is a task, before `batch` cuts
-            it.
+        task_free: no task boundaries; otherwise each segment is a task, before `batch` cuts it.
         covers: see `scroll.schedules.Schedule`.
     """
     build: Callable

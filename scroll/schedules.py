@@ -4,9 +4,9 @@
     >>> [sorted(segment.tolist()) for segment in schedule.segments()]
     [[0, 2], [1, 3]]
 
-Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (half-open here; the paper's
-inclusive bounds would make neighbours overlap by one). A segment order[k_t:k_{t+1}] is what a learner may see
-at once. Pure functions of labels, spec and seed; the forms are in `scroll.schedule_forms`.
+Paper, section 2: `order` is sigma, `cuts` are the batch boundaries of beta (half-open here). A segment
+order[k_t:k_{t+1}] is what a learner may see at once. Pure functions of labels, spec and seed; the forms are
+in `scroll.schedule_forms`.
 """
 import hashlib
 import re
@@ -74,14 +74,8 @@ class Schedule:
 def make_schedule(spec: str, labels, seed: int = 0) -> Schedule:
     """The schedule that `spec` describes over samples with these labels.
 
-    Args:
-        spec: see `GRAMMAR`. `batch=<b>` cuts each segment of a form into pieces of b (the last may be
-            smaller); tasks stay.
-        labels: int (N,).
-        seed: of the run; the schedule draws from a stream of its own.
-
-    Raises:
-        InputError: the spec cannot be read or does not fit the labels.
+    spec: see `GRAMMAR`; `batch=<b>` cuts each segment of a form into pieces of b (the last may be smaller);
+    tasks stay. labels: int (N,). seed: of the run; the schedule draws from a stream of its own.
     """
     name, options = _parse(spec)
     form, labels, random = FORMS[name], np.asarray(labels), numpy_stream(seed, 'schedule')

@@ -1,10 +1,10 @@
 """What SCROLL keeps of a stream: counts and sums of classes and the Gram matrix of features, as integers.
 
-Features have unit length and lie on a grid of 2^-18 (`scroll.grid.quantise`), so their products are integers
-below 2^36 and a float64 matrix product over up to 2^17 of them is exact whatever the order, blocking or
-number of threads. Each such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples.
-Hence the sums are the same, to the last bit, for every order, batching and sharding of a stream (paper, eqs.
-6 and 8, made exact); `remove` undoes `add` without trace.
+Unit features lie on a grid of 2^-18 (`scroll.grid.quantise`), so their products are integers below 2^36 and a
+float64 matrix product over up to 2^17 of them is exact, whatever the order, blocking or number of threads.
+Each such product is added to int64 totals, which hold 2^27 - 1 (134 million) samples. Hence the sums are the
+same, to the last bit, for every order, batching and sharding of a stream (paper, eqs. 6 and 8, made exact);
+`remove` undoes `add` without trace.
 
     >>> import numpy as np
     >>> from scroll.grid import quantise
@@ -14,12 +14,8 @@ Hence the sums are the same, to the last bit, for every order, batching and shar
     True
 
 With a `Lift` it is lifted features that are counted, h for u below; with `by_class` each class has a Gram
-matrix of its own. Both are as exact.
-
-Reading never changes what is counted, from any number of threads. A change is one assignment of new sums, so
-that an interrupt leaves them as before or as after. Writers wait for each other.
-
-`python -m scroll` shows, merges and subtracts saved ones (`scroll.files.statistics`).
+matrix of its own. Reading never changes what is counted, from any number of threads. A change is one
+assignment of new sums, so that an interrupt leaves them as before or as after. Writers wait for each other.
 """
 import hashlib
 import json
@@ -50,14 +46,14 @@ class Sums(NamedTuple):
 
     Attributes:
         classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). gram: int64 (D + 1, D + 1), or one
-            for each class, (K, D + 1, D + 1); None where it is not made yet.
+            for each class, (K, D + 1, D + 1).
     """
     classes: np.ndarray
     counts: np.ndarray
     sums: np.ndarray
-    gram: np.ndarray | None = None
+    gram: np.ndarray = None
 
-    def owned(self) -> 'Sums':
+    def frozen(self) -> 'Sums':
         """These, whose arrays can no longer be written to."""
         for array in filter(lambda array: array is not None, self):
             array.flags.writeable = False
@@ -65,34 +61,20 @@ class Sums(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """Sums `base`, and samples that they do not count yet, so that small batches share a matrix product.
-
-    Attributes:
-        waiting: those samples, of (features int32 (n, d), labels (n,)). recent: their sums by class, without
-            a Gram matrix. count: how many they are.
-    """
-    base: Sums
-    recent: Sums
-    waiting: tuple = ()
-    count: int = 0
-
-
-class _Cell:
-    """The content after some sample. Readers may put it into another form, which stands for the same sums."""
-
-    def __init__(self, content: _Content):
-        self.content, self.joined = content, None           # joined: classes and counts of all samples
+    """Sums of all samples, but for the Gram matrix: it lacks `count` samples `waiting`, (features, labels)
+    each, that small batches may share a matrix product. `rows`: classes of the matrices of `by_class`."""
+    sums: Sums
+    waiting: tuple
+    count: int
+    rows: np.ndarray
 
 
 class Statistics:
     """Exact sufficient statistics of a labelled stream of features; a commutative monoid under `merge`.
 
-    Args:
-        dim: d, numbers of a feature.
-        lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h is u.
-        by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum.
-
-    Copies share what they hold, so that `copy.copy` takes no time; what is given out cannot be written to.
+    dim: d, numbers of a feature. lift: what makes h of u before it is counted (`scroll.lift.Lift`); None: h
+    is u. by_class: keep a Gram matrix for each class, 8 (d + 1)^2 bytes each, and not only their sum. Copies
+    share what they hold; what is given out cannot be written to.
     """
 
     def __init__(self, dim: int, lift: Lift = None, by_class: bool = False):
@@ -101,18 +83,33 @@ class Statistics:
         self.dim, self.lift, self.by_class = int(dim), lift, by_class
         check_memory(f'the Gram matrix of {self.size} features', 8 * (self.size + 1) ** 2)
         self._lock = threading.RLock()
-        gram = np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64)
-        self._cell = _Cell(_Content(self._none()._replace(gram=gram).owned(), self._none()))
-
-    def _none(self) -> Sums:
-        return Sums(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, self.size + 1), np.int64))
+        self.assign(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, self.size + 1), np.int64),
+                    np.zeros((0,) * by_class + (self.size + 1,) * 2, np.int64))
 
     def __getstate__(self) -> tuple:
-        return self.dim, self.lift, self.by_class, self._settled()
+        return self.dim, self.lift, self.by_class, self._complete()
 
     def __setstate__(self, state: tuple) -> None:
         self.__init__(*state[:3])
-        self.become(*state[3])
+        self.assign(*state[3])
+
+    def __copy__(self) -> 'Statistics':
+        out = self.empty_like()
+        out._cell = self._cell
+        return out
+
+    def __deepcopy__(self, memo) -> 'Statistics':
+        return self.__copy__()
+
+    def empty_like(self) -> 'Statistics':
+        """Statistics of the same kind, of no samples."""
+        return Statistics(self.dim, self.lift, self.by_class)
+
+    def assign(self, classes, counts, sums, gram) -> 'Statistics':
+        """Replace what was counted by these (see `Sums`). The arrays can no longer be written to."""
+        # a list of one, shared with copies: readers may put the same sums into another form
+        self._cell = [_Content(Sums(classes, counts, sums, gram).frozen(), (), 0, classes)]
+        return self
 
     @property
     def size(self) -> int:
@@ -122,24 +119,22 @@ class Statistics:
     @property
     def classes(self) -> np.ndarray:
         """(K,) sorted labels seen, int64 or text (`scroll.labels.label_array`)."""
-        return self._classes_and_counts(self._cell)[0]
+        return self._cell[0].sums.classes
 
     @property
     def counts(self) -> np.ndarray:
         """int64 (K,), samples of each class."""
-        return self._classes_and_counts(self._cell)[1]
+        return self._cell[0].sums.counts
 
     @property
     def sums(self) -> np.ndarray:
-        """int64 (K, D + 1), sum of [h; 1] over each class, in units of 2^-18; D is d, or the lift's size."""
-        content = self._cell.content
-        return _joined(content.base, content.recent).sums if content.count else content.base.sums
+        """int64 (K, D + 1), sum of [h; 1] over each class, in units of 2^-18."""
+        return self._cell[0].sums.sums
 
     @property
     def gram(self) -> np.ndarray:
-        """G = sum [h; 1] [h; 1]^T over all samples, int64 (D + 1, D + 1), in units of 2^-36 (paper, eq.
-        8)."""
-        gram = self._settled().gram
+        """G = sum [h; 1] [h; 1]^T, int64 (D + 1, D + 1), in units of 2^-36 (paper, eq. 8)."""
+        gram = self._complete().gram
         return gram.sum(axis=0) if self.by_class else gram
 
     @property
@@ -147,7 +142,7 @@ class Statistics:
         """Of each class, int64 (K, D + 1, D + 1); InputError where only their sum is kept."""
         if not self.by_class:
             raise InputError('these statistics keep one Gram matrix, and not one for each class')
-        return self._settled().gram
+        return self._complete().gram
 
     @property
     def total(self) -> int:
@@ -155,293 +150,53 @@ class Statistics:
         return int(self.counts.sum())
 
     def class_sums(self, labels: list) -> tuple:
-        """(rows int64 (k,) among `classes`, sums int64 (k, D + 1)) of classes that were seen, by their
-        labels."""
-        cell = self._cell
-        classes, content = self._classes_and_counts(cell)[0], cell.content
-        wanted = label_array(labels)
-        sums = np.zeros((len(wanted), self.size + 1), np.int64)
-        for part in (content.base, content.recent):
-            rows, known = _rows_of(part.classes, wanted)
-            sums[known] += part.sums[rows[known]]
-        return np.searchsorted(classes, wanted), sums
+        """(rows int64 (k,) among `classes`, sums int64 (k, D + 1)) of classes that were seen, by label."""
+        own = self._cell[0].sums
+        rows = np.searchsorted(own.classes, label_array(labels))
+        return rows, own.sums[rows]
 
-    def _classes_and_counts(self, cell: _Cell) -> tuple:
-        """(classes, counts) of all samples of a cell, made once."""
-        if cell.joined is None:
-            both = [part._replace(sums=part.counts[:, None]) for part in cell.content[:2]]
-            cell.joined = _joined(*both).owned()[:2]
-        return cell.joined
-
-    def _settled(self) -> Sums:
-        """All that is counted, the Gram matrix with it."""
+    def _complete(self) -> Sums:
+        """All that is counted, with the Gram matrix of all samples."""
         cell = self._cell
-        if cell.content.count:
+        if cell[0].count:
             with self._lock:                                # several readers need not all do it
-                cell.content = self._folded(cell.content)   # the same sums, whoever comes first
-        return cell.content.base
+                cell[0] = self._folded(cell[0])             # the same sums, whoever comes first
+        return cell[0].sums
 
     def _folded(self, content: _Content) -> _Content:
         """The same content, in which no sample waits."""
         if not content.count:
             return content
-        base = _joined(content.base, content.recent)
+        sums = content.sums
         features, labels = (np.concatenate(parts) for parts in zip(*content.waiting))
         if self.by_class:
-            gram = _in_rows(content.base.gram, content.base.classes, base.classes)
+            gram = _in_rows(sums.gram, content.rows, sums.classes)
             for label, at in by_label(labels):
-                row = np.searchsorted(base.classes, label_array([label]))[0]
+                row = np.searchsorted(sums.classes, label_array([label]))[0]
                 add_products(gram[row], features[at], self.lift)
         else:
-            gram = content.base.gram.copy()
+            gram = sums.gram.copy()
             add_products(gram, features, self.lift)
-        return _Content(base._replace(gram=gram).owned(), self._none())
-
-    def __copy__(self) -> 'Statistics':
-        out = self.like()
-        out._cell = self._cell
-        return out
-
-    def __deepcopy__(self, memo) -> 'Statistics':
-        return self.__copy__()
-
-    def like(self) -> 'Statistics':
-        """Statistics of the same kind, of no samples."""
-        return Statistics(self.dim, self.lift, self.by_class)
+        return _Content(sums._replace(gram=gram).frozen(), (), 0, sums.classes)
 
     def add(self, features: np.ndarray, labels) -> 'Statistics':
-        """Count samples in. features: integers (N, d) on the grid; labels: (N,). Returns self.
-
-        Raises:
-            InputError: wrong shape or dtype, values off the grid, or more than 2^27 - 1 samples in all.
-                Nothing is changed.
-        """
+        """Count samples. features: integers (N, d) on the grid; labels: (N,). InputError, with nothing
+        changed: another shape or dtype, values off the grid, or more than 2^27 - 1 samples in all."""
         features, labels, part = self._part(features, labels)
         if not len(labels):
             return self
         with self._lock:
-            base, recent, waiting, count = self._cell.content
-            for known in (base, recent):
-                _check_labels(known, part)
-            recent = _joined(recent, part)
-            _check_total(base.counts.sum() + recent.counts.sum())
+            sums, waiting, count, rows = self._cell[0]
+            new = _joined(sums, part)
             if self.by_class:
-                count_of_classes = len(base.classes) + int((~_rows_of(base.classes, recent.classes)[1]).sum())
-                check_memory(f'a Gram matrix for each of {count_of_classes} classes',
-                             8 * (self.size + 1) ** 2 * count_of_classes)
-            content = _Content(base, recent, (*waiting, (features, labels)), count + len(labels))
+                check_memory(f'a Gram matrix for each of {len(new.classes)} classes',
+                             8 * (self.size + 1) ** 2 * len(new.classes))
+            content = _Content(new._replace(gram=sums.gram).frozen(), (*waiting, (features, labels)),
+                               count + len(labels), rows)
             if content.count >= min(_BLOCK, _NUMBERS // self.dim):
                 content = self._folded(content)
-            self._cell = _Cell(content)
+            self._cell = [content]
         return self
-
-    def remove(self, features: np.ndarray, labels) -> 'Statistics':
-        """Undo `add` for samples that were added before: the state is that of never having seen them.
-
-        Raises:
-            InputError: no samples could have left what would be left (`contradiction`). Nothing is changed
-                then. (Samples that were never added, but are much like those that were, may pass.)
-        """
-        return self.subtract(self.like().add(features, labels))
-
-    def merge(self, other: 'Statistics') -> 'Statistics':
-        """Add the statistics of another stream, for example another worker's. `other` is not changed."""
-        self._check_kind(other, 'merge', 'into')
-        given = other._settled()
-        with self._lock:
-            kept = self._settled()
-            _check_labels(kept, given)
-            out = _joined(kept, given)
-            _check_total(out.counts.sum())
-            gram = kept.gram + given.gram if not self.by_class else (
-                _in_rows(kept.gram, kept.classes, out.classes) +
-                _in_rows(given.gram, given.classes, out.classes))
-            return self.become(*out._replace(gram=gram))
-
-    def subtract(self, other: 'Statistics') -> 'Statistics':
-        """Undo `merge`: the state is that of never having seen the other's samples. `other` is not changed.
-
-        Raises:
-            InputError: `other` cannot be a part of this. Nothing is changed then. (Not every wrong part is
-                noticed.)
-        """
-        self._check_kind(other, 'subtract', 'from')
-        given = other._settled()
-        with self._lock:
-            kept = self._settled()
-            _check_labels(kept, given)
-            rows, known = _rows_of(kept.classes, given.classes)
-            have = np.where(known, kept.counts[rows] if len(kept.counts) else 0, 0)
-            if (have < given.counts).any():
-                place = np.flatnonzero(have < given.counts)[0]
-                raise InputError(f'class {given.classes[place]} has {have[place]} samples, fewer than the '
-                                 f'{given.counts[place]} given')
-            counts, sums = kept.counts.copy(), kept.sums.copy()
-            counts[rows] -= given.counts
-            sums[rows] -= given.sums
-            gram = kept.gram - (_in_rows(given.gram, given.classes, kept.classes) if self.by_class
-                                else given.gram)
-            wrong, left = contradiction(counts, sums, gram), counts > 0
-            if wrong:
-                raise InputError(f'what is given is no part of these statistics: without it, {wrong} would '
-                                 'be left')
-            classes = kept.classes[left]
-            return self.become(label_array(classes.tolist()) if classes.dtype == object else classes,
-                               counts[left], sums[left], gram[left] if self.by_class else gram)
-
-    def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
-        """InputError unless the other's sums mean what these mean."""
-        if other.dim != self.dim:
-            raise InputError(f'cannot {what} statistics of {other.dim}-dimensional features {where} '
-                             f'{self.dim}-dimensional ones')
-        if other.lift != self.lift:
-            raise InputError(f'cannot {what} statistics with lift {other.lift} {where} those with lift '
-                             f'{self.lift}')
-        if other.by_class != self.by_class:
-            with_, without = ('a Gram matrix for each class', 'one for all')
-            first, second = (with_, without) if other.by_class else (without, with_)
-            raise InputError(f'cannot {what} statistics with {first} {where} those with {second}')
-
-    def summed(self, classes: np.ndarray, total) -> 'Statistics':
-        """The sum of the statistics of several processes, each of which calls this on its own.
-
-        Args:
-            classes: sorted labels of all that any of them has counted. total: array int64 -> the sum of what
-                all processes give.
-        """
-        own = self._settled()
-        counts, sums = (_in_rows(array, own.classes, classes) for array in (own.counts, own.sums))
-        gram = _in_rows(own.gram, own.classes, classes) if self.by_class else own.gram
-        return self.like().become(classes, *map(total, (counts, sums, gram)))
-
-    def without_lift(self) -> 'Statistics':
-        """The statistics of the same samples had they not been lifted: u comes first in h."""
-        u, own = np.r_[:self.dim, self.size], self._settled()
-        return Statistics(self.dim, by_class=self.by_class).become(
-            own.classes, own.counts, own.sums[:, u], own.gram[..., u[:, None], u])
-
-    def of_class(self, label) -> 'Statistics':
-        """Those of one class; InputError where there is no Gram matrix for each."""
-        own, _ = self._settled(), self.grams
-        row = own.classes.tolist().index(label)
-        return self.like().become(*(array[row:row + 1] for array in own))
-
-    def pooled(self) -> 'Statistics':
-        """The same with one Gram matrix for all classes."""
-        own = self._settled()
-        return Statistics(self.dim, self.lift).become(*own[:3], own.gram.sum(axis=0) if self.by_class
-                                                      else own.gram)
-
-    def become(self, classes, counts, sums, gram) -> 'Statistics':
-        """Take these, as `classes`, `counts`, `sums` and `gram` have them, in place of what was counted. The
-        arrays can no longer be written to."""
-        self._cell = _Cell(_Content(Sums(classes, counts, sums, gram).owned(), self._none()))
-        return self
-
-    def relabel(self, mapping) -> 'Statistics':
-        """A copy whose class c is called mapping[c], an integer or text, as all the others.
-
-        Raises:
-            InputError: a class has no name, or one that is no label or that another class has.
-        """
-        own = self._settled()
-        missing = [c for c in own.classes.tolist() if c not in mapping]
-        if missing:
-            raise InputError(f'relabel: no name for class {missing[0]!r}')
-        names = check_labels([mapping[c] for c in own.classes.tolist()], len(own.classes))
-        order = np.argsort(names)
-        if len(np.unique(names)) != len(names):
-            raise InputError('relabel: two classes would get the same name')
-        return self.like().become(names[order], own.counts[order], own.sums[order],
-                                  own.gram[order] if self.by_class else own.gram)
-
-    def digest(self) -> str:
-        """SHA-256 of all that is kept: equal for two streams exactly if their sums are."""
-        own = self._settled()
-        kind = [_FORMAT, self.size] + ([self.lift.digest] if self.lift else []) + ['by class'] * self.by_class
-        sha = hashlib.sha256(json.dumps([*kind, GRID_BITS, own.classes.tolist()]).encode())
-        for array in own[1:]:
-            sha.update(np.ascontiguousarray(array, '<i8').tobytes())
-        return sha.hexdigest()
-
-    def __eq__(self, other) -> bool:
-        return isinstance(other, Statistics) and self.digest() == other.digest()
-
-    __hash__ = None
-
-    def state_dict(self) -> dict:
-        """All that is kept, as arrays by name; they cannot be written to."""
-        return self._settled()._asdict()
-
-    def load_state_dict(self, state: dict) -> None:
-        """Become what `state_dict` of statistics with this lift described."""
-        arrays = [np.asarray(state[name]) for name in Sums._fields]
-        self.by_class = arrays[-1].ndim == 3
-        if self.lift is None:
-            self.dim = arrays[-1].shape[-1] - 1
-        self.become(*arrays)
-
-    def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
-        """Write to `path` (npz, no pickles), whole or not at all.
-
-        Args:
-            psi: digest of the embedder that made the features; '' where they are features of one's own.
-            precision: in which features of one's own were taken in (`scroll.grid.intake`).
-            parts: what these statistics are made of (`scroll.files.statistics`); None: one part, these.
-
-        Raises:
-            InputError: it cannot be written; whatever was there is as it was.
-        """
-        parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
-        lift = {} if self.lift is None else dict(lift=self.lift.facts())
-        archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
-
-    @classmethod
-    def load(cls, path) -> 'Statistics':
-        """Read what `save` wrote; InputError if it is damaged or something else. Runs no code in it."""
-        return cls.load_with_facts(path)[0]
-
-    @classmethod
-    def load_with_facts(cls, path) -> tuple:
-        """(statistics, psi, parts, precision) as they were given to `save`."""
-        facts, arrays = archive.read(path, _FILE)
-        try:
-            lift = Lift(**facts['lift']) if 'lift' in facts else None
-            psi, parts, out = facts['psi'], facts['parts'], cls.from_arrays(arrays, lift)
-            if not (isinstance(psi, str) and all(type(times) is int for times in parts.values())):
-                raise ValueError('backbone or parts are not as they are written')
-            if list(parts.values()) == [1] and out.digest() not in parts or (
-                    out.total and max(parts.values(), default=0) < 1):
-                raise ValueError('the statistics are not those of their parts')
-            precision = facts.get('precision', FLOAT64)             # files of versions before 0.3 have none
-            if precision not in PRECISIONS:
-                raise ValueError('its precision is none')
-            return out, psi, parts, precision
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f'{path}: damaged ({error})') from error
-
-    @classmethod
-    def from_arrays(cls, arrays: dict, lift: Lift = None) -> 'Statistics':
-        """What `state_dict` described; InputError if the arrays are the statistics of no samples."""
-        classes, counts, sums, gram = (arrays[name] for name in ('classes', 'counts', 'sums', 'gram'))
-        K, size = len(classes) if classes.ndim else -1, gram.shape[-1] if gram.ndim in (2, 3) else 0
-        lifted = size - 1 if lift is None else lift.size                # D
-        shapes = (counts.shape, sums.shape, gram.shape) == \
-            ((K,), (K, size), (K,) * (gram.ndim == 3) + (size, size))
-        types = {array.dtype for array in (counts, sums, gram)} == {np.dtype(np.int64)}
-        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iUO'
-                and len(arrays) == 4):
-            raise InputError('the arrays of these statistics have other shapes or types')
-        classes = check_labels(classes.tolist(), K)
-        if not (((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES):
-            raise InputError(f'these statistics have classes without samples, or more than {MAX_SAMPLES} '
-                             'samples')
-        sorted_ = (classes[1:] > classes[:-1]).all()
-        wrong = contradiction(counts, sums, gram) if sorted_ else 'classes out of order'
-        if wrong:
-            raise InputError(f'the arrays of these statistics contradict each other ({wrong})')
-        out = cls(lifted if lift is None else lift.dim, lift, gram.ndim == 3)
-        return out.become(classes, counts, sums, gram)
 
     def _part(self, features, labels) -> tuple:
         """Checked features int32 and labels, and their `Sums` (without Gram matrix)."""
@@ -463,6 +218,179 @@ class Statistics:
             sums[:, :-1] += members @ part
         return features, labels, Sums(classes, counts, sums)
 
+    def remove(self, features: np.ndarray, labels) -> 'Statistics':
+        """Undo `add` for samples that were added before: as if they had never been seen. InputError as of
+        `subtract`. (Samples that were never added, but are much like those that were, may pass.)"""
+        return self.subtract(self.empty_like().add(features, labels))
+
+    def merge(self, other: 'Statistics') -> 'Statistics':
+        """Add the statistics of another stream, for example another worker's. `other` is not changed."""
+        self._check_kind(other, 'merge', 'into')
+        given = other._complete()
+        with self._lock:
+            kept = self._complete()
+            out = _joined(kept, given)
+            gram = kept.gram + given.gram if not self.by_class else (
+                _in_rows(kept.gram, kept.classes, out.classes) +
+                _in_rows(given.gram, given.classes, out.classes))
+            return self.assign(*out[:3], gram)
+
+    def subtract(self, other: 'Statistics') -> 'Statistics':
+        """Undo `merge`: as if the other's samples had never been seen. `other` is not changed. InputError,
+        with nothing changed, if no samples could have left what would be left (`contradiction`)."""
+        self._check_kind(other, 'subtract', 'from')
+        given = other._complete()
+        with self._lock:
+            kept = self._complete()
+            _check_labels(kept, given)
+            rows, known = _rows_of(kept.classes, given.classes)
+            have = np.where(known, kept.counts[rows] if len(kept.counts) else 0, 0)
+            for place in np.flatnonzero(have < given.counts):
+                raise InputError(f'class {given.classes[place]} has {have[place]} samples, fewer than the '
+                                 f'{given.counts[place]} given')
+            counts, sums = kept.counts.copy(), kept.sums.copy()
+            counts[rows] -= given.counts
+            sums[rows] -= given.sums
+            gram = kept.gram - (_in_rows(given.gram, given.classes, kept.classes) if self.by_class
+                                else given.gram)
+            wrong, left = contradiction(counts, sums, gram), counts > 0
+            if wrong:
+                raise InputError(f'what is given is no part of these statistics: without it, {wrong} would '
+                                 'be left')
+            classes = kept.classes[left]
+            return self.assign(label_array(classes.tolist()) if classes.dtype == object else classes,
+                               counts[left], sums[left], gram[left] if self.by_class else gram)
+
+    def _check_kind(self, other: 'Statistics', what: str, where: str) -> None:
+        """InputError unless the other's sums mean what these mean."""
+        for name, meaning in (('dim', 'of dimension {}'), ('lift', 'with lift {}'),
+                              ('by_class', 'with a Gram matrix for each class ({})')):
+            own, given = getattr(self, name), getattr(other, name)
+            if own != given:
+                raise InputError(f'cannot {what} statistics {meaning.format(given)} {where} those '
+                                 f'{meaning.format(own)}')
+
+    def summed(self, classes: np.ndarray, total) -> 'Statistics':
+        """The sum of the statistics of several processes, each of which calls this on its own. classes:
+        sorted, of all of them. total: array int64 -> the sum of what all processes give."""
+        own = self._complete()
+        counts, sums = (_in_rows(array, own.classes, classes) for array in (own.counts, own.sums))
+        gram = _in_rows(own.gram, own.classes, classes) if self.by_class else own.gram
+        return self.empty_like().assign(classes, *map(total, (counts, sums, gram)))
+
+    def without_lift(self) -> 'Statistics':
+        """The statistics of the same samples had they not been lifted: u comes first in h."""
+        u, own = np.r_[:self.dim, self.size], self._complete()
+        return Statistics(self.dim, by_class=self.by_class).assign(
+            own.classes, own.counts, own.sums[:, u], own.gram[..., u[:, None], u])
+
+    def of_class(self, label) -> 'Statistics':
+        """Those of one class; InputError where there is no Gram matrix for each."""
+        own, _ = self._complete(), self.grams
+        row = own.classes.tolist().index(label)
+        return self.empty_like().assign(*(array[row:row + 1] for array in own))
+
+    def pooled(self) -> 'Statistics':
+        """The same with one Gram matrix for all classes."""
+        return Statistics(self.dim, self.lift).assign(*self._complete()[:3], self.gram)
+
+    def relabel(self, mapping) -> 'Statistics':
+        """A copy whose class c is called mapping[c], an integer or text, as all the others. InputError: a
+        class has no name, or one that is no label or that another class has."""
+        own = self._complete()
+        for label in own.classes.tolist():
+            if label not in mapping:
+                raise InputError(f'relabel: no name for class {label!r}')
+        names = check_labels([mapping[c] for c in own.classes.tolist()], len(own.classes))
+        order = np.argsort(names)
+        if len(np.unique(names)) != len(names):
+            raise InputError('relabel: two classes would get the same name')
+        return self.empty_like().assign(names[order], own.counts[order], own.sums[order],
+                                        own.gram[order] if self.by_class else own.gram)
+
+    def digest(self) -> str:
+        """SHA-256 of all that is kept: equal for two streams exactly if their sums are."""
+        own = self._complete()
+        kind = [_FORMAT, self.size] + ([self.lift.digest] if self.lift else []) + ['by class'] * self.by_class
+        sha = hashlib.sha256(json.dumps([*kind, GRID_BITS, own.classes.tolist()]).encode())
+        for array in own[1:]:
+            sha.update(np.ascontiguousarray(array, '<i8').tobytes())
+        return sha.hexdigest()
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Statistics) and self.digest() == other.digest()
+
+    __hash__ = None
+
+    def state_dict(self) -> dict:
+        """All that is kept, as arrays by name; they cannot be written to."""
+        return self._complete()._asdict()
+
+    def load_state_dict(self, state: dict) -> None:
+        """Become what `state_dict` of statistics with this lift described."""
+        arrays = [np.asarray(state[name]) for name in Sums._fields]
+        self.by_class = arrays[-1].ndim == 3
+        if self.lift is None:
+            self.dim = arrays[-1].shape[-1] - 1
+        self.assign(*arrays)
+
+    def save(self, path, psi: str = '', parts: dict = None, precision: str = FLOAT32) -> None:
+        """Write to `path` (npz, no pickles), whole or not at all.
+
+        psi: digest of the embedder that made the features; '' where they are features of one's own. parts:
+        what these statistics are made of (`scroll.parts`); None: one part, these. precision: in which
+        features of one's own were taken in (`scroll.grid.intake`).
+        """
+        parts = ({self.digest(): 1} if self.total else {}) if parts is None else parts
+        lift = {} if self.lift is None else dict(lift=self.lift.facts())
+        archive.write(path, _FILE, dict(psi=psi, parts=parts, precision=precision, **lift), self.state_dict())
+
+    @classmethod
+    def load(cls, path) -> 'Statistics':
+        """Read what `save` wrote; InputError if it is damaged or something else. Runs no code in it."""
+        return cls.load_with_facts(path)[0]
+
+    @classmethod
+    def load_with_facts(cls, path) -> tuple:
+        """(statistics, psi, parts, precision) as they were given to `save`."""
+        facts, arrays = archive.read(path, _FILE)
+        try:
+            out = cls.from_arrays(arrays, Lift(**facts['lift']) if 'lift' in facts else None)
+            psi, parts = facts['psi'], facts['parts']
+            precision = facts.get('precision', FLOAT64)             # files of versions before 0.3 have none
+            if not isinstance(psi, str) or precision not in PRECISIONS:
+                raise InputError('its backbone or precision is not as it is written')
+            if not all(type(times) is int for times in parts.values()) or (
+                    out.total and max(parts.values(), default=0) < 1) or (
+                    list(parts.values()) == [1] and out.digest() not in parts):
+                raise InputError('the statistics are not those of their parts')
+            return out, psi, parts, precision
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f'{path}: damaged ({error})') from error
+
+    @classmethod
+    def from_arrays(cls, arrays: dict, lift: Lift = None) -> 'Statistics':
+        """What `state_dict` described; InputError if the arrays are the statistics of no samples."""
+        classes, counts, sums, gram = (arrays[name] for name in Sums._fields)
+        K, size = len(classes) if classes.ndim else -1, gram.shape[-1] if gram.ndim in (2, 3) else 0
+        lifted = size - 1 if lift is None else lift.size                # D
+        shapes = (counts.shape, sums.shape, gram.shape) == \
+            ((K,), (K, size), (K,) * (gram.ndim == 3) + (size, size))
+        types = {array.dtype for array in (counts, sums, gram)} == {np.dtype(np.int64)}
+        if not (shapes and size == lifted + 1 > 1 and types and classes.dtype.kind in 'iUO'
+                and len(arrays) == 4):
+            raise InputError('the arrays of these statistics have other shapes or types')
+        classes = check_labels(classes.tolist(), K)
+        if not (((counts > 0) & (counts <= MAX_SAMPLES)).all() and counts.sum() <= MAX_SAMPLES):
+            raise InputError(f'these statistics have classes without samples, or more than {MAX_SAMPLES} '
+                             'samples')
+        sorted_ = (classes[1:] > classes[:-1]).all()
+        wrong = contradiction(counts, sums, gram) if sorted_ else 'classes out of order'
+        if wrong:
+            raise InputError(f'the arrays of these statistics contradict each other ({wrong})')
+        out = cls(lifted if lift is None else lift.dim, lift, gram.ndim == 3)
+        return out.assign(classes, counts, sums, gram)
+
 
 def _check_labels(one: Sums, two: Sums) -> None:
     """InputError unless the labels of both are of one kind."""
@@ -471,22 +399,17 @@ def _check_labels(one: Sums, two: Sums) -> None:
         raise InputError(f'labels are {kinds[0]} here and {kinds[1]} before: keep to integers or to strings')
 
 
-def _check_total(total: int) -> None:
-    if total > MAX_SAMPLES:
-        raise InputError(f'{total} samples: exact sums hold at most {MAX_SAMPLES}')
-
-
 def _rows_of(classes: np.ndarray, wanted: np.ndarray) -> tuple:
     """(rows int64, bool: there is one): where in sorted classes the wanted ones are, or would be."""
-    rows = np.searchsorted(classes, wanted) if len(classes) else np.zeros(len(wanted), np.int64)
-    rows = np.minimum(rows, max(len(classes) - 1, 0))
-    return rows, classes[rows] == wanted if len(classes) else np.zeros(len(wanted), bool)
+    if not len(classes):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    rows = np.minimum(np.searchsorted(classes, wanted), len(classes) - 1)
+    return rows, classes[rows] == wanted
 
 
 def _joined(one: Sums, two: Sums) -> Sums:
-    """Classes, counts and sums of both."""
-    if not len(two.classes):
-        return one._replace(gram=None)
+    """Classes, counts and sums of both; InputError if labels are of two kinds, or there are too many."""
+    _check_labels(one, two)
     rows, known = _rows_of(one.classes, two.classes)
     if known.all():                                         # the usual case, without sorting all classes
         classes, counts, sums = one.classes, one.counts.copy(), one.sums.copy()
@@ -496,6 +419,8 @@ def _joined(one: Sums, two: Sums) -> Sums:
         counts, sums = (_in_rows(array, one.classes, classes) for array in (one.counts, one.sums))
     counts[rows] += two.counts
     sums[rows] += two.sums
+    if counts.sum() > MAX_SAMPLES:
+        raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
     return Sums(classes, counts, sums)
 
 

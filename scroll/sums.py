@@ -9,18 +9,13 @@ _PANEL, _NUMBERS = 1 << 10, 1 << 23  # columns, and numbers of all rows, of a ma
 
 
 def contradiction(counts: np.ndarray, sums: np.ndarray, gram: np.ndarray) -> str:
-    """Why no samples on the grid can have these statistics, in short; '' where nothing says so.
+    """Why no samples on the grid can have these statistics (see `Sums`), in short; '' where nothing says so.
 
     Checked in integers, none of which wraps: each sum and product is within its bound, the constant feature
     has the sums that follow from the others, and each diagonal entry is at least the least sum of squares of
     integers with the sums of the classes. Then the scatter within classes, G - sum_c s_c s_c^T / n_c, must be
     positive semidefinite: its Cholesky decomposition, scaled to a diagonal of at most 1, may not fail after
     more than the largest rounding error (Higham 2002, theorem 10.7) was added, so what is refused is certain.
-    Takes (d + 1)^3 / 3 multiplications.
-
-    Args:
-        counts: int64 (K,), each at least 0, at most `MAX_SAMPLES` in all. sums: int64 (K, d + 1). gram: int64
-            (d + 1, d + 1), or one for each class.
     """
     if gram.ndim == 3:
         each = (contradiction(counts[k:k + 1], sums[k:k + 1], gram[k]) for k in range(len(counts)))

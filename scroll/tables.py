@@ -33,25 +33,21 @@ def check_names(given, learned, what: str) -> None:
     if sorted(given) == sorted(learned):
         raise InputError(f'{what} has the same columns in another order ({_few(given)}; expected '
                          f'{_few(learned)}): give them in one order')
-    raise InputError(f'{what} has other columns: {difference(given, learned)}')
+    raise InputError(f'{what} has other columns: {_difference(given, learned)}')
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
-    """int64 (d,): where among the given names each learned one is.
-
-    Raises:
-        InputError: a name is missing, unknown or there twice.
-    """
+    """int64 (d,): where among the given names each learned one is; InputError: one is missing, unknown or
+    there twice."""
     if len(set(given)) < len(given) or set(given) != set(learned):
-        raise InputError(f'X has other columns than those learned: {difference(given, learned)}')
+        raise InputError(f'X has other columns than those learned: {_difference(given, learned)}')
     return np.array([given.index(name) for name in learned])
 
 
-def difference(given: tuple, learned: tuple) -> str:
-    """In what two sets of names differ, in short."""
-    twice = [name for name in given if given.count(name) > 1]
+def _difference(given: tuple, learned: tuple) -> str:
     parts = [('missing', [name for name in learned if name not in given]),
-             ('unknown', [name for name in given if name not in learned]), ('twice', twice[:1])]
+             ('unknown', [name for name in given if name not in learned]),
+             ('twice', [name for name in given if given.count(name) > 1][:1])]
     return '; '.join(f'{what} {_few(names)}' for what, names in parts if names)
 
 
@@ -68,8 +64,7 @@ def check_unmasked(values, name: str) -> None:
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
     """X as an array, its columns in the order of the names that were learned, if both have names.
 
-    Raises:
-        InputError: other names, missing values, a sparse matrix, or no table of numbers.
+    InputError: other names, missing values, a sparse matrix, or no table of numbers.
     """
     if issparse(X):
         raise InputError('X is a sparse matrix: give X.toarray(), or take ScrollClassifier, which reads it '
@@ -81,15 +76,11 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
                       'taken to stand in that order', UserWarning, stacklevel=4)
     elif learned is not None and names != learned:
         order = places(names, learned)
-    if names is not None:
-        try:
-            X = X.to_numpy()
-            X = X.astype(np.float64) if X.dtype == object else X        # of columns that may have gaps
-        except (TypeError, ValueError) as error:
-            raise InputError('X has missing values or columns that are no numbers '
-                             f'({" ".join(str(error).split())})') from error
-        return X[:, order]
     try:
-        return np.asarray(X)
-    except ValueError as error:
-        raise InputError(f'features are not a table of numbers: {error}') from error
+        if names is None:
+            return np.asarray(X)
+        X = X.to_numpy()
+        return (X.astype(np.float64) if X.dtype == object else X)[:, order]         # object: may have gaps
+    except (TypeError, ValueError) as error:
+        raise InputError('X has missing values or columns that are no numbers, or is not a table of numbers '
+                         f'({" ".join(str(error).split())})') from error

@@ -1,19 +1,10 @@
 """How a run is started: from the root, through the older path, from Python; and what importing does not do."""
-import os
-import sys
-from types import ModuleType
 
 import pytest
 
-from bench.cli import command
-from bench.run.building import initialize
 from tests.conftest import ROOT, files_below, python
 
 QUICK = ['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '0.1', '--n_epochs', '0', '--non_verbose', '--n_splits', '1']
-
-
-def test_the_older_path_is_a_link_to_the_same_file():
-    assert os.readlink(ROOT / 'utils' / 'main.py') == '../main.py'
 
 
 @pytest.mark.parametrize('module', ['scroll', 'scroll.__main__', 'main'])
@@ -63,22 +54,3 @@ def test_importing_does_no_work(tmp_path, module, light):
 def test_a_run_from_python_takes_the_command_line(command_line, tiny_weights, tmp_path):
     code, out, _ = command_line(*QUICK, '--weights', tiny_weights, '--base_path', tmp_path, '--device', 'cpu')
     assert code == 0 and 'Accuracy for 1 task(s)' in out and files_below(tmp_path)
-
-
-def test_initialising_without_arguments_takes_the_command_line(monkeypatch, tiny_weights, tmp_path):
-    monkeypatch.setattr(sys, 'argv', ['mammoth', *QUICK, '--weights', tiny_weights, '--base_path', str(tmp_path), '--disable_log', '1'])
-    model, dataset, args = initialize(None)
-    assert (model.NAME, dataset.N_TASKS, args.lr) == ('sgd', 1, 0.1) and not files_below(tmp_path)
-    from core.environment import base_path
-    assert base_path() == f'{tmp_path}/'
-
-
-@pytest.mark.parametrize('testing', [False, True])
-def test_variables_from_a_file(monkeypatch, testing):
-    read, package = [], ModuleType('dotenv')
-    package.load_dotenv = read.append
-    package.__spec__ = object()
-    monkeypatch.setitem(sys.modules, 'dotenv', package)
-    monkeypatch.setenv('MAMMOTH_TEST', '1') if testing else monkeypatch.delenv('MAMMOTH_TEST', raising=False)
-    command._environment()
-    assert read == ([] if testing else [ROOT / '.env'])

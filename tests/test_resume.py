@@ -12,19 +12,16 @@ import time
 import filelock
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from torch.overrides import TorchFunctionMode
 
-import bench.resume.state
 import models
 from bench.results import plots
-from bench.resume import checkpoints, run_state
+from bench.resume import checkpoints, run_state, state
 from bench.resume.state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from core import rows as results
-from core.commands import Interrupted
 from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
@@ -81,14 +78,14 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
     """start(folder, method, *flags): (model, data set, arguments), ready to train, with a checkpoint at every other opportunity."""
     monkeypatch.setattr(checkpoints, 'COST', 1e9)
     monkeypatch.setattr(checkpoints, '_code', dict)                 # a file may be edited while tests run
-    monkeypatch.setattr(bench.resume.state, 'LARGE', 1000)          # these few images are worth referring to
+    monkeypatch.setattr(state, 'LARGE', 1000)                       # these few images are worth leaving out
     monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
     due, turns = checkpoints.Checkpoints.due, itertools.count()
     monkeypatch.setattr(checkpoints.Checkpoints, 'due', lambda self, **more: due(self, **more) and next(turns) % 2 == 0)
 
     def build(folder, method, *flags):
         words = [*QUICK.get(method, []), *flags]
-        given = {'--n_splits': '3', '--batch_size': '12', '--checkpoint_every': '1e-9', '--buffer_size': '25', '--n_epochs': '1'}
+        given = {'--n_splits': '2', '--batch_size': '12', '--checkpoint_every': '1e-9', '--buffer_size': '25', '--n_epochs': '1'}
         if '--buffer_size' not in known_flags(method):
             del given['--buffer_size']
         if method not in OFFLINE or 'gaussian' in ' '.join(words):
@@ -102,21 +99,12 @@ def start(parse, small_digits, monkeypatch):             # noqa: F811
 
 def the_end(model, row) -> dict:
     """All that must be the same."""
-    state = model_state(model)
+    learned = model_state(model)
     for name in ('seconds', 'transform', 'original_transform'):
-        state.pop(name, None)
+        learned.pop(name, None)
     columns = {name: value for name, value in row.items() if not name.startswith(NOT_BITS)}
-    return dict(state=state, row=columns, random=run_state.random_state() if not hasattr(model, 'learner') else None)
-
-
-def same(a, b) -> bool:
-    if isinstance(a, dict):
-        return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
-    return a == b or (a != a and b != b)
+    seen = getattr(getattr(model.dataset.train_loader, 'dataset', None), 'num_times_iterated', None)       # of files for Mammoth
+    return dict(state=learned, row=columns, seen=seen, random=run_state.random_state() if not hasattr(model, 'learner') else None)
 
 
 def different(a, b, path='') -> list:
@@ -125,7 +113,9 @@ def different(a, b, path='') -> list:
         return [p for k in a for p in different(a[k], b[k], f'{path}/{k}')]
     if isinstance(a, (list, tuple)) and type(a) is type(b) and len(a) == len(b):
         return [p for i, (x, y) in enumerate(zip(a, b)) for p in different(x, y, f'{path}/{i}')]
-    return [] if same(a, b) else [path]
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return [] if a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num()) else [path]
+    return [] if a == b or (a != a and b != b) else [path]
 
 
 def rows_below(folder) -> list:
@@ -152,8 +142,7 @@ def mostly_slow(names, quick) -> list:
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize('method', mostly_slow(METHODS, ('bic', 'der', 'ens', 'er', 'ewc-on', 'gdumb', 'gem', 'icarl', 'joint',
-                                                         'scroll')))
+@pytest.mark.parametrize('method', mostly_slow(METHODS, ('bic', 'er', 'gdumb', 'icarl', 'scroll')))
 def test_every_method_ends_with_the_same_bits(start, reaper, tmp_path, method):
     """Killed at a random moment, and at another one soon after it has gone on."""
     whole = run_with_kills(start, reaper, tmp_path / 'whole', [], method)
@@ -182,7 +171,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize('name', mostly_slow(STREAMS, ('sgd multisteplr', 'er early stopping', 'er-ace gaussian', 'scroll iid')))
+@pytest.mark.parametrize('name', mostly_slow(STREAMS, ('sgd multisteplr', 'er early stopping', 'scroll iid')))
 def test_whatever_a_run_is_made_of(start, reaper, tmp_path, name):
     """Schedulers, fitting rules, noise, evaluation within tasks, streams without tasks, parts of streams."""
     words = STREAMS[name]
@@ -194,7 +183,7 @@ def test_whatever_a_run_is_made_of(start, reaper, tmp_path, name):
 
 
 @pytest.mark.parametrize('data', mostly_slow(['picture-digits', 'unequal-digits', 'flowing-digits', 'shuffled-digits'],
-                                             ('picture-digits', 'flowing-digits')))
+                                             ('flowing-digits',)))
 def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):     # noqa: F811
     """Their loaders, of any make, begin an interrupted pass again."""
     monkeypatch.setattr(checkpoints, 'COST', 1e9)
@@ -235,19 +224,6 @@ def test_it_says_so_in_one_line_and_a_finished_run_is_not_continued(start, reape
     assert [len(rows) for rows in rows_below(tmp_path)] == [2, 2]
 
 
-@pytest.mark.parametrize('seconds, said', [(45, '45 s ago'), (3 * 3600 + 300, '3 h 05 min ago'), (-1e7, 'at a time to come, says the clock')])
-def test_it_says_how_long_ago_also_if_the_clock_was_set_back(start, reaper, tmp_path, capsys, monkeypatch, seconds, said):
-    words = interrupted(start, tmp_path, reaper=reaper, moment=20)
-    path = saved_below(tmp_path)['.pt']
-    content = checkpoints.read(path)
-    checkpoints.write(path, content | dict(time=1e9))
-    capsys.readouterr()
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.time, 'time', lambda: 1e9 + seconds)
-        train(*start(*words))
-    assert f'interrupted {said}, in task' in capsys.readouterr().out
-
-
 def test_other_arguments_begin_a_run_of_their_own(start, reaper, tmp_path, capsys):
     interrupted(start, tmp_path, reaper=reaper, moment=20)
     capsys.readouterr()
@@ -257,21 +233,18 @@ def test_other_arguments_begin_a_run_of_their_own(start, reaper, tmp_path, capsy
     assert 'continuing' in capsys.readouterr().out and not saved_below(tmp_path)
 
 
-def test_another_number_of_threads_is_told(start, reaper, tmp_path, capsys):
-    """A sweep that goes on may have other shares of the machine."""
-    interrupted(start, tmp_path, reaper=reaper, moment=20)
+def test_never_starts_over_and_another_number_of_threads_is_reported(start, reaper, tmp_path, capsys):
+    words = interrupted(start, tmp_path, reaper=reaper, moment=20)
+    copy = shutil.copytree(tmp_path / 'unfinished', tmp_path / 'copy')
+    capsys.readouterr()
+    train(*start(*words, '--resume', 'never'))
+    assert 'continuing' not in capsys.readouterr().out and not saved_below(tmp_path)
+    shutil.copytree(copy, tmp_path / 'unfinished', dirs_exist_ok=True)
     try:
         train(*start(tmp_path, 'er', '--num_threads', '2'))
     finally:
         torch.set_num_threads(1)
     assert 'with 2 CPU threads in place of 1' in capsys.readouterr().out and not saved_below(tmp_path)
-
-
-def test_never_begins_anew(start, reaper, tmp_path, capsys):
-    words = interrupted(start, tmp_path, reaper=reaper, moment=20)
-    capsys.readouterr()
-    train(*start(*words, '--resume', 'never'))
-    assert 'continuing' not in capsys.readouterr().out and not saved_below(tmp_path)
 
 
 def test_changed_code_is_told_and_decided_by_the_user(start, reaper, tmp_path, capsys, monkeypatch):
@@ -284,19 +257,6 @@ def test_changed_code_is_told_and_decided_by_the_user(start, reaper, tmp_path, c
     capsys.readouterr()
     train(*start(*words, '--resume', 'always'))
     assert 'continuing' in capsys.readouterr().out
-
-
-def test_changed_weights_are_told(start, reaper, tmp_path, tiny_weights):
-    weights = tmp_path / 'w.safetensors'
-    shutil.copy(tiny_weights, weights)
-    words = interrupted(start, tmp_path, 'er', '--weights', str(weights), reaper=reaper, moment=20)
-    tensors = safetensors.torch.load_file(weights)
-    with safetensors.safe_open(weights, 'pt') as file:
-        metadata = file.metadata()
-    tensors['conv1.weight'][0, 0, 0, 0] += 1
-    safetensors.torch.save_file(tensors, weights, metadata)
-    with refused('weights', '--resume always'):
-        train(*start(*words))
 
 
 @pytest.mark.parametrize('when', ['before', 'between', 'after'])
@@ -375,30 +335,26 @@ def test_what_cannot_be_kept_is_told_once_and_nothing_is_pretended(start, reaper
     assert row['accuracy_per_task'] == whole['accuracy_per_task']
 
 
-@pytest.mark.parametrize('number, code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_a_run_at_the_next_step(start, command_line, tiny_weights, tmp_path, monkeypatch, number, code):
+def test_a_signal_ends_a_run_at_the_next_step(start, command_line, tiny_weights, tmp_path, monkeypatch):
     words = ['--model', 'er', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path / 'run', '--lr', '0.05',
-             '--n_splits', '3', '--n_epochs', '1', '--batch_size', '12', '--buffer_size', '25', '--non_verbose', '1', '--resume', 'never']
+             '--n_splits', '2', '--n_epochs', '1', '--batch_size', '12', '--buffer_size', '25', '--non_verbose', '1', '--resume', 'never']
     observe, steps = models.get_model_class('er').observe, []
 
     def stop_after_five(self, *given, **more):
-        out = observe(self, *given, **more)
         steps.append(1)
         if len(steps) == 5:
-            os.kill(os.getpid(), number)
-        return out
+            os.kill(os.getpid(), signal.SIGTERM)
+        return observe(self, *given, **more)
     monkeypatch.setattr(models.get_model_class('er'), 'observe', stop_after_five)
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     ended, _, err = command_line(*words)
-    assert ended == code and len(steps) == 5 and (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert ended == 143 and len(steps) == 5 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     command = err.splitlines()[-1].partition('to continue: ')[2]
     assert command and '--resume' not in command and set(saved_below(tmp_path)) == {'.pt', '.lock'}
     ended, out, err = command_line(*shlex.split(command)[2:])
     assert ended == 0 and 'continuing' in out and not saved_below(tmp_path)
     model, dataset, args = start(tmp_path / 'whole', 'er', '--lr', '0.05')
-    whole = train(model, dataset, args)
     [row], _ = rows_below(tmp_path / 'run')
-    assert row['accuracy_per_task'] == whole['accuracy_per_task']
+    assert row['accuracy_per_task'] == train(model, dataset, args)['accuracy_per_task']
 
 
 def test_a_second_one_ends_it_at_once(command_line, tiny_weights, tmp_path, monkeypatch):
@@ -412,7 +368,7 @@ def test_a_second_one_ends_it_at_once(command_line, tiny_weights, tmp_path, monk
     assert code == 130 and 'Ctrl-C stops at once' in err and not rows_below(tmp_path)
 
 
-@pytest.mark.parametrize('flags', [['--save_after_interrupt', '0'], ['--checkpoint_every', '0'], ['--disable_log', '1']])
+@pytest.mark.parametrize('flags', [['--save_after_interrupt', '0'], ['--disable_log', '1']])
 def test_without_checkpoints_a_signal_ends_a_run_at_once(command_line, tiny_weights, tmp_path, monkeypatch, flags):
     def stop(self, *given, **more):
         os.kill(os.getpid(), signal.SIGINT)
@@ -421,26 +377,6 @@ def test_without_checkpoints_a_signal_ends_a_run_at_once(command_line, tiny_weig
     code, _, err = command_line('--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', tmp_path,
                                 '--lr', '0.1', '--n_epochs', '1', '--non_verbose', '1', *flags)
     assert code == 130 and 'interrupted' in err and not saved_below(tmp_path)
-
-
-def test_a_signal_that_was_ignored_when_the_run_began_stays_ignored(start, tmp_path, monkeypatch):
-    """As in the background of a shell's script, where Ctrl-C is for the others; SIGTERM still ends the run."""
-    observe = models.get_model_class('er').observe
-
-    def observe_signals(self, *given, **more):
-        os.kill(os.getpid(), signal.SIGINT)
-        if self.current_task == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return observe(self, *given, **more)
-    monkeypatch.setattr(models.get_model_class('er'), 'observe', observe_signals)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with pytest.raises(Interrupted) as stop:
-            train(*start(tmp_path, 'er'))
-        assert stop.value.code == 143 and 'in task 2' in str(stop.value)
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

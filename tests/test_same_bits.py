@@ -25,7 +25,7 @@ random = np.random.default_rng(0)
 X, y = random.standard_normal((6000, 96)), random.integers(0, 30, 6000)
 X /= np.linalg.norm(X, axis=1, keepdims=True)
 for predictor in ('ridge', 'ncc'):
-    learner = Scroll(classifier=predictor, buffer_size=90)
+    learner = Scroll(head=predictor, buffer_size=90)
     for part in np.array_split(np.arange(6000), {pieces}):
         learner.partial_fit(X[part], y[part])
     print(learner.digest(), learner.predictor().digest(), *learner.predict(X[:9]))

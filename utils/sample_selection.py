@@ -6,6 +6,7 @@ may get the same row: the last one has it, as if they had come one by one. Sourc
 replay"; `abs`, Millunzi et al. 2024, for noisy labels.
 """
 import copy
+from functools import partial
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ class Selection:
         """The buffer has been emptied."""
 
     def state_dict(self) -> dict:
-        """What is remembered beside the buffer's content."""
+        """The state, apart from the buffer's content."""
         return {name: copy.copy(getattr(self, name)) for name in self.REMEMBERED}
 
     def load_state_dict(self, state: dict) -> None:
@@ -142,25 +143,15 @@ class _OneByOne(Selection):
         return share + 1e-8                                     # every row can be drawn
 
 
-class Balanced(_OneByOne):
-    """A random sample of a largest class goes."""
+class Weighted(_OneByOne):
+    """A sample of a largest class goes (`balanced`), or one that has been learned (`by_loss`), or both."""
+
+    def __init__(self, buffer, balanced: bool, by_loss: bool):
+        super().__init__(buffer)
+        self.balanced, self.by_loss = balanced, by_loss
 
     def weights(self, label):
-        return self.largest()
-
-
-class LossAware(_OneByOne):
-    """A sample that has been learned goes: by how far its loss lies below the largest."""
-
-    def weights(self, label):
-        return self.low_loss()
-
-
-class LossAwareBalanced(_OneByOne):
-    """A learned sample of a largest class goes."""
-
-    def weights(self, label):
-        return self.largest() * self.low_loss()
+        return (self.largest() if self.balanced else 1) * (self.low_loss() if self.by_loss else 1)
 
 
 class Asymmetric(_OneByOne):
@@ -206,8 +197,10 @@ class Greedy(_OneByOne):
         return filled if filled < size else int(self.buffer.generator.choice(np.flatnonzero(self.largest())))
 
 
-STRATEGIES = dict(reservoir=Reservoir, greedy=Greedy, balancoir=Balanced, lars=LossAware,
-                  labrs=LossAwareBalanced, abs=Asymmetric, unlimited=Unlimited)
+STRATEGIES = dict(reservoir=Reservoir, greedy=Greedy, abs=Asymmetric, unlimited=Unlimited,
+                  balancoir=partial(Weighted, balanced=True, by_loss=False),
+                  lars=partial(Weighted, balanced=False, by_loss=True),
+                  labrs=partial(Weighted, balanced=True, by_loss=True))
 
 
 def make_selection(name: str, buffer, **options) -> Selection:

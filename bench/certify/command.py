@@ -24,9 +24,7 @@ classes arrive whole; other methods: net and predictions), or no line of the fil
 or a line differs, and it is named; 2: nothing could be said.
 """
 import argparse
-import csv
 import hashlib
-import io
 import json
 import shlex
 import sys
@@ -37,14 +35,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.certify.store import Store
+from bench.certify.store import Store, write_csv
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, binary_to_boolean_type, whole
 from core.plugins import normalise
 from core.progress import Progress
 from models import get_model_class
-from scroll.archive import atomic_write, check_target
+from scroll.archive import check_target
 from scroll.errors import InputError
 from scroll.grid import little_endian
 
@@ -225,12 +223,7 @@ def write(folder: Path, certificate: dict, rows: list) -> Path:
     from bench.results import plots
     from scroll.certificates import files as certificates
     path = folder / f"certificate-{certificate['id'][:12]}.json"
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), restval='')
-    writer.writeheader()
-    writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
-    with atomic_write(path.with_suffix('.csv')) as file:
-        file.write(text.getvalue().encode())
+    write_csv(path.with_suffix('.csv'), list(dict.fromkeys(name for row in rows for name in row)), rows)
     plots.anytime_curves(path.with_suffix('.png'), [row['curve'] for row in rows],
                          f"{certificate['model']} on {certificate['dataset']}, {len(rows)} schedules")
     certificates.write(path, certificate | dict(schedules=rows))
@@ -239,21 +232,15 @@ def write(folder: Path, certificate: dict, rows: list) -> Path:
 
 def report(certificate: dict, verdict, path: Path, known: int, seconds: float) -> None:
     """The verdict, in lines."""
-    final, incremental = verdict.final, verdict.incremental
-    print(f"{certificate['model']} on {certificate['dataset']}: {verdict.sentence()}")
-    print('  digests: '
-          + ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count))
-    print(f'  final accuracy {final.mean:.2f} +- {final.deviation:.2f} %, worst {final.worst:.2f}, '
-          f'CVaR 10 % {final.cvar10:.2f}, range {final.range:.2f}, '
-          f'(mean - worst) / mean {100 * final.relative_loss:.2f} %')
-    print(f'  average incremental accuracy {incremental.mean:.2f} +- {incremental.deviation:.2f} %, '
-          f'worst {incremental.worst:.2f}')
-    print(f'  largest weight difference {verdict.weight_difference:.3g}, '
-          f'disagreement {verdict.disagreement:.2f} %, '
-          f'AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)')
-    for line in certificate['remarks']:
-        print(f'  {line}')
-    print(f'  {seconds:.1f} s, {known} schedules had been run before\n  certificate: {path}', flush=True)
+    digests = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)
+    print(f"{certificate['model']} on {certificate['dataset']}: {verdict.sentence()}\n  digests: {digests}")
+    for name, found in ('final', verdict.final), ('average incremental', verdict.incremental):
+        print(f'  {name} accuracy {found.mean:.2f} +- {found.deviation:.2f} %, worst {found.worst:.2f}, '
+              f'CVaR 10 % {found.cvar10:.2f}')
+    print(f'  largest weight difference {verdict.weight_difference:.3g}, disagreement '
+          f'{verdict.disagreement:.2f} %, AOPD {verdict.aopd:.2f}, MOPD {verdict.mopd:.2f} (classes)',
+          *certificate['remarks'], f'{seconds:.1f} s, {known} schedules had been run before',
+          f'certificate: {path}', sep='\n  ', flush=True)
 
 
 def certify(options, flags) -> int:

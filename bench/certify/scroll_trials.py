@@ -17,11 +17,8 @@ from scroll.certificates.prefix_sums import (
 )
 from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.errors import InputError
-from scroll.heads.choice import AUTOMATIC
-from scroll.heads.registry import HEADS
 from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
-from scroll.state import lift_of
 
 _SOLVED = 64                        # predictors kept, of `--solves`
 
@@ -42,8 +39,8 @@ class ScrollTrials:
         features, keys = model.embedder(images)
         kept = features if self.learner.embedder is None else images
         self.samples = Samples(features, keys, model.to_file[dataset.train_labels], kept)
-        lift = lift_of(self.learner.get_params(), features.shape[1])
-        by_class = self.learner.head != AUTOMATIC and HEADS[self.learner.head].by_class
+        empty = self.learner.new_statistics(features.shape[1])
+        lift, by_class = empty.lift, empty.by_class
         self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
@@ -195,15 +192,14 @@ class ScrollTrials:
             lines.append(f'features in {self.embedder.dtype}: all digests but those of data, backbone and '
                          f'schedules hold on {self.embedder.holds_on} alone')
         if 0 < self.options.solves < len(rows):
-            lines.append(f'f_T: solved anew under {self.options.solves} schedules, looked up by the digest '
-                         'of the sums under the others')
+            lines.append(f'f_T: solved under {self.options.solves} schedules, looked up by the digest of the '
+                         'sums under the others')
         kept = [row for row in rows if row['buffer_digest'] is not None]
         if kept:
-            known = dict(hash='under every schedule', random='nowhere')
-            exact = known.get(self.learner.strategy, 'where classes arrive whole')
-            whole = sum(row['whole_classes'] for row in kept)
-            lines.append(f'buffers: {len(kept)} filled, {whole} of them by classes that arrive whole; '
-                         f'claimed to be the same {exact}')
+            exact = dict(hash='under every schedule', random='nowhere').get(
+                self.learner.strategy, 'where classes arrive whole')
+            lines.append(f'buffers: {len(kept)} filled, {sum(row["whole_classes"] for row in kept)} of them '
+                         f'by classes that arrive whole; claimed to be the same {exact}')
         return lines
 
     def close(self) -> None:

@@ -16,8 +16,6 @@ Every other run is kept at once in `--out` (default `<base_path>/certificates/<d
 for each run. `--keep FOLDER` puts the rows into `<FOLDER>/<dataset>.csv`, in place of the method's earlier
 ones; `scripts/documents.py` makes tables of them. Flags of main.py go behind the script's own.
 """
-import csv
-import io
 import sys
 import time
 from pathlib import Path
@@ -25,12 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.certify import command
-from bench.certify.store import Store
+from bench.certify.store import Store, write_csv
 from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
 from core.progress import Progress
 from core.rows import read_rows
-from scroll.archive import atomic_write
 from scroll.errors import InputError
 
 COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',
@@ -181,20 +178,6 @@ def summary_lines(name: str, found: dict) -> list:
     return lines
 
 
-def write_rows(path: Path, rows: list) -> None:
-    """A CSV file of `COLUMNS`."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator='\n', extrasaction='ignore')
-    writer.writeheader()
-    writer.writerows(rows)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            file.write(text.getvalue().encode())
-    except OSError as error:
-        raise InputError(f'{path} cannot be written ({error.strerror}): choose another folder') from error
-
-
 def main():
     options, flags = parse_options()
     began = time.perf_counter()
@@ -207,11 +190,11 @@ def main():
         return 130
     name = orders.rows[0]['model']
     path = orders.store.folder / f"orders-{command.digest_of([orders.prepare(0)[0], vars(options)])[:12]}.csv"
-    write_rows(path, orders.rows)
+    write_csv(path, COLUMNS, orders.rows)
     if options.keep:
         kept = options.keep / f'{orders.dataset.NAME}.csv'
         others = [row for row in (read_rows(kept) if kept.is_file() else []) if row['model'] != name]
-        write_rows(kept, sorted(others + orders.rows, key=lambda row: row['model']))
+        write_csv(kept, COLUMNS, sorted(others + orders.rows, key=lambda row: row['model']))
     print(*summary_lines(name, figures(orders.rows)), sep='\n')
     print(f'  {time.perf_counter() - began:.1f} s: {path}')
     return 0

@@ -1,13 +1,14 @@
 """What a certificate has run so far, on disk."""
+import csv
 import hashlib
+import io
 import json
 import os
 from pathlib import Path
 
 import numpy as np
 
-from scroll.archive import atomic_write
-from scroll.errors import InputError
+from scroll.archive import atomic_write, unwritable
 from scroll.grid import little_endian
 
 
@@ -18,14 +19,11 @@ class Store:
 
     def __init__(self, folder: Path):
         self.folder, self.path, self.rows = folder, folder / 'runs.jsonl', {}
-        try:
+        with unwritable(folder, '--out'):
             (folder / 'outcomes').mkdir(parents=True, exist_ok=True)
             with open(self.path, 'a+b') as file:
                 if file.tell() and (file.seek(-1, os.SEEK_END), file.read())[1] != b'\n':
                     file.write(b'\n')           # a run was killed while it wrote its last line
-        except OSError as error:
-            raise InputError(f'{folder} cannot be written ({error.strerror}): '
-                             'choose another --out') from error
         for line in self.path.read_text().splitlines():
             try:
                 kept = json.loads(line)
@@ -61,6 +59,16 @@ class Store:
 
     def _file(self, digest: str) -> Path:
         return self.folder / 'outcomes' / f'{digest[:32]}.npz'
+
+
+def write_csv(path: Path, columns, rows: list) -> None:
+    """A CSV file of these columns; lists as JSON. InputError if it cannot be written."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval='', lineterminator='\n', extrasaction='ignore')
+    writer.writeheader()
+    writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
+    with unwritable(path), atomic_write(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def _digest(weights, predictions) -> str:

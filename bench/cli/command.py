@@ -9,7 +9,7 @@ from core.plugins import ROOT
 
 
 def _environment() -> None:
-    """Variables from a file `.env` beside this one (keys of Weights & Biases), if python-dotenv is there."""
+    """Variables from the file `.env` (keys of Weights & Biases), if python-dotenv is installed."""
     if os.environ.get('MAMMOTH_TEST') != '1' and importlib.util.find_spec('dotenv'):
         from dotenv import load_dotenv
         load_dotenv(ROOT / '.env')

@@ -85,8 +85,8 @@ def add_stream_args(parser) -> None:
          help='how wrong labels are drawn')
     flag('--noise_rate', type=share, default=0.0, help='share of wrong labels')
     flag('--disable_noisy_labels_cache', affects='speed', type=binary_to_boolean_type, default=False,
-         help='draw wrong labels anew instead of keeping them in a file')
-    flag('--cache_path_noisy_labels', affects='place', default='noisy_labels', help='below base_path')
+         help='no effect: wrong labels are drawn from the seed, not kept in files')
+    flag('--cache_path_noisy_labels', affects='place', default='noisy_labels', help='no effect')
     flag('--num_workers', affects='speed', type=whole(0, 256), default=0,
          help='processes that load the data of third-party data sets')
 

@@ -119,8 +119,8 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
 
     def from_model_config(defaults: dict, dataset):
         """(values, source) of the method's config file, for what the run's arguments are so far."""
-        known = {action.dest: parser.get_default(action.dest) for action in parser._actions
-                 if action.default is not argparse.SUPPRESS} | defaults | said
+        known = {action.dest: parser.get_default(action.dest) for action in parser._actions}
+        known = {k: None if v is argparse.SUPPRESS else v for k, v in known.items()} | defaults | said
         known |= {name: normalise(known[name]) for name in ('model', 'dataset', 'backbone')}
         known['n_splits'] = dataset.get_n_splits(argparse.Namespace(**known))
         return model_config(known['model'], known['model_config'] or 'default', known), known

@@ -62,7 +62,7 @@ def show(schedule, labels, names, most: int) -> None:
 
 
 def check(schedule, labels) -> None:
-    """Facts. (A schedule that is not sound does not come this far: it ends in one line and exit code 2.)"""
+    """Facts; one that is not sound has ended in one line and exit code 2."""
     for name, text in facts(schedule, labels).items():
         print(f'{name:<26} {text}')
 
@@ -70,8 +70,7 @@ def check(schedule, labels) -> None:
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0], epilog=GRAMMAR)
     parser.add_argument('command', choices=('show', 'plot', 'check'))
-    parser.add_argument('schedules', nargs='+', metavar='schedule',
-                        help='see below; of several, each in turn')
+    parser.add_argument('schedules', nargs='+', metavar='schedule', help='see below')
     parser.add_argument('--dataset', default='seq-digits')
     parser.add_argument('--seed', default='0')
     parser.add_argument('--base_path', default='./data/')

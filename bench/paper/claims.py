@@ -65,19 +65,18 @@ def pairs(claim: dict, here, get) -> list:
         if set(side) - {'rows', 'columns', 'experiment'}:
             raise InputError(f"claim {claim['says']!r}: a side has rows, columns, experiment; found {side!r}")
         side['experiment'] = get(side['experiment']) if 'experiment' in side else here
-    rows = _together(claim, sides, 'rows', _row_names)
-    columns = _together(claim, sides, 'columns', _column_names)
+    rows, columns = (_together(claim, sides, what) for what in ('rows', 'columns'))
     first, second = (side['experiment'] for side in sides)
     return [((first.name, first.cell(r1, c1)), (second.name, second.cell(r2, c2))) for r1, r2 in rows
             for c1, c2 in columns]
 
 
-def _together(claim: dict, sides: list, what: str, names) -> list:
+def _together(claim: dict, sides: list, what: str) -> list:
     """Pairs of row or column names."""
     own = [what in side for side in sides]
     if any(own) != all(own) or (any(own) and what in claim):
         raise InputError(f"claim {claim['says']!r}: {what}: for both sides, or for the claim as a whole")
-    first, second = (names(side['experiment'], side.get(what, claim.get(what))) for side in sides)
+    first, second = (_names(side['experiment'], what, side.get(what, claim.get(what))) for side in sides)
     if any(own) and what == 'rows':
         return list(itertools.product(first, second))
     if len(first) == 1 < len(second):
@@ -87,21 +86,15 @@ def _together(claim: dict, sides: list, what: str, names) -> list:
     return list(zip(first, second))
 
 
-def _row_names(experiment, wanted) -> list:
-    return _names(experiment.rows, wanted, lambda row: (row, experiment.groups.get(row)))
-
-
-def _column_names(experiment, wanted) -> list:
-    return _names(experiment.columns, wanted, lambda column: (column, upper(column), lower(column)))
-
-
-def _names(have: list, wanted, known_as) -> list:
-    if wanted is None:
-        return have
+def _names(experiment, what: str, wanted) -> list:
+    """Rows or columns of these names or headings; all, if none is wanted."""
+    have = getattr(experiment, what)
+    headings = (lambda row: [experiment.groups.get(row)]) if what == 'rows' else (
+        lambda column: [upper(column), lower(column)])
     found = []
-    for name in [wanted] if isinstance(wanted, str) else wanted:
-        matching = ([entry for entry in have if name == entry]
-                    or [entry for entry in have if name in known_as(entry)])
+    for name in have if wanted is None else [wanted] if isinstance(wanted, str) else wanted:
+        matching = [entry for entry in have if name == entry] or [
+            entry for entry in have if name in headings(entry)]
         if not matching:
             raise InputError(f'claims: no row, column or heading {name!r}; expected some of: '
                              f'{"; ".join(have)}')

@@ -37,7 +37,12 @@ def matching_rows(cell: Cell, rows: list, earlier: bool = False) -> list:
 
 def arguments(cell: Cell):
     """What `main.py` makes of a cell's command, `Arguments`; None if it refuses the command."""
-    return _parsed(tuple(cell.command(0)[1:]))
+    return _parsed(tuple(cell.command(0)[1:]))[0]
+
+
+def refusal(cell: Cell) -> str:
+    """Why `main.py` refuses a cell's command, in one line, or ''."""
+    return _parsed(tuple(cell.command(0)[1:]))[1]
 
 
 def affects_of(cell: Cell) -> dict:
@@ -48,12 +53,12 @@ def affects_of(cell: Cell) -> dict:
 
 
 @functools.cache
-def _parsed(words: tuple):
+def _parsed(words: tuple) -> tuple:
     from bench.cli.parsing import parse_args
     try:
-        return parse_args(list(words))
-    except InputError:
-        return None
+        return parse_args(list(words)), ''
+    except InputError as error:
+        return None, ' '.join(str(error).split())
 
 
 def _has_arguments(row: dict, today) -> bool:

@@ -15,6 +15,7 @@ each run are its CPUs.
 import contextlib
 import fcntl
 import fnmatch
+import functools
 import hashlib
 import importlib.util
 import json
@@ -33,7 +34,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.paper.experiments import Cell, load, results_rows
-from bench.paper.matching import matching_rows
+from bench.paper.matching import arguments, matching_rows, refusal
 from core.arguments import KEY, ArgumentParser, affects, real, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
@@ -240,8 +241,8 @@ def shares(options, extra: dict) -> tuple:
     return jobs, threads or max(1, cores // jobs)
 
 
-def expand(options, extra: dict, threads: int, command: list) -> tuple:
-    """All distinct runs, seeds outermost; and what `main.py` says of cells that it refuses: run -> line."""
+def expand(options, extra: dict, threads: int, command: list) -> list:
+    """All distinct runs, seeds outermost."""
     experiments = [load(path) for path in options.experiments]
     chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
               for cell in experiment.cells if _is_chosen(cell, options.only)]
@@ -252,11 +253,10 @@ def expand(options, extra: dict, threads: int, command: list) -> tuple:
     if not chosen:
         raise InputError(f"--only {' '.join(options.only)}: no cell has such a name" if options.only else
                          f"{' '.join(options.experiments)}: no runs are to be made")
-    understood = [_arguments(cell) for _, cell in chosen]
-    runs, refused, logs = {}, {}, set()
+    runs, logs = {}, set()
     for seed in range(max(options.seeds or experiment.seeds for experiment, _ in chosen)):
-        for (experiment, cell), (arguments, line) in zip(chosen, understood):
-            text = json.dumps(sorted((name, str(value)) for name, value in arguments.items()))
+        for experiment, cell in chosen:
+            text = json.dumps(sorted((name, str(value)) for name, value in _identity(cell).items()))
             key = hashlib.sha256(f'{seed} {text}'.encode()).hexdigest()[:24]
             if key in runs or seed >= (options.seeds or experiment.seeds):
                 continue
@@ -266,9 +266,7 @@ def expand(options, extra: dict, threads: int, command: list) -> tuple:
             log = log.with_stem(f'{log.stem}-{key[:6]}') if log in logs else log
             logs.add(log)
             runs[key] = replace(run, log=log)
-            if line:
-                refused[runs[key]] = line
-    return list(runs.values()), refused
+    return list(runs.values())
 
 
 def _is_chosen(cell, patterns: list) -> bool:
@@ -277,42 +275,38 @@ def _is_chosen(cell, patterns: list) -> bool:
                                for pattern in patterns for name in names)
 
 
-def _arguments(cell) -> tuple:
-    """(what makes a run of the cell differ from others, why `main.py` refuses it or None)."""
-    from bench.cli import parsing as cli
-    try:
-        args = cli.parse_args(cell.command(0)[1:])
-    except InputError as error:
-        return cell.flags, ' '.join(str(error).split())
-    return {name: value for name, value in vars(args).items() if name == 'results_path'
-            or affects(args, name) in KEY and name not in ('seed', 'model_config')}, None
+def _identity(cell) -> dict:
+    """What makes a run of the cell differ from others."""
+    args = arguments(cell)
+    return cell.flags if args is None else {
+        name: value for name, value in vars(args).items() if name == 'results_path'
+        or affects(args, name) in KEY and name not in ('seed', 'model_config')}
 
 
-def say(line: str) -> None:
-    print(line, flush=True)
+say = functools.partial(print, flush=True)
 
 
 def sweep(argv: list, command: list) -> int:
     """The exit code; `command`: the words that begin each run's command."""
     options, extra = parse_args(argv)
     jobs, threads = shares(options, extra)
-    runs, refused = expand(options, extra, threads, command)
+    runs = expand(options, extra, threads, command)
     rows = runs[0].all_rows()
     open_runs = [run for run in runs if run.row(rows) is None]
-    refused = {run: line for run, line in refused.items() if run in open_runs}
-    for run, line in refused.items():
+    refused = [(run, line) for run in open_runs if (line := refusal(run.cell))]
+    for run, line in refused:
         print(f'{run}: main.py refuses it: {line}', file=sys.stderr)
     if refused and len(refused) == len(open_runs):
-        raise InputError(f'no run can be made: {next(iter(refused.values()))}')
+        raise InputError(f'no run can be made: {refused[0][1]}')
     if options.dry_run:
         for run in open_runs:
             say(f'OMP_NUM_THREADS={run.threads} {shlex.join(run.words())}')
         return int(bool(refused))
-    ready = [run for run in open_runs if run not in refused]
+    ready = [run for run in open_runs if not refusal(run.cell)]
     say(f"{len(runs)} runs, {len(runs) - len(open_runs)} of them finished"
         + (f', {len(refused)} refused' if refused else ''))
     work = _submit if options.engine == 'slurm' else _run_here
-    return work(ready, jobs, options, [(run, line) for run, line in refused.items()]) if ready else 0
+    return work(ready, jobs, options, refused) if ready else 0
 
 
 def _run_here(runs: list, jobs: int, options, failed: list) -> int:
@@ -368,67 +362,34 @@ def _run_here(runs: list, jobs: int, options, failed: list) -> int:
 
 
 def _submit(runs: list, jobs: int, options, failed: list) -> int:
+    """All runs as job arrays of submitit, `jobs` at a time; one that is preempted is queued again."""
     if importlib.util.find_spec('submitit') is None:
         raise InputError('--engine slurm needs the package submitit: pip install submitit')
-    for command in ('sbatch', 'squeue'):
-        if shutil.which(command) is None:
-            raise InputError(f'--engine slurm: no {command} here; run this where jobs are submitted')
-    waiting = queued(runs)
-    runs = [run for run in runs if run not in waiting]
-    if waiting:
-        say(f'{len(waiting)} of them are in the queue already')
-    if runs:
-        submitted = submit(runs, jobs, options.timeout)
-        ids = ','.join(dict.fromkeys(job.job_id.split('_')[0] for job in submitted))
-        say(f'{len(runs)} runs submitted as job {ids} (squeue -j {ids}); what they print is in '
-            f'{runs[0].log.parent}, what SLURM says in {_submission(runs[0]).parent}. The same command '
-            'submits those again that ended without a row')
+    if shutil.which('sbatch') is None:
+        raise InputError('--engine slurm: no sbatch here; run this where jobs are submitted')
+    submitted = submit(runs, jobs, options.timeout)
+    ids = ','.join(dict.fromkeys(job.job_id.split('_')[0] for job in submitted))
+    say(f'{len(runs)} runs submitted as job {ids} (squeue -j {ids}); what they print is in '
+        f'{runs[0].log.parent}, what SLURM says in {runs[0].folder / "slurm"}. When they have ended, the '
+        'same command submits again those without a row')
     return int(bool(failed))
 
 
 def submit(runs: list, jobs: int, timeout: float = None, cluster: str = 'slurm') -> list:
-    """Submit runs as job arrays with at most `jobs` at a time; returns submitit's jobs in their order.
-
-    A run that takes longer than `timeout` minutes (a day) is ended; one that is preempted is queued again.
-    """
+    """submitit's jobs, in the order of the runs. timeout: minutes a run may take (a day)."""
     import submitit
-    folder = _submission(runs[0]).parent
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = runs[0].folder.resolve() / 'slurm'
     executor = submitit.AutoExecutor(folder / '%j', cluster=cluster, slurm_max_num_timeout=0)
     setup = [f'export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}']
     executor.update_parameters(timeout_min=max(1, round(timeout or _DAY)), slurm_array_parallelism=jobs,
                                slurm_cpus_per_task=runs[0].threads, slurm_job_name='sweep',
                                slurm_setup=setup)
-    submitted = []
-    for first in range(0, len(runs), _LARGEST_ARRAY):
-        submitted += executor.submit_array([Job(run) for run in runs[first:first + _LARGEST_ARRAY]])
-    for run, job in zip(runs, submitted):
-        _submission(run).write_text(job.job_id)
-    return submitted
-
-
-def queued(runs: list) -> list:
-    """Those of the runs that wait or run as jobs already."""
-    jobs = subprocess.run(['squeue', '--noheader', '--array', '--format=%i'], capture_output=True, text=True)
-    if jobs.returncode:
-        raise InputError(f'--engine slurm: squeue: {jobs.stderr.strip() or "no answer"}')
-    jobs = set(jobs.stdout.split())
-    return [run for run in runs if _submission(run).is_file() and _submission(run).read_text() in jobs]
-
-
-def _submission(run: Run) -> Path:
-    """The file, beside submitit's, that has the job which a run was last submitted as."""
-    return run.folder.resolve() / 'slurm' / run.key
+    return [job for first in range(0, len(runs), _LARGEST_ARRAY)
+            for job in executor.submit_array([Job(run) for run in runs[first:first + _LARGEST_ARRAY]])]
 
 
 def main(argv: list = None, command: list = None) -> int:
     """`sweep` for the command line: 0, 1 if a run failed, 2 after one line on what the user can mend."""
     argv = sys.argv[1:] if argv is None else argv
-    command = command or [_shortest(sys.executable), _shortest(ROOT / 'main.py')]
-    return run_command(lambda: sweep(argv, command))
-
-
-def _shortest(path) -> str:
-    """Relative to this folder, if it is below it."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith('..') else relative
+    return run_command(lambda: sweep(argv, command or [
+        min(str(path), os.path.relpath(path), key=len) for path in (sys.executable, ROOT / 'main.py')]))

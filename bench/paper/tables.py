@@ -144,11 +144,12 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
     Columns that differ in the number of splits stand where these numbers are. Of a method that has f_T and f*
     both are drawn. Rows of one method have a colour each, and no zero.
     """
-    lines, beside = _lines(experiment, runs), experiment.of_the_paper
+    lines, compared = _lines(experiment, runs), experiment.of_the_paper
     heights = [mean + (deviation or 0) for panel in lines for *_, points in panel
                for _, mean, deviation in points]
     places, names = _places(experiment), [column.removesuffix('-split') for column in experiment.columns]
-    with style.picture(*style.with_vector(path), columns=1 + beside, size=(8.6, 3.8) if beside else (6, 3.8),
+    with style.picture(*style.with_vector(path), columns=1 + compared,
+                       size=(8.6, 3.8) if compared else (6, 3.8),
                        sharex=True, sharey=True, squeeze=False) as (figure, (panels,)):
         drawn = {}
         for axes, panel, title in zip(panels, lines, ('ours', 'the paper, with a backbone of its own')):
@@ -156,7 +157,7 @@ def figure(path: Path, experiment: Experiment, runs: dict) -> Path:
                 x, mean, deviation = zip(*points)
                 drawn[nth, label] = axes.errorbar(x, mean, [d or 0 for d in deviation], capsize=2,
                                                   label=label, **look)
-            axes.set(xlabel=experiment.x, title=title if beside else '')
+            axes.set(xlabel=experiment.x, title=title if compared else '')
             axes.set_xticks(list(places.values()), names)
         lowest = min(heights, default=0) if _one_method(experiment) else 0
         panels[0].set(ylabel='accuracy (%)', ylim=(0.92 * lowest, 1.08 * max(heights, default=100)))

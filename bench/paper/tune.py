@@ -22,7 +22,6 @@ the script's own are those of every trial (`--n_splits`, `--num_threads`, `--dev
 """
 import contextlib
 import copy
-import csv
 import functools
 import io
 import itertools
@@ -32,6 +31,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from bench.cli import parsing as cli
@@ -91,8 +91,6 @@ def parse_options(words=None) -> tuple:
     flag('--buffer_sizes', '--buffer_size', type=whole(1), nargs='+', default=[500],
          help='each is tuned; the values of one serve from above the next smaller one up to it, of the '
               'largest beyond')
-    flag('--above', type=whole(1), default=0,
-         help='the values serve buffers with more samples than these alone; rules for smaller ones stay')
     flag('--trials', type=whole(1), default=16, help='of each method and buffer size')
     flag('--tasks', type=whole(1), default=2, help='first tasks of the stream that a trial learns')
     flag('--finalists', type=whole(1), default=1,
@@ -105,9 +103,6 @@ def parse_options(words=None) -> tuple:
     flag('--base_path', default='./data/')
     flag('--out', default='results/tuning', help='folder of the rows of trials')
     options, flags = parser.parse_known_args(words)
-    if options.above >= min(options.buffer_sizes):
-        raise InputError(f'--above {options.above}: expected fewer samples than --buffer_sizes '
-                         f'{min(options.buffer_sizes)}')
     if options.predictor and options.models != ['scroll']:
         raise InputError(f'--predictor {options.predictor}: scroll alone has one; give --models scroll')
     return options, flags
@@ -149,30 +144,6 @@ def _as(example, name: str, text: str):
         raise InputError(f'--{name} {text}: expected a value like {example}') from None
 
 
-class Trials:
-    """The trials of one method on one data set, each a row on disk as soon as it is known."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.rows = read_rows(path) if path.is_file() else []
-
-    def find(self, **what) -> dict:
-        """The row of a trial, or None."""
-        return next((row for row in self.rows if all(row.get(k) == str(v) for k, v in what.items())), None)
-
-    def add(self, **row) -> dict:
-        """Keep a row; returns it as it will be read."""
-        self.rows.append({name: str(value) for name, value in row.items()})
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(dict.fromkeys(k for r in self.rows for k in r)), restval='')
-        writer.writeheader()
-        writer.writerows(self.rows)
-        with atomic_write(self.path) as file:
-            file.write(text.getvalue().encode())
-        return self.rows[-1]
-
-
 def accuracy_of(words: list) -> float:
     """Percent, of a run of main.py on its held-out samples; 0 where its loss ended up infinite."""
     from bench.run.training import train
@@ -196,7 +167,8 @@ class Tuning:
         self.flags = [word for flag, value in zip(flags[::2], flags[1::2])
                       if flag.lstrip('-') not in self.fixed for word in (flag, value)]
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
-        self.trials = Trials(Path(options.out) / options.dataset / f'{model}.csv')
+        self.path = Path(options.out) / options.dataset / f'{model}.csv'
+        self.rows = read_rows(self.path) if self.path.is_file() else []
 
     def plan(self, trials: int) -> list:
         """`plan` of this method."""
@@ -220,6 +192,8 @@ class Tuning:
         words = dict(model=self.model, dataset=options.dataset, weights=options.weights,
                      base_path=options.base_path, results_path='trials', model_config='default',
                      non_verbose=1, validation=10, validation_by='key', stop_after=tasks)
+        if '--resume' not in self.flags:
+            words['resume'] = 'always'                          # also if the code has changed since
         if self.model in _AT_THE_END:
             words[_AT_THE_END[self.model]] = tasks
         chosen = dict(input_size=options.input_size, predictor=options.predictor)
@@ -235,15 +209,20 @@ class Tuning:
         """Accuracy of a trial, in percent: from its row, or of a run whose row is then written."""
         words = self.words(size, values, tasks)
         known = dict(psi=self.psi[:16], command=_shown(words))
-        row = self.trials.find(**known)
-        if row is None:
-            began = time.process_time()
-            accuracy = accuracy_of(words)
-            row = self.trials.add(**known, buffer_size=size, accuracy=accuracy, **values,
-                                  seconds=round(time.process_time() - began, 1))
-            tried = ', '.join(f'{name} {value}' for name, value in values.items())
-            print(f'{title}: {tried}: {accuracy:.2f} %', flush=True)
-        return float(row['accuracy'])
+        for row in self.rows:
+            if known.items() <= row.items():
+                return float(row['accuracy'])
+        began = time.process_time()
+        accuracy = accuracy_of(words)
+        row = known | dict(buffer_size=size, accuracy=accuracy, **values,
+                           seconds=round(time.process_time() - began, 1))
+        self.rows.append({name: str(value) for name, value in row.items()})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.path) as file:                   # each trial as soon as it is known
+            pd.DataFrame(self.rows).to_csv(file, index=False)
+        tried = ', '.join(f'{name} {value}' for name, value in values.items())
+        print(f'{title}: {tried}: {accuracy:.2f} %', flush=True)
+        return accuracy
 
     def tune(self, size: int, above: int) -> dict:
         """The rule of the best trial with a buffer of `size` samples, which is for those above `above`."""
@@ -271,7 +250,7 @@ class Tuning:
         if options.predictor:
             when |= dict(predictor=options.predictor)
         sizes = sorted(options.buffer_sizes)
-        if (len(sizes) > 1 or options.above) and _has_buffer(self.model):
+        if len(sizes) > 1 and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
         by = (f'tuned with {len(found)} trials on held-out training samples of {options.tasks} tasks'
               f'{of_size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %{again}')
@@ -330,23 +309,14 @@ def _shown(words: list) -> str:
                       for word in (name, value))
 
 
-def write_rules(path: Path, rules: list, above: int = 0) -> None:
+def write_rules(path: Path, rules: list) -> None:
     """Put the tuned rules of a backbone and data set into a config file in place of older ones, behind all
-    others; what is said at its head stays.
-
-    above: older ones stay for buffers with up to so many samples.
+    others; the comment at its head stays.
     """
     text = path.read_text(encoding='utf-8') if path.is_file() else ''
     head = ''.join(itertools.takewhile(lambda line: line.startswith('#'), text.splitlines(keepends=True)))
     content = read_yaml(path) if text else {}
-    before, replaced = content.get('best') or [], _tuned_for(rules[0])
-    others = [rule for rule in before if _tuned_for(rule) != replaced]
-    for rule in before if above else ():
-        if _tuned_for(rule) == replaced:
-            sizes = dict(min=0, max=_MOST) | rule['when'].get('buffer_size', {})
-            if sizes['min'] <= above:
-                sizes['max'] = min(sizes['max'], above)
-                others.append(rule | dict(when=rule['when'] | dict(buffer_size=sizes)))
+    others = [rule for rule in content.get('best') or [] if _tuned_for(rule) != _tuned_for(rules[0])]
     content['best'] = [rule for rule in others if 'weights' not in rule['when']] + sorted(
         [rule for rule in others if 'weights' in rule['when']] + rules,
         key=lambda rule: (*_tuned_for(rule), rule['when'].get('buffer_size', {}).get('min', -1)))
@@ -365,10 +335,10 @@ def main():
     if len(flags) % 2:
         raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     for model in options.models:
-        tuning, rules, above = Tuning(model, options, flags), [], options.above
+        tuning, rules, above = Tuning(model, options, flags), [], 0
         for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:
             rules.append(tuning.tune(size, above))
             above = size
         path = CONFIG / f"{model.replace('-', '_')}.yaml"
-        write_rules(path, rules, options.above if _has_buffer(model) else 0)
+        write_rules(path, rules)
         print(f"{path}: {'; '.join(str(rule['set']) for rule in rules)}", flush=True)

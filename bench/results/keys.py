@@ -1,10 +1,7 @@
 """What a run is: all that affects its result, as it was when the run was made.
 
-It stands in the row as `run_key`, so that rows are known whatever the defaults of flags become.
-
-A key has the values of flags by their names, those that were asked for (`given`: on the command line, and
-unlike the default of then) apart from those that were not (`default`), with `seed`, `schedule` and
-`psi_digest`. As text it is JSON, names in order.
+It is the row's `run_key`: JSON with the values of the flags that were asked for (`given`: on the command
+line, and unlike the default of then), of the others (`default`), and `seed`, `schedule` and `psi_digest`.
 """
 import json
 

@@ -8,12 +8,10 @@ _ON_SEEN = 'accuracy on the classes seen (%)'
 
 
 def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen') -> Path:
-    """Draw one line a curve, mean accuracy on the classes seen after each task.
+    """Draw accuracy on the classes seen after each task.
 
-    Args:
-        curves: name -> list of (task, accuracy in percent); the first is the method's, later ones are drawn
-            over it, dashed and hollow, so that both show where they are one. seen: what is counted in place
-            of tasks.
+    curves: name -> list of (task, percent); the first is the method's, later ones are dashed and hollow, so
+    that both show where they coincide. seen: what is counted in place of tasks.
     """
     from matplotlib.ticker import MaxNLocator
     with style.picture(path) as (_, axes):
@@ -32,9 +30,7 @@ def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen
 def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll') -> Path:
     """Draw many schedules' accuracy on the classes seen against the share of the stream seen, a line each.
 
-    Args:
-        curves: lists of (samples seen, accuracy in percent), the last at the end of the stream. method: whose
-            colour.
+    curves: lists of (samples seen, percent), the last at the end of the stream. method: whose colour.
     """
     with style.picture(path) as (_, axes):
         for points in curves:
@@ -49,9 +45,7 @@ def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll')
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale.
 
-    Args:
-        pictures: name of a schedule -> int (K, bins), samples of each class in each of equally long parts of
-            the stream.
+    pictures: name -> int (K, bins), samples of each class in each of equally long parts of the stream.
     """
     shares = {name: 100 * counts / counts.sum(axis=0).clip(1) for name, counts in pictures.items()}
     top, columns = max(share.max() for share in shares.values()), min(len(shares), 2)
@@ -79,11 +73,7 @@ def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
 
 
 def cloud(path: Path, accuracies: dict, title: str) -> Path:
-    """Draw each method's final accuracies under many schedules: a row a method, a point a schedule.
-
-    Args:
-        accuracies: method -> list of percent, one a schedule.
-    """
+    """Draw each method's final accuracies, percent: a row a method, a point a schedule."""
     tens = math.ceil(max(map(max, accuracies.values())) / 10)
     with style.picture(*style.with_vector(path), size=(7.5, 0.55 * len(accuracies) + 1.2)) as (figure, axes):
         for place, (method, values) in enumerate(accuracies.items()):

@@ -27,19 +27,13 @@ class Record:
     """What a run has measured so far.
 
     Attributes:
-        began: when it began, by `time.perf_counter`; of a run that was continued, as if it had not been
-            interrupted.
-        run: its name, unlike that of any other. first: number of the first task that was trained and
-            evaluated.
-        class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: samples of
-            each task's test set.
-        before, untrained: (class-il, task-il) lists for forward transfer. seconds: by stage. images: stream
-            images seen.
-        unkept: what could not be written of the files that `--savecheck` asks for, a line each.
-        later: (class-il, task-il) lists on the tasks to come, one for each task that others follow.
+        began: by `time.perf_counter`; of a resumed run, as if it had not been interrupted. run: unique name.
+        first: number of the first task that was trained. seconds: by stage. images: of the stream, seen.
+        class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: by task.
+        before, untrained: (class-il, task-il) lists for forward transfer. later: on tasks to come.
+        unkept: a line for each file of `--savecheck` that could not be written.
         anytime: `bench.run.anytime.Anytime`, at the end of the run.
-        test, real_sizes: (class-il, task-il) on the real test set at the end of a run on held-out samples,
-            and its sizes.
+        test, real_sizes: (class-il, task-il) on the real test set after a run on held-out samples; its sizes.
     """
 
     TRANSIENT = ('began',)

@@ -66,5 +66,5 @@ def picture(*paths: Path, columns: int = 1, rows: int = 1, size: tuple = (6, 3.6
 
 
 def with_vector(path: Path) -> tuple:
-    """(path, the SVG file beside it), of a picture that is published."""
+    """(path, the SVG file of that name), of a picture that is published."""
     return tuple(dict.fromkeys((path, path.with_suffix('.svg'))))

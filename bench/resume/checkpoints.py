@@ -160,8 +160,8 @@ class Checkpoints:
             write(self.path, dict(about=self.about, time=time.time(), state=self.state.gather(position)))
         except Incomplete as error:
             self._give_up(f'{self.state.model.NAME} keeps what no checkpoint can hold ({error})')
-        except (OSError, RuntimeError, pickle.PicklingError) as error:
-            self._give_up(f'{self.path} cannot be written ({" ".join(str(error).split())})')
+        except OSError as error:
+            self._give_up(f'{self.path} cannot be written ({error.strerror})')
         self.last, self.cost = time.monotonic(), time.monotonic() - began
         return self.active
 
@@ -200,9 +200,12 @@ class Checkpoints:
 
 
 def write(path: Path, content: dict) -> None:
-    """Write plain data."""
-    with atomic_write(path) as file:
-        torch.save(content, file)
+    """Write plain data. OSError if that cannot be."""
+    try:
+        with atomic_write(path) as file:
+            torch.save(content, file)
+    except (RuntimeError, pickle.PicklingError) as error:           # of torch, whose file is full
+        raise OSError(0, ' '.join(str(error).split())) from error
 
 
 def read(path: Path) -> dict:

@@ -54,21 +54,14 @@ class RunState:
         self.model, self.dataset, self.args, self.parts = model, dataset, args, parts
         self.loader, self.begins, self.fitted, self.pass_start, self.resumed = None, [], {}, None, None
         self.arguments, self.shared = dict(vars(args)), dict(model=model, dataset=dataset, args=args)
-        self.marks, self.there, self.unseen = {}, {}, None
-        self._survey(lambda packer: packer.members(model, 'model.'))
+        self.marks, packer = {}, Packer(model.device, self.shared)
+        packer.members(model, 'model.')
+        self.there = packer.needs
 
-    def _packer(self) -> Packer:
-        return Packer(self.model.device, self.shared, self.marks)
-
-    def _survey(self, pack) -> Packer:
-        """Note what there is in something new. What cannot be looked at is no reason to end a run."""
-        packer = self._packer()
-        try:
-            pack(packer)
-            self.there |= packer.needs
-        except Exception as error:          # third-party objects do as they like
-            self.unseen = f'{type(error).__name__}: {error}'
-        return packer
+    def _pack_loaders(self) -> tuple:
+        """(a packer, what it made of the loaders of all tasks so far)."""
+        packer = Packer(self.model.device, self.shared, self.marks)
+        return packer, packer.pack(self._loaders(), 'loaders')
 
     def next_task(self) -> None:
         """Go on to the next task's data."""
@@ -78,8 +71,9 @@ class RunState:
     def _make_loaders(self) -> None:
         self.loader, _ = self.dataset.get_data_loaders()
         self.marks = {}
-        self.there = {path: what for path, what in self.there.items() if path.startswith('model')}
-        packer = self._survey(lambda packer: packer.pack(self._loaders(), 'loaders'))
+        packer, _ = self._pack_loaders()
+        own = {path: what for path, what in self.there.items() if path.startswith('model')}
+        self.there = own | packer.needs
         self.marks = {path: found for thing, path in packer.seen.values()
                       if path.startswith('loaders') and (found := mark(thing)) is not None}
 
@@ -104,8 +98,7 @@ class RunState:
     def batches(self, limit: int = None):
         """The batches of a pass, at most `limit`; of an interrupted one, those that were not learned."""
         if self.resumed is None:
-            loaders = None if self.unseen else self._packer().pack(self._loaders(), 'loaders')
-            self.pass_start = random_state(), loaders
+            self.pass_start = random_state(), self._pack_loaders()[1]
             return itertools.islice(self.loader, limit)
         (state, unpacker, position), self.resumed = self.resumed, None
         self.pass_start = state['pass_start']
@@ -120,13 +113,11 @@ class RunState:
 
     def gather(self, position: Position) -> dict:
         """The state, as plain data. Incomplete if a part could not be put back into a run newly begun."""
-        if self.unseen is not None:
-            raise Incomplete(self.unseen)
-        packer = self._packer()
+        packer, loaders = self._pack_loaders()
         state = dict(position=list(dataclasses.astuple(position)), begins=self.begins, random=random_state(),
                      marks=self.marks,
                      pass_start=self.pass_start if position.batch else None,
-                     loaders=packer.pack(self._loaders(), 'loaders'),
+                     loaders=loaders,
                      model=packer.members(self.model, 'model.'),
                      args=packer.pack(self._edited_args(), 'edited'))
         parts = {**self.parts, **(self.fitted if position.begun else {})}

@@ -5,7 +5,6 @@ task-il accuracies), `buffer` (of methods that replay), as Mammoth's do; and, of
 needs to be resumed exactly where it was.
 """
 import argparse
-import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from core.downloads import fetch
 from core.environment import warn_once
 from core.plugins import backbone_name
 from core.torch_files import IGNORED, load_torch
+from scroll.archive import unwritable
 from scroll.errors import InputError
 from utils import to_parsable_obj
 
@@ -27,22 +27,12 @@ _SAME = ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'joint', 'permu
 _COUNTER, _CLASSIFIER = IGNORED['batch counter'], IGNORED['classifier']
 
 
-def check_writable(args, model) -> None:
+def check_writable(args) -> None:
     """InputError, before any work, if the files that `--savecheck` asks for could not be written."""
-    if not args.savecheck:
-        return
-    folder = Path(args.checkpoint_path)
-    size = sum(t.nbytes for t in model.state_dict().values() if isinstance(t, torch.Tensor))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise InputError(f'--savecheck: {folder} cannot be written ({error.strerror}): choose another '
-                         '--checkpoint_path') from error
-    if free < size:
-        raise InputError(f'--savecheck: {folder} has {free / 1e6:,.1f} MB free, the model takes '
-                         f'{size / 1e6:,.1f} MB: free some space, or choose another --checkpoint_path')
+    if args.savecheck:
+        with unwritable(args.checkpoint_path, '--savecheck: --checkpoint_path'):
+            Path(args.checkpoint_path).mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=args.checkpoint_path).close()
 
 
 def make(state, args, arguments: dict, task: int, last: bool):
@@ -72,11 +62,8 @@ def make(state, args, arguments: dict, task: int, last: bool):
 
 def keep(path: Path, content: dict) -> None:
     """Write it. InputError if that cannot be."""
-    try:
+    with unwritable(path):
         write(path, content)
-    except (OSError, RuntimeError) as error:
-        why = getattr(error, 'strerror', None) or ' '.join(str(error).split())
-        raise InputError(f'{path} cannot be written ({why})') from error
     print(f'  checkpoint: {path}', flush=True)
 
 

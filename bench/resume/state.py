@@ -74,6 +74,13 @@ class Packer:
 
     def pack(self, value, path: str):
         """Plain data of one value."""
+        try:
+            return self._pack(value, path)
+        except Exception:                               # third-party objects do as they like
+            self.lost.append(path)
+            return 'left', None, None
+
+    def _pack(self, value, path: str):
         if isinstance(value, np.generic) and not isinstance(value, np.void):
             value = value.item()
         if isinstance(value, _PLAIN):
@@ -91,7 +98,9 @@ class Packer:
                     value.dtype.str)
         if isinstance(value, nn.Module):
             return self._module(value, path)
-        if type(value) in (dict, collections.OrderedDict):
+        if isinstance(value, dict):
+            if type(value) is not dict:                 # a defaultdict, a Counter: the one there is filled
+                self.needs[path] = type(value).__name__
             return 'dict', [[self.pack(k, f'{path}.key'), self.pack(v, f'{path}.{k}')]
                             for k, v in value.items()], None
         if type(value) in _SEQUENCES:
@@ -124,7 +133,7 @@ class Packer:
             if isinstance(value, torch.optim.Optimizer):
                 self.needs[path] += f" {[len(group['params']) for group in value.param_groups]}"
             return 'state', self.pack(value.state_dict(), f'{path}.state_dict'), None
-        if isinstance(value, _OPAQUE) or not hasattr(value, '__dict__'):
+        if isinstance(value, (*_OPAQUE, *_SEQUENCES)) or not hasattr(value, '__dict__'):
             if not path.startswith('loaders'):          # which are made again, and drawn from again
                 self.lost.append(path)
             return 'left', None, None
@@ -176,7 +185,7 @@ class Unpacker:
         elif kind == 'tensor':
             value = self._tensor(content, more, present)
         elif kind == 'array':
-            value = np.array(content, more) if isinstance(content, list) else content.numpy()
+            value = np.array(content if isinstance(content, list) else content.numpy(), more)
         elif kind == 'generator':
             present.set_state(content)
             value = present
@@ -197,6 +206,10 @@ class Unpacker:
             for packed_key, part in content:
                 key = self._unpack(packed_key, None, f'{path}.key')
                 value[key] = self._unpack(part, known.get(key), f'{path}.{key}')
+            if type(present) is not dict and isinstance(present, dict):
+                present.clear()
+                present.update(value)
+                value = present
         else:
             same = isinstance(present, (list, tuple, collections.deque)) and len(present) == len(content)
             known = list(present) if same else [None] * len(content)
@@ -206,7 +219,7 @@ class Unpacker:
         return value
 
     def _tensor(self, content, more: dict, present):
-        value = content.to(self.device) if more['home'] else content
+        value = content.to(self.device if more['home'] else 'cpu', copy=True)   # what is saved stays
         if not more['trained']:
             return value
         fits = isinstance(present, torch.Tensor) and present.requires_grad and present.is_leaf
@@ -243,7 +256,8 @@ def checksum(value) -> int:
 def mark(value):
     """Tells whether something large has changed: checksum of an array, length of a container; else None."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
-        return checksum(value) if value.nbytes >= LARGE else None
+        plain = isinstance(value, np.ndarray) or value.layout == torch.strided
+        return checksum(value) if plain and value.nbytes >= LARGE else None
     long = isinstance(value, (list, tuple, dict, set)) and len(value) > MANY
     return len(value) if long else None
 

@@ -33,7 +33,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
         InputError: something cannot be; if that is a file of the model, only when the row is written.
     """
     stream, output = Stream.of(args), Output.of(args)
-    saved_models.check_writable(args, model)
+    saved_models.check_writable(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
     if not output.disable_log:

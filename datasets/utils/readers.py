@@ -137,7 +137,7 @@ def _mini_pickle(path: Path) -> tuple:
         wnids = sorted(rows)
         order = np.concatenate([np.asarray(rows[w]) for w in wnids])
         labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
-        if order.dtype.kind not in 'iu' or order.min() < 0:
+        if order.dtype.kind not in 'iu' or order.ndim != 1 or order.min() < 0:
             raise ValueError('class_dict does not list rows of image_data')
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
             raise ValueError(f'image_data has dtype {images.dtype} and shape {images.shape}')

@@ -181,7 +181,7 @@ def load(learner: Scroll, path, n_classes: int) -> None:
         samples = state.buffer.content().samples
         if learner.embedder is not None and (samples.ndim != 4 or samples.dtype != np.uint8):
             raise InputError(f'{path}: its buffer holds no images')
-    learner.take(state)
+    learner.set_state(state)
 
 
 def _backbone(learner: Scroll) -> str:

@@ -27,16 +27,6 @@ def _columns(text: str) -> dict:
         raise argparse.ArgumentTypeError(error) from error
 
 
-def setting(text: str):
-    """A number, or else text; `scroll.state.PARAMS` says what it may be."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def read(path):
     """A `StatisticsFile`, or the `State` of a learner."""
     return (State if archive.kind_of(path) == KIND else StatisticsFile).read(path)

@@ -10,6 +10,7 @@ from scroll.export import checking, folders
 from scroll.files import features
 from scroll.files import statistics as statistics_files
 from scroll.files.statistics import StatisticsFile
+from scroll.parts import list_parts
 from scroll.state import State
 
 _MEMBERSHIP = ('that these samples had been learned was not checked: the learner keeps no keys, and its sums '
@@ -75,9 +76,19 @@ def _add_what(parser, minus: str) -> None:
 def show(args) -> None:
     """Print what is known of a file."""
     if archive.names_of(args.file) and archive.kind_of(args.file):
-        common.read(args.file).show()
+        file = common.read(args.file)
+        _show_learner(file) if isinstance(file, State) else file.show()
     else:
         features.show(features.open_files([args.file], args.columns))
+
+
+def _show_learner(state: State) -> None:
+    buffer = state.buffer
+    kept = '0' if buffer is None else f'{len(buffer)} of {buffer.capacity}, {buffer.strategy}'
+    statistics_files.show(state.statistics, state.psi, buffer=kept,
+                          keys='not kept' if state.keys is None else 'kept',
+                          parts=list_parts(state.known_parts()),
+                          learner=', '.join(f'{name}={value!r}' for name, value in state.params.items()))
 
 
 def digest(args) -> None:

@@ -1,8 +1,6 @@
 """Commands that read features: learn, add, predict."""
 import argparse
-import inspect
 import sys
-from typing import Literal, get_args, get_origin
 
 from scroll import engines
 from scroll.commands import common
@@ -11,7 +9,8 @@ from scroll.errors import InputError
 from scroll.files import features, learning
 from scroll.files.shards import shard
 from scroll.learner import Scroll
-from scroll.state import PARAMS, State, check_params
+from scroll.settings import SETTINGS, check_settings, parse
+from scroll.state import State
 
 # other defaults than those of Scroll: keep no samples, but keys, to unlearn by
 _USUAL = dict(buffer_size=0, keep_keys=True)
@@ -31,7 +30,7 @@ def add_commands(command) -> None:
         common.add_columns(out)
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
-        out.add_argument('--block_size', type=common.setting, default=features.BLOCK, metavar='N',
+        out.add_argument('--block_size', type=parse, default=features.BLOCK, metavar='N',
                          help='samples in memory at once, of at most 128 MiB (default: %(default)s)')
         common.add_out(out, help='file to write' + '; - is standard output' * (out is predicted))
     learned.add_argument('--shard', type=shard, metavar='i/n',
@@ -40,14 +39,14 @@ def add_commands(command) -> None:
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
     predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and use it')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
-    for name, parameter in inspect.signature(Scroll).parameters.items():
-        if name in PARAMS and name != 'adaptation':
-            default, kind = _USUAL.get(name, parameter.default), parameter.annotation
-            among = get_args(kind) if get_origin(kind) is Literal else ()
-            how = (dict(action=argparse.BooleanOptionalAction) if isinstance(default, bool) else
-                   dict(type=common.setting))
+    for name, setting in SETTINGS.items():
+        if name != 'adaptation':
+            default = _USUAL.get(name, setting.default)
+            on_off = isinstance(default, bool)
+            how = dict(action=argparse.BooleanOptionalAction) if on_off else dict(type=parse)
+            among = f' ({", ".join(setting.choices)})' if setting.choices else ''
             flag(f'--{name}', default=argparse.SUPPRESS, **how,
-                 help=f"{', '.join(map(str, among))} (default: {default})".lstrip())
+                 help=f'{setting.help}{among}; default: {default}')
 
 
 def _add_engines(group) -> None:
@@ -55,19 +54,19 @@ def _add_engines(group) -> None:
     flag('--from', dest='patterns', metavar='PATTERN', nargs='+',
          help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'")
     flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
-    flag('--workers', type=common.setting, metavar='N', help='processes (default: as the engine likes)')
-    flag('--partitions', type=common.setting, metavar='N',
+    flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
+    flag('--partitions', type=parse, metavar='N',
          help='parts that the files are dealt into (default: one each)')
     flag('--embedder', metavar='MODULE:NAME', default='',
          help='what makes an Embedder, for Parquet files of images as bytes (columns image, y)')
-    flag('--gpus', type=common.setting, default=0, metavar='N',
+    flag('--gpus', type=parse, default=0, metavar='N',
          help='GPUs of a worker, 0.5 for two workers on one')
 
 
 def learn(args) -> None:
     """A learner of files."""
-    given = {name: value for name, value in vars(args).items() if name in PARAMS}
-    check_params(given)
+    given = {name: value for name, value in vars(args).items() if name in SETTINGS}
+    check_settings(given)
     learner = Scroll(**_USUAL | dict(keep_keys=not args.patterns) | given)
     if args.patterns:
         _learn_with_engine(learner, args)

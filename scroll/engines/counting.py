@@ -24,9 +24,9 @@ from typing import NamedTuple
 from scroll.errors import InputError
 from scroll.files import features
 from scroll.files.learning import learn_blocks
-from scroll.files.parts import clash
 from scroll.files.statistics import StatisticsFile
 from scroll.learner import Scroll
+from scroll.parts import clash
 
 
 class Source(NamedTuple):

@@ -3,10 +3,11 @@ from pathlib import Path
 
 from scroll.archive import read_json, sha256
 from scroll.certificates.files import DIFFERS, SAME, Line
+from scroll.derived import derive
 from scroll.errors import InputError
 from scroll.export.folders import CERTIFICATE, FORMAT
-from scroll.learner import Scroll
-from scroll.state import PARAMS, State
+from scroll.settings import DEFAULTS, SETTINGS
+from scroll.state import State
 
 
 def check(folder, counted=None) -> list:
@@ -30,10 +31,10 @@ def check(folder, counted=None) -> list:
     files = {name: path.with_name(Path(name).name) for name in said}
     found = {name: sha256(file) if file.is_file() else 'not there' for name, file in files.items()}
     if counted is not None:
-        settings = {name: settings[name] for name in settings if name in PARAMS and name != 'adaptation'}
-        learner = Scroll(**settings).take(State(settings, counted.psi, counted.statistics))
+        settings = {name: settings[name] for name in settings if name in SETTINGS and name != 'adaptation'}
+        f_T = derive(DEFAULTS | settings, State(settings, counted.psi, counted.statistics)).online
         said = said | made_from
-        found |= dict(statistics=learner.digest(), f_T=learner.predictor().digest(),
+        found |= dict(statistics=counted.statistics.digest(), f_T=f_T.digest(),
                       embedder=counted.psi or 'features')
     return [Line(name, said[name], value, SAME if value == said[name] else DIFFERS)
             for name, value in found.items()]

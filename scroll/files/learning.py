@@ -20,7 +20,7 @@ from scroll.learner import Scroll
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
           shard: str = None) -> tuple:
-    """Let a learner of features learn from files, each a part (`scroll.files.parts`): of those with splits
+    """Let a learner of features learn from files, each a part (`scroll.parts`): of those with splits
     what is to train, unless `split` says otherwise; with `shard` the i-th of n shares, 'i/n'
     (`scroll.files.shards`). Returns (samples learned, samples in the files). InputError: a file cannot be
     read or learned from; the learner may then have learned a part."""

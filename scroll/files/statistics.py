@@ -1,7 +1,7 @@
 """Statistics on disk: merged from the shares of several machines, and with a share taken out again.
 
 Sums of integers: `all` has the digest of one machine that saw both shares, `rest` that of one that never saw
-b, to the last bit. A file names its parts (`scroll.files.parts`), each by the digest of its statistics, so a
+b, to the last bit. A file names its parts (`scroll.parts`), each by the digest of its statistics, so a
 share that was counted twice is noticed, also within files that were merged before. What was removed has a
 minus, and may be merged again. Two shares that do hold equal samples: `--repeated`. Nothing shows that shares
 overlap in some samples: cut shares that cannot (`main.py --shard 1/4` goes by the samples' pixels).
@@ -14,9 +14,9 @@ from scroll import archive
 from scroll.embedding.images import check_images
 from scroll.errors import InputError, naming
 from scroll.files.features import open_files, print_facts, read_blocks
-from scroll.files.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.grid import FLOAT32, as_learned, check_quantised, quantise, sample_keys
 from scroll.labels import check_labels
+from scroll.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.statistics import Statistics
 
 
@@ -44,7 +44,7 @@ class StatisticsFile:
         """The samples of files (`samples_of`) as if they had been counted in statistics like these."""
         samples = samples_of(paths, columns, precision=like.precision)
         with naming(paths[0]):
-            statistics = like.statistics.like().add(samples['features'], samples['labels'])
+            statistics = like.statistics.empty_like().add(samples['features'], samples['labels'])
         return cls(str(paths[0]), statistics, like.psi, one_part(statistics), like.precision)
 
     def write(self, path) -> None:

@@ -21,7 +21,7 @@ def evened(statistics: Statistics) -> Statistics:
     sums = scaled(statistics.sums, share[:, None], counts[:, None])
     gram = sum(scaled(gram, share[0], count) for gram, count in zip(grams, counts))
     gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)        # of the constant feature: as the sums say
-    return Statistics(statistics.dim, statistics.lift).become(statistics.classes, share, sums, gram)
+    return Statistics(statistics.dim, statistics.lift).assign(statistics.classes, share, sums, gram)
 
 
 def usable_with(even: Statistics, alpha: float) -> float:

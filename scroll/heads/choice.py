@@ -13,7 +13,6 @@ from scroll.heads.registry import HEADS, Settings
 from scroll.heads.scaling import cross_entropies, fit_scale
 from scroll.statistics import Statistics
 
-AUTOMATIC = 'auto'
 _CANDIDATES = ('ridge', 'lda', 'ncc')           # of equals the first
 _SCALES = 1e-6, 1e6                             # of logits
 _EQUAL = 1e-9                                   # losses this close, relatively, are equal

@@ -4,17 +4,15 @@ Ridge and nearest centroids see the covariance of all samples, or none; this hea
 (Fisher 1936; for streams, Hayes and Kanan 2020). It needs no more than they do: counts, sums, Gram matrix.
 """
 from fractions import Fraction
-from numbers import Real
 
 import numpy as np
 
-from scroll.errors import InputError
 from scroll.grid import GRID_BITS
 from scroll.heads.predictors import WEIGHT_BITS, LinearPredictor, check_seen
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
+from scroll.settings import OAS, check_shrinkage
 from scroll.statistics import Statistics
 
-OAS = 'oas'
 _SHARE_BITS = 30                    # shrinkage is a multiple of 2^-30
 
 
@@ -95,8 +93,7 @@ def oas(scatter: np.ndarray, freedom: int) -> Fraction:
 
 def exact_share(shrinkage: float) -> Fraction:
     """The multiple of 2^-30 that `lda` takes for this shrinkage. InputError: not from 0 up to below 1."""
-    if not (isinstance(shrinkage, Real) and 0 <= shrinkage < 1):
-        raise InputError(f"shrinkage {shrinkage!r}: expected a number from 0 up to below 1, or '{OAS}'")
+    check_shrinkage(shrinkage)
     return _on_grid(Fraction(float(shrinkage)))
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from numbers import Real
 
 import numpy as np
 
@@ -20,13 +19,11 @@ from scroll.grid import GRID, GRID_BITS
 from scroll.heads.rounded import grid_for, scaled, smallest_units, solve
 from scroll.lift import Lift
 from scroll.randomness import numpy_stream
+from scroll.settings import NCC_BIASES, TARGETS, check_lambda
 from scroll.statistics import Statistics
 
 NCC_FACTOR = dict(exact=-0.5, paper=-1.0, zero=0.0)     # of |c|^2
-NCC_BIASES = tuple(NCC_FACTOR)
-TARGETS = ('pm1', 'onehot')
 WEIGHT_BITS = 47                   # of the largest weight; two limbs hold it for up to 2046 features
-_LARGEST = 2.0 ** 63                # lambda
 _LOGITS, _ROWS = 1 << 20, 1 << 7    # logits in a block, and its least number of rows
 
 
@@ -182,13 +179,8 @@ def exact_lambda(alpha: float) -> float:
 
     Of 0.1 it is 0.10000000000582077. InputError: not a number up to 2^63, or one that would be rounded to 0.
     """
-    if not (isinstance(alpha, Real) and 0 < alpha <= _LARGEST):
-        raise InputError(f'ridge lambda {alpha!r}: expected a positive number up to 2^63 '
-                         "(of `Scroll` also 'auto')")
-    units = round(float(alpha) * GRID ** 2)
-    if not units:
-        raise InputError(f'ridge lambda {alpha!r}: is rounded to 0, a multiple of 2^-36: use 1.5e-11 or more')
-    return units / GRID ** 2
+    check_lambda(alpha)
+    return round(float(alpha) * GRID ** 2) / GRID ** 2
 
 
 def ridge(statistics: Statistics, alpha: float, targets: str = 'pm1') -> LinearPredictor:

@@ -5,16 +5,15 @@ one (FeCAM, Goswami et al. 2023). The prediction is quadratic in u.
 """
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 
 import numpy as np
 
-from scroll.errors import InputError
 from scroll.grid import GRID_BITS
-from scroll.heads.lda import OAS, class_means, degrees, exact_share, oas
+from scroll.heads.lda import class_means, degrees, exact_share, oas
 from scroll.heads.predictors import check_seen, digest_of, on_grid
 from scroll.heads.rounded import scaled, smallest_units, solve
 from scroll.lift import Lift
+from scroll.settings import OAS, check_pooling
 from scroll.statistics import Statistics
 
 POOLING = 1 << 10                  # pooling is a multiple of 2^-10
@@ -135,6 +134,5 @@ def class_scatters(statistics: Statistics, means: np.ndarray) -> np.ndarray:
 
 def exact_pooling(pooling: float) -> int:
     """b in units of 2^-10. InputError: not from 0 to 1."""
-    if isinstance(pooling, bool) or not (isinstance(pooling, Real) and 0 <= pooling <= 1):
-        raise InputError(f'pooling {pooling!r}: expected a number from 0 to 1')
+    check_pooling(pooling)
     return round(float(pooling) * POOLING)

@@ -1,7 +1,7 @@
 """All heads by name: how each is made of the exact sums, its leave-one-out logits, and what it needs.
 
 To add a head: a function that makes a predictor of `Statistics`, one in `left_out` for its leave-one-out
-logits, and a line in `HEADS`.
+logits, a line in `HEADS`, and its name in `scroll.settings`.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,22 +10,24 @@ import numpy as np
 
 from scroll.heads import left_out
 from scroll.heads.balanced import evened, usable_with
-from scroll.heads.lda import OAS, lda
+from scroll.heads.lda import lda
 from scroll.heads.predictors import exact_lambda, ncc, random_weights, ridge
 from scroll.heads.quadratic import qda
-from scroll.heads.ridge_lambda import AUTO, choose_lambda
+from scroll.heads.ridge_lambda import choose_lambda
+from scroll.lift import Lift
+from scroll.settings import AUTO, DEFAULTS
 from scroll.statistics import Statistics
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of all heads; each reads its own. `scroll.Scroll` documents them."""
-    ridge_lambda: float | str = 0.1
-    targets: str = 'pm1'
-    ncc_bias: str = 'exact'
-    shrinkage: float | str = OAS
-    pooling: float = 0.5
-    seed: int = 0
+    ridge_lambda: float | str = DEFAULTS['ridge_lambda']
+    targets: str = DEFAULTS['targets']
+    ncc_bias: str = DEFAULTS['ncc_bias']
+    shrinkage: float | str = DEFAULTS['shrinkage']
+    pooling: float = DEFAULTS['pooling']
+    seed: int = DEFAULTS['seed']
 
 
 @dataclass(frozen=True)
@@ -88,3 +90,18 @@ HEADS = {
     'random': Head(lambda statistics, settings: random_weights(statistics, settings.seed),
                    lambda online, statistics, settings, features, labels: online.decision_function(features)),
 }
+
+
+def lift_of(settings: dict, dim: int) -> Lift | None:
+    """The lift that the settings of a learner ask for, of features of `dim` numbers."""
+    head = settings['head']
+    kind = settings['lift'] if settings['lift'] != AUTO else 'relu' if head == AUTO else HEADS[head].lift
+    if kind in ('none', None):
+        return None
+    return Lift(kind, dim, settings['lift_dim'], settings['lift_seed'], settings['lift_bandwidth'])
+
+
+def empty_statistics(settings: dict, dim: int) -> Statistics:
+    """Statistics of no samples, of the kind that these settings need."""
+    head = settings['head']
+    return Statistics(dim, lift_of(settings, dim), head != AUTO and HEADS[head].by_class)

@@ -11,11 +11,11 @@ from math import isqrt
 import numpy as np
 
 from scroll.grid import GRID, GRID_BITS
-from scroll.heads.predictors import TARGETS, check_seen, target_sums, usable_lambda
+from scroll.heads.predictors import check_seen, target_sums, usable_lambda
 from scroll.heads.rounded import Refinement
+from scroll.settings import TARGETS
 from scroll.statistics import Statistics
 
-AUTO = 'auto'                       # in the place of a number: let the statistics choose
 _LIMIT, _STEPS = 80, (16, 4, 1)     # lambda = 2^(k / 4), |k| <= 80: factors of 16 first, then finer
 _TIE = Fraction(1, 1 << 30)         # criteria this close, relatively, are equal
 _PRECISION = Fraction(1, 1 << 62)   # of the parts of an exact criterion

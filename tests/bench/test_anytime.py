@@ -8,7 +8,7 @@ from sklearn.linear_model import Ridge
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.grid import GRID
-from tests.conftest import files_below, refused
+from tests.conftest import refused
 
 SCROLL = {'model_config': 'base', 'iterations': 2, 'minibatch_size': 20, 'buffer_size': 40}
 
@@ -51,13 +51,6 @@ def test_scroll_predicts_at_any_time_as_ridge_on_what_has_come(parse, schedule):
     assert curve and (checked == len(curve) or schedule in ('split:5', 'iid'))
 
 
-def test_inside_a_segment_f_t_knows_the_samples_that_have_come(parse):
-    """One segment for all: before its end the learner has learned nothing, and anytime accuracy is far above chance."""
-    _, _, row = trained(parse, 'scroll', '--schedule', 'iid', '--eval_every', '320', '--buffer_size', '0')
-    curve = json.loads(row['anytime_curve'])
-    assert len(curve) == 4 and min(a for _, a in curve) > 50
-
-
 @pytest.mark.parametrize('model, flags', [('scroll', ['--schedule', 'blurry']), ('scroll', ['--n_splits', '2']),
                                           ('er', ['--schedule', 'gaussian']), ('er', ['--n_splits', '2', '--n_epochs', '1'])])
 def test_looking_changes_nothing(parse, model, flags):
@@ -71,11 +64,6 @@ def test_only_classes_that_have_come_are_tested_and_chosen(parse):
     """After 100 samples of the first of ten tasks there is one class: any method is right about it."""
     _, _, row = trained(parse, 'sgd', '--n_splits', '10', '--n_epochs', '1', '--eval_every', '100')
     assert json.loads(row['anytime_curve'])[0] == [128, 100.0]
-
-
-def test_the_curve_is_drawn(parse, tmp_path):
-    trained(parse, 'sgd', '--schedule', 'gaussian', '--eval_every', '500', '--disable_log', '0', base_path=tmp_path)
-    assert [p.name[-12:] for p in files_below(tmp_path) if p.name.endswith('-anytime.png')] == ['-anytime.png']
 
 
 def test_a_stream_that_passes_twice_has_no_sample_count(parse):

@@ -55,12 +55,6 @@ def test_a_method_of_a_notebook(monkeypatch):
     assert model.seen == len(dataset.train_labels) and row['strength'] == 2 and model.net.classifier.in_features == 16
 
 
-@pytest.mark.parametrize('flags, words', [(dict(bufer_size=3), ['did you mean --buffer_size']), (dict(), ['--buffer_size', 'required'])])
-def test_what_is_wrong_is_one_line(flags, words):
-    with refused(*words):
-        bench.load_runner('er', 'seq-digits', **FIXED, **flags)
-
-
 def test_what_mammoth_has_at_the_top_of_its_package_is_here_and_costs_nothing_until_it_is_used(tmp_path):
     names = ['register_model', 'register_dataset', 'register_backbone', 'get_model_names', 'get_dataset_names', 'get_backbone_names', 'ContinualModel', 'ContinualDataset', 'MammothBackbone', 'ReturnTypes', 'Buffer', 'base_path', 'get_device', 'add_rehearsal_args', 'store_masked_loaders', 'set_default_from_args']
     assert not [name for name in names if getattr(bench, name, None) is None]

@@ -10,7 +10,6 @@ from bench.certify import command as certify
 from bench.certify import method_trials, scroll_trials
 from bench.run.building import initialize
 from bench.run.training import train
-from core import progress
 from tests.conftest import ROOT, python, refused
 from utils.evaluate import evaluate
 
@@ -67,15 +66,6 @@ def test_a_row_is_what_main_finds_under_that_schedule(scroll, parse, number):
         sizes = [len(loader.dataset) for loader in dataset.test_loaders]
         last = np.average(evaluate(model, dataset)[0], weights=sizes)
         assert json.loads(row['curve'])[-1] == [len(dataset.train_labels), pytest.approx(last, abs=1e-3)]
-
-
-@pytest.mark.parametrize('flags', [[], ['--non_verbose', '1']])
-def test_it_says_how_far_it_is_unless_told_not_to(call, tmp_path, monkeypatch, capsys, flags):
-    for name, value in (('EVERY', 0.02), ('TICK', 0.001)):
-        monkeypatch.setattr(progress, name, value)
-    call(tmp_path, '--schedules', '1', '--specs', '', '--buffers', '0', '--stream_check', '0', *flags)
-    said = {line.split(' ')[0] for line in capsys.readouterr().err.splitlines()}
-    assert said == (set() if flags else {'Preparing', 'Schedules:'})
 
 
 def test_what_was_run_is_not_run_again(scroll, call, monkeypatch):
@@ -148,12 +138,6 @@ def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
     assert not (tmp_path / 'runs.jsonl').exists() or not (tmp_path / 'runs.jsonl').read_text()
 
 
-def test_a_folder_that_cannot_be_written(call, tmp_path):
-    (tmp_path / 'file').write_text('')
-    with refused('--out'):
-        call(tmp_path / 'file', '--schedules', 0)
-
-
 def test_help_imports_no_torch(tmp_path):
     code = f'import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ["certify.py", "--help"]; import bench.certify.command as c\n' \
            'try: c.main()\nexcept SystemExit: print("torch" in sys.modules)'
@@ -202,9 +186,3 @@ def test_a_row_of_another_method_is_its_run(sgd, parse):
     curve = json.loads(row['curve'])
     assert [n for n, _ in curve] == dataset.schedule.tasks[1:].tolist() and curve[0][1] == pytest.approx(measured['task1'], abs=1e-3)
     assert curve[-1][1] == pytest.approx(measured['final_accuracy'], abs=1e-3)
-
-
-@pytest.mark.slow
-def test_processes_change_nothing_but_times(sgd, call, tmp_path):
-    rows = call(tmp_path, *SGD, '--jobs', 2)[2]
-    assert [{**row, 'seconds': 0} for row in rows] == [{**row, 'seconds': 0} for row in sgd[3]]

@@ -14,33 +14,22 @@ def sgd(parse):
 
 
 @pytest.mark.parametrize('flags, name, value', [
-    ([], 'validation', 0), (['--validation'], 'validation', 10), (['--validation', '25'], 'validation', 25),
-    (['--label_perc', '0.5'], 'label_perc', 0.5), (['--lpt', '0.5'], 'label_perc', 0.5), (['--label_perc_by_task', '0.1'], 'label_perc', 0.1),
-    (['--lpc', '0.25'], 'label_perc_by_class', 0.25),
-    (['--noise_rate', '0', '--noise_type', 'sym'], 'noise_type', 'symmetric'),
-    (['--noise_rate', '0.1', '--noise_type', 'asymm'], 'noise_type', 'asymmetric'),
-    (['-O', '2'], 'code_optimization', 2), (['-O3'], 'code_optimization', 3), (['--code_optimization=1'], 'code_optimization', 1),
-    (['--ignore_other_metrics', '0'], 'enable_other_metrics', True), (['--ignore_other_metrics'], 'enable_other_metrics', False),
-    (['--csv_log'], 'disable_log', False), (['--csv_log', '0'], 'disable_log', True),
-    (['--load_best_args'], 'model_config', 'best'), ([], 'load_best_args', None),
-    (['--nowand'], 'nowand', 1), ([], 'nowand', 1),
-    (['--joint', '1'], 'joint', 1), (['--start_from', '1'], 'start_from', 1), ([], 'start_from', None),
-    (['--non_verbose'], 'non_verbose', True), (['--non_verbose', '1'], 'non_verbose', True),
-    (['--non_verbose', '--seed', '3'], 'non_verbose', True), (['--num_workers', '3'], 'num_workers', 3), ([], 'fitting_mode', 'epochs'),
+    (['--validation'], 'validation', 10), (['--validation', '25'], 'validation', 25), (['--lpt', '0.5'], 'label_perc', 0.5),
+    (['--label_perc_by_task', '0.1'], 'label_perc', 0.1), (['--lpc', '0.25'], 'label_perc_by_class', 0.25),
+    (['--noise_rate', '0', '--noise_type', 'sym'], 'noise_type', 'symmetric'), (['-O3'], 'code_optimization', 3),
+    (['--load_best_args'], 'model_config', 'best'), ([], 'load_best_args', None), (['--nowand'], 'nowand', 1), ([], 'nowand', 1),
+    (['--non_verbose', '--seed', '3'], 'non_verbose', True), ([], 'fitting_mode', 'epochs'),
 ])
 def test_values(parse, flags, name, value):
-    """`--disable_log` is left out, for the flags that say its reverse."""
     args = parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '1', '--weights', 'none', *flags])
     assert getattr(args, name, None) == value
 
 
 @pytest.mark.parametrize('first, second', [('--label_perc=0.5', '--lpt=0.5'), ('--load_best_args', '--model_config=base'), ('-O1', '-O2'),
-                                           ('-O1', '--code_optimization=1'), ('--csv_log', '--disable_log=1'),
-                                           ('--ignore_other_metrics', '--enable_other_metrics=1')])
+                                           ('-O1', '--code_optimization=1')])
 def test_one_thing_said_by_two_names(sgd, first, second):
-    words = [] if 'disable_log' in second else ['--notes', 'x']
     with refused('-O' if second[:2] == '-O' else second.split('=')[0], '2 times' if second == '-O2' else 'say the same'):
-        parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '1', '--weights', 'none', first, second, *words])
+        parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '1', '--weights', 'none', first, second])
 
 
 EARLY = '--fitting_mode early_stopping'
@@ -64,16 +53,10 @@ def test_flags_that_would_do_nothing(sgd, flags, needed):
     (['--distributed', 'ddp'], ['--distributed ddp', 'with --distributed dp']),
     (['--start_from', '2', '--stop_after', '2'], ['--start_from 2', '--stop_after 2']),
     (['--start_from', '1', '--enable_other_metrics', '1'], ['--enable_other_metrics', '--start_from']),
-    (['--joint', '1', '--start_from', '1'], ['--start_from', '--joint']), (['--joint', '1', '--stop_after', '1'], ['--stop_after']),
-    (['--joint', '1', '--enable_other_metrics', '1'], ['--enable_other_metrics']), (['--joint', '2'], ['--joint', '2']),
-    (['--eval_future', '1'], ['--eval_future', 'sgd', 'FutureModel']),
-    (['--label_perc', '1.5'], ['--label_perc', '1.5', 'from 0 to 1']), (['--noise_rate', '-0.1'], ['--noise_rate']),
-    (['--noise_type', 'odd', '--noise_rate', '0.1'], ['--noise_type', 'odd']),
-    (['--validation', '-1'], ['--validation', '-1']), (['--validation', 'all'], ['--validation', 'all']),
-    (['--stop_after', '0'], ['--stop_after']), (['--n_iters', '0', '--fitting_mode', 'iters'], ['--n_iters']),
-    (['--early_stopping_metric', 'joy', '--fitting_mode', 'early_stopping'], ['joy']), (['-O', '4'], ['-O', '4']),
+    (['--joint', '1', '--start_from', '1'], ['--start_from', '--joint']), (['--joint', '2'], ['--joint', '2']),
+    (['--eval_future', '1'], ['--eval_future', 'sgd', 'FutureModel']), (['--label_perc', '1.5'], ['--label_perc', '1.5', 'from 0 to 1']),
+    (['--noise_type', 'odd', '--noise_rate', '0.1'], ['--noise_type', 'odd']), (['--validation', '-1'], ['--validation', '-1']),
     (['--wandb_project', 'x'], ['--wandb_entity', '--wandb_project', 'both']), (['--tensorboard'], ['--tensorboard', '--disable_log']),
-    (['--csv_log', 'perhaps'], ['--csv_log', 'perhaps']),
 ])
 def test_what_cannot_be(sgd, flags, words):
     with refused(*words):
@@ -85,14 +68,6 @@ def test_what_has_an_effect_after_all(sgd):
     args = sgd('--noise_rate', '0', '--noise_type', 'asym', '--validation', '0', '--validation_mode', 'complete')
     assert (args.noise_rate, args.validation) == (0, 0)
     assert sgd('--fitting_mode', 'iters', '--n_iters', '3', '--n_epochs', '2', '--lr_scheduler', 'cosine').n_epochs == 2
-
-
-@pytest.mark.parametrize('mode', [['iters', '--n_iters', '3'], ['time', '--fitting_minutes', '3'], ['early_stopping']])
-def test_methods_and_streams_that_pass_once_have_one_fitting_mode(parse, mode):
-    with refused(f'--fitting_mode {mode[0]}', 'once'):
-        parse('gdumb', '--buffer_size', '5', '--fitting_mode', *mode)
-    with refused(f'--fitting_mode {mode[0]}', 'once'):
-        parse('er', '--buffer_size', '5', '--lr', '1', '--schedule', 'gaussian', '--fitting_mode', *mode)
 
 
 def test_force_compat_lets_a_method_run_that_wants_to_be_told_of_tasks(parse):
@@ -115,12 +90,3 @@ def test_weights_and_biases_by_environment(sgd, monkeypatch):
     args = sgd()
     assert (args.nowand, args.wandb_entity, args.wandb_project) == (0, 'me', 'this')
     assert sgd('--nowand').nowand == sgd('--debug_mode', '1').nowand == 1 and sgd('--wandb_entity', 'you').wandb_entity == 'you'
-
-
-@pytest.mark.parametrize('flags, package', [(['--tensorboard', '--disable_log', '0'], 'tensorboard'),
-                                            (['--wandb_entity', 'a', '--wandb_project', 'b'], 'wandb')])
-def test_a_tracker_that_is_not_installed_is_told_before_any_work(sgd, monkeypatch, flags, package):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == package else find(name))
-    with refused(flags[0], f'pip install {package}'):
-        sgd(*flags)

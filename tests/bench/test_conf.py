@@ -1,6 +1,5 @@
 """Devices, seeds, folders."""
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,12 +11,9 @@ from core.environment import (
     choose_devices,
     get_checkpoint_path,
     get_device,
-    results_folder,
     set_random_seed,
-    warn_once,
 )
 from tests.conftest import refused
-from utils.schedulers import get_scheduler
 
 
 @pytest.fixture(autouse=True)
@@ -56,12 +52,6 @@ def test_gpus_by_number_and_the_freest_by_default(twelve_gpus):
         get_device('0,1')
 
 
-def test_several_devices(twelve_gpus):
-    assert choose_devices('3, cuda:1', several=True) == [torch.device('cuda:3'), torch.device('cuda:1')]
-    assert choose_devices(several=True) == choose_devices('cuda', several=True) == [torch.device(f'cuda:{i}') for i in range(12)]
-    assert choose_devices('cpu', several=True) == [torch.device('cpu')]
-
-
 def test_a_run_that_has_begun_stays_on_its_device(twelve_gpus):
     """Methods written for Mammoth ask again in the middle of a run."""
     choose_devices('4')
@@ -77,13 +67,6 @@ def test_folders_that_files_of_mammoth_ask_for():
     assert get_checkpoint_path('here') == 'here/' and base_path() == '/some/where/'
 
 
-def test_a_warning_is_given_once(capsys):
-    for _ in range(3):
-        warn_once('only', 'this time')
-    warn_once('another')
-    assert capsys.readouterr().err == 'warning: only this time\nwarning: another\n'
-
-
 def test_a_seed_fixes_the_three_global_streams():
     def draw(seed):
         set_random_seed(seed)
@@ -92,13 +75,3 @@ def test_a_seed_fixes_the_three_global_streams():
     assert first == again and not set(first) & set(other)
     draw(2 ** 40)                                               # numpy alone takes 32 bits
     assert torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark
-
-
-def test_results_folder():
-    args = SimpleNamespace(base_path='data', results_path='out', dataset='d', model='m')
-    assert results_folder(args, 'task-il').as_posix() == 'data/out/task-il/d/m'
-
-
-def test_a_model_without_an_optimiser_has_no_scheduler():
-    """Mammoth's `joint` hands in a bare network."""
-    assert get_scheduler(torch.nn.Linear(1, 1), SimpleNamespace(lr_scheduler='cosine', n_epochs=3)) is None

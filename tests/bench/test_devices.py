@@ -1,14 +1,12 @@
 """Memory, layout, precision of products, compilation, several GPUs."""
 import copy
-import ctypes
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from bench.run import devices as speed
 from bench.run.building import initialize
-from bench.run.devices import CustomDP, arrange, optimise, reuse_memory, split_among_gpus
+from bench.run.devices import CustomDP, arrange, optimise, split_among_gpus
 from models import get_model_class
 from tests.conftest import refused, save_tiny
 from tests.scroll.conftest import tiny_net
@@ -57,29 +55,11 @@ def test_a_rearranged_network_learns_the_same_and_its_parameters_may_be_viewed_f
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize('device, trains', [('cuda', True), ('cpu', False)])
-def test_on_gpus_and_where_nothing_is_trained_the_layout_stays(device, trains):
-    model = model_of(tiny_net(width=8), device, trains)
-    arrange(model)
-    assert not model.net.channels_last
-
-
 @pytest.mark.parametrize('method, more, rearranged', [('er', ['--lr', 0.1], True), ('scroll', [], False)])
 def test_a_run_rearranges_the_networks_that_it_trains(parse, tmp_path, method, more, rearranged):
     flags = ('--buffer_size', 10, '--device', 'cpu', '--weights', save_tiny(tmp_path / 'eight.safetensors', 8))
     model, _, _ = initialize(parse(method, *flags, *more, base_path=tmp_path))
     assert isinstance(model, get_model_class(method)) and model.net.channels_last is rearranged
-
-
-def test_memory_that_was_given_back_is_used_again(monkeypatch):
-    """Both of glibc's thresholds are set; elsewhere nothing happens."""
-    calls = []
-    monkeypatch.setattr(ctypes, 'CDLL', lambda name: SimpleNamespace(mallopt=lambda *given: calls.append(given)))
-    reuse_memory()
-    assert sorted(calls) == [(-3, 2 ** 25), (-1, 2 ** 31 - 1)]
-    monkeypatch.setattr(ctypes, 'CDLL', lambda name: SimpleNamespace())
-    reuse_memory()
-    assert len(calls) == 2
 
 
 @pytest.mark.parametrize('level, precision', [(0, 'highest'), (1, 'high'), (2, 'medium')])
@@ -88,22 +68,6 @@ def test_precision_of_products(level, precision):
     net = tiny_net()
     optimise(net, level)
     assert torch.get_float32_matmul_precision() == precision and net._compiled_call_impl is None
-
-
-def test_compiling_leaves_names_and_values(monkeypatch):
-    monkeypatch.setattr(torch, 'compile', lambda function, **options: function)
-    net, names = tiny_net(), list(tiny_net().state_dict())
-    optimise(net, 3)
-    assert net._compiled_call_impl is not None and list(net.state_dict()) == names
-    assert copy.deepcopy(net).classifier.out_features == net.classifier.out_features
-
-
-def test_a_machine_without_compilers_is_told(monkeypatch):
-    def fail(function, **options):
-        raise RuntimeError('no compiler\nat all')
-    monkeypatch.setattr(torch, 'compile', fail)
-    with pytest.raises(speed.InputError, match='-O 3.*no compiler'):
-        optimise(tiny_net(), 3)
 
 
 def test_a_split_network_answers_as_the_network_does():

@@ -1,4 +1,4 @@
-"""Processes that share a run: shares that cover all, arrays that arrive whole, an error that is told once."""
+"""Processes that share a run: shares that cover all, arrays that arrive whole, an error that is printed once."""
 import os
 import subprocess
 import sys
@@ -46,14 +46,6 @@ def test_one_process_alone_is_the_same_with_one():
     assert world.first_then_others(lambda: 7) == 7 and world.agree('a', 'no') is None
     args = SimpleNamespace(device=None)
     assert distributed.join(args).size == 1 and vars(args) == dict(device=None)
-
-
-@pytest.mark.parametrize('missing', distributed._LAUNCHED)
-def test_variables_that_other_programs_set_start_nothing(launched, monkeypatch, missing):
-    launched(4)
-    assert processes() == 4
-    monkeypatch.delenv(missing)
-    assert processes() == 1
 
 
 def test_a_method_whose_work_cannot_be_shared_is_refused(launched, parse):

@@ -91,17 +91,6 @@ def test_columns_are_headed_as_in_the_paper_and_run_what_their_headings_say(name
             assert cell.flags['n_splits'] == int(splits[1])
 
 
-def test_rows_run_the_method_that_they_name():
-    named = {cell.row.split(' ')[0].lower(): cell.flags['model'] for name in NAMES for cell in get(name).cells
-             if cell.flags['model'] not in ('scroll', 'joint')}
-    assert named == {'er': 'er', 'bic': 'bic', 'der': 'der', 'der++': 'derpp', 'gdumb': 'gdumb', 'er-ace': 'er-ace', 'er-aml': 'er-aml',
-                     'ssil': 'ssil', 'mir': 'mir', 'ens': 'ens'}
-    for name in NAMES:
-        for cell in get(name).cells:
-            if 'NCC' in cell.row:
-                assert cell.flags['predictor'] == 'ncc'
-
-
 def test_the_grid_of_hyper_parameters_is_the_papers():
     grid = {cells[0].strip('\\'): [float(v) for v in cells[2].strip('[]').split(',')] for cells in latex_rows('tab:hyper-params')
             if len(cells) == 3 and cells[2].startswith('[')}
@@ -109,16 +98,6 @@ def test_the_grid_of_hyper_parameters_is_the_papers():
     assert {name: v['paper'] for name, v in values.items()} == grid
     known = vars(parse_args(['--model', 'scroll', '--dataset', 'seq-cifar100']))
     assert all(v['flag'] in known for v in values.values())
-
-
-def test_the_figure_repeats_the_tables_where_it_must():
-    figure = get('figure_2_splits')
-    for column, table, of in (('10-split', 'table_1_cifar', 'CIFAR-100 10-split, |M| = 500'),
-                              ('50-split', 'table_5_two_class_splits', 'CIFAR-100 50-split, |M| = 500')):
-        for row in figure.rows:
-            here, there = figure.cell(row, column), get(table).cell(row, of)
-            assert here.paper == there.paper and here.flags == there.flags
-    assert all(figure.cell(row, column).paper is None for row in figure.rows for column in ('5-split', '25-split'))
 
 
 def commands() -> list:
@@ -144,25 +123,6 @@ def test_every_command_is_one_that_main_takes(tiny_weights):
             assert getattr(args, flag) == value, (cell.row, cell.column, flag)
 
 
-@pytest.mark.parametrize('table, row, column, expected', [
-    ('table_1_cifar', 'ER', 'CIFAR-10 5-split, |M| = 200', dict(lr=.01, n_epochs=50, batch_size=32, optimizer='sgd', optim_mom=0, optim_wd=0)),
-    ('table_1_cifar', 'ER', 'CIFAR-100 10-split, |M| = 2000', dict(lr=.01, n_epochs=50)),
-    ('table_1_cifar', 'BIC', 'CIFAR-100 10-split, |M| = 500', dict(lr=.01, n_epochs=50, batch_size=32)),
-    ('table_1_cifar', 'DER++', 'CIFAR-100 10-split, |M| = 500', dict(lr=.01, alpha=.5, beta=.5, n_epochs=50)),
-    ('table_1_cifar', 'GDumb', 'CIFAR-10 5-split, |M| = 500', dict(minlr=5e-4, lr_decay='cosine', cutmix_alpha=0, sampler='reservoir')),
-    ('table_1_cifar', 'SCROLL (Ridge)', 'CIFAR-100 10-split, |M| = 500', dict(n_epochs=1, adaptation='auto', adaptation_threshold=500)),
-    ('table_5_two_class_splits', 'DER++', 'CIFAR-100 50-split, |M| = 500', dict(lr=.03)),
-    ('table_5_two_class_splits', 'ER-AML', 'CIFAR-10 10-split, |M| = 500', dict(lr=.01, n_epochs=1)),
-    ('table_2_miniimagenet', 'DER', 'miniImageNet 10-split, |M| = 200', dict(lr=.03, alpha=1, n_epochs=10)),
-    ('table_2_miniimagenet', 'DER++', 'miniImageNet 10-split, |M| = 500', dict(lr=.05, alpha=.5, beta=1, n_epochs=20)),
-    ('table_2_miniimagenet', 'GDumb', 'miniImageNet 10-split, |M| = 200', dict(maxlr=.03, minlr=5e-4, fitting_epochs=10)),
-    ('table_2_miniimagenet', 'SSIL', 'miniImageNet 10-split, |M| = 200', dict(lr=.01, distill_coef=1, n_epochs=1)),
-    ('table_2_miniimagenet', 'MIR', 'miniImageNet 10-split, |M| = 500', dict(lr=.01, subsample=50))])
-def test_commands_have_the_values_that_the_papers_appendix_lists(table, row, column, expected):
-    args = vars(parsed(tuple(get(table).cell(row, column).command(0)[1:])))
-    assert {name: args[name] for name in expected} == expected
-
-
 @pytest.mark.parametrize('name', NAMES)
 def test_every_claim_names_cells_that_are_there(name):
     experiment = get(name)
@@ -173,19 +133,15 @@ def test_every_claim_names_cells_that_are_there(name):
 
 @pytest.mark.parametrize('name', NAMES)
 def test_scripts_run_what_the_files_say(name):
-    experiment = get(name)
-    text = (ROOT / 'scripts' / f'{name}.sh').read_text(encoding='utf-8')
-    lines = text.replace(' \\\n    ', ' ').splitlines()
-    commands = [line.removeprefix('"$python" ') for line in lines if line.startswith('"$python" ')]
-    comment = ' '.join(line[2:] for line in lines if line.startswith('# '))
-    report = f'scripts/report.py experiments/{name}.yaml'
+    experiment, path = get(name), ROOT / 'scripts' / f'{name}.sh'
+    text = path.read_text(encoding='utf-8')
+    comment = ' '.join(line[2:] for line in text.splitlines() if line.startswith('# '))
     if experiment.cells:
         runs = {(*sorted(cell.flags.items()), seed) for cell in experiment.cells for seed in range(experiment.seeds)}
-        assert f' {len(runs)} runs' in comment
-        assert commands == [f'scripts/sweep.py experiments/{name}.yaml "$@"', f'{report} --collect']
+        assert f' {len(runs)} runs' in comment and f'/_experiment.sh" {name} "$@"' in text
     else:
-        assert commands == [*experiment.commands, report]
-    assert (ROOT / 'scripts' / f'{name}.sh').stat().st_mode & 0o111
+        assert all(command in text.replace(' \\\n    ', ' ') for command in [*experiment.commands, f'scripts/report.py experiments/{name}.yaml'])
+    assert path.stat().st_mode & 0o111
 
 
 def test_every_script_of_a_table_has_its_file():
@@ -255,11 +211,6 @@ def test_a_file_that_is_like_another_says_what_differs(tmp_path):
             load(path)
 
 
-def test_a_file_that_is_not_there_is_named_with_those_that_are():
-    with refused('nothing.yaml', 'table_1_cifar'):
-        load('experiments/nothing.yaml')
-
-
 @pytest.mark.parametrize('value, text, same', [(0.1, '0.1', True), (0.1, '0.10', True), (1, '1.0', True), (True, 'True', True), (True, '1', True),
                                                (False, '0', True), (None, '', True), (5, '50', False), ('ridge', 'ncc', False), (0, '', False)])
 def test_values_are_compared_as_what_they_are(value, text, same):
@@ -287,13 +238,6 @@ def test_rows_of_other_arguments_are_not_runs_of_a_cell(tiny_weights, key):
         dict(bn='frozen'), dict(lr_scheduler='cosine'))]
     assert matching_rows(cell, [*wrong, *right]) == [right[1], right[0]]
     assert matching_rows(cell, wrong) == []
-
-
-def test_a_row_without_a_key_says_nothing_of_flags_that_came_later(tiny_weights):
-    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
-    assert matching_rows(cell, [{**row_of(cell, key=False), 'bn': ''}])
-    asked = replace(cell, flags=cell.flags | dict(bn='train'))
-    assert not matching_rows(asked, [{**row_of(cell, key=False), 'bn': ''}])
 
 
 def test_a_key_without_a_flag_has_its_default(tiny_weights):
@@ -328,11 +272,11 @@ def test_a_damaged_key_is_told(tiny_weights):
 
 
 def test_committed_rows_are_runs_of_their_cells():
-    """Also of those whose defaults have changed since they were made."""
+    """Also of those whose defaults have changed since they were made; some cells of each file."""
     for path in sorted((ROOT / 'results' / 'rows').glob('*.csv')):
         rows = read_rows(path)
         experiment = get(path.stem)
-        for row, column in dict.fromkeys((row['row'], row['column']) for row in rows):
+        for row, column in list(dict.fromkeys((row['row'], row['column']) for row in rows))[::20]:
             mine = [r for r in rows if (r['row'], r['column']) == (row, column)]
             assert all(r['run_key'] for r in mine)
             assert len(matching_rows(experiment.cell(row, column), mine, earlier=True)) == len(mine), (path.stem, row, column)
@@ -343,13 +287,6 @@ def test_a_cell_without_a_schedule_takes_any_split_into_whole_classes(tiny_weigh
     rows = [row_of(cell, seed=i, schedule=schedule) for i, schedule in
             enumerate(['split:5', 'split:10', 'gaussian', 'imbalanced:5', 'split:5,batch=2', ''])]
     assert matching_rows(cell, rows) == rows[:2]
-
-
-def test_of_rows_with_one_seed_the_newest_counts(tiny_weights):
-    cell = Cell('r', 'c', dict(model='sgd', dataset='seq-digits', n_splits=5, weights=tiny_weights), None)
-    rows = [row_of(cell, seed=seed, final_accuracy=a, finished=f'2026-01-{day}') for seed, a, day in
-            ((10, 1, '02'), (2, 2, '03'), (2, 3, '01'), (10, 4, '01'))]
-    assert [(row['seed'], row['final_accuracy']) for row in matching_rows(cell, rows)] == [('2', '2'), ('10', '1')]
 
 
 def test_where_a_command_cannot_be_understood_flags_decide():

@@ -1,5 +1,4 @@
 """When a task has been learned enough."""
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -49,12 +48,6 @@ def test_minutes_by_the_clock(run, monkeypatch):
     monkeypatch.setattr(fitting, 'time', SimpleNamespace(monotonic=lambda: next(clock)))
     model, *_ = run('--fitting_mode', 'time', '--fitting_minutes', '0.25')
     assert model.task_iteration == 8 and model.passes == [0, 1]                     # 2, 4, ..., 16 > 15
-
-
-def test_the_true_clock_stops_it(run):
-    began = time.monotonic()
-    model, *_ = run('--fitting_mode', 'time', '--fitting_minutes', '0.0001')
-    assert model.task_iteration >= 1 and time.monotonic() - began < 60
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from bench.resume.state import load_model_state, model_state
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 
-Pair = collections.namedtuple('Pair', 'old new')
-
 
 class Everything(nn.Module):
     """Attributes of every kind that a method may have."""
@@ -24,7 +22,7 @@ class Everything(nn.Module):
         self.net, self.device, self.args, self.dataset, self.loss = tiny_net(seed), torch.device('cpu'), object(), object(), print
         self.register_buffer('keys', torch.rand(3))
         self.net.register_buffer('shift', torch.rand(2), persistent=False)
-        self.scale, self.pair = nn.Parameter(torch.rand(2)), Pair(0, None)
+        self.scale, self.counts = nn.Parameter(torch.rand(2)), collections.Counter()
         self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
         self.torch_random, self.numpy_random = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
         self.old_net, self.count, self.seen, self.means, self.cache = None, 0, set(), {}, 'cheap to make again'
@@ -32,7 +30,7 @@ class Everything(nn.Module):
             self.net(torch.rand(2, 3, 16, 16)).sum().backward()
             self.opt.step()
             self.old_net = copy.deepcopy(self.net).eval()
-            self.pair = Pair(3, torch.ones(2))
+            self.counts[3] += 2
             self.count, self.seen, self.means = np.int64(7), {3, 1}, {2: torch.arange(3), 'a': [1.5, None, (True, 'b')]}
             self.names, self.digests = np.array(['x', 'yy']), np.array([2 ** 63 + 1], np.uint64)
             self.flags, self.images = np.array([True, False]), np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
@@ -56,7 +54,7 @@ def test_everything_comes_back():
         assert ours is not theirs and ours.training == theirs.training
         assert all(torch.equal(a, b) for a, b in zip(ours.state_dict().values(), theirs.state_dict().values()))
     assert torch.equal(again.scale, model.scale) and again.scale.requires_grad and torch.equal(again.net.shift, model.net.shift)
-    assert again.pair.old == 3 and torch.equal(again.pair.new, torch.ones(2))
+    assert again.counts == collections.Counter({3: 2})
     assert torch.equal(again.keys, model.keys) and (again.count, again.seen) == (7, {1, 3}) and type(again.count) is int
     assert torch.equal(again.means[2], torch.arange(3)) and again.means['a'] == [1.5, None, (True, 'b')]
     for name in ('names', 'digests', 'flags', 'images'):
@@ -78,8 +76,8 @@ def test_the_loaded_method_goes_on_training_what_it_loaded():
     assert not torch.equal(again.net.get_params(), before)
 
 
-@pytest.mark.parametrize('damage', [lambda s: s.update(opt=dict(state=dict(dict=[]))), lambda s: s['net']['module']['dict'].pop(),
-                                    lambda s: s.update(numpy_random=dict(value=3), count=dict(nonsense=3))])
+@pytest.mark.parametrize('damage', [lambda s: s.update(opt=('state', ('dict', [], None), None)), lambda s: s['net'][1].popitem(),
+                                    lambda s: s.update(numpy_random=3, count=('nonsense', 3, None))])
 def test_a_state_that_does_not_fit_is_refused(damage):
     state = model_state(Everything(0, learned=True))
     damage(state)

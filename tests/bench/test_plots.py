@@ -39,12 +39,6 @@ def test_a_cloud_is_a_point_where_all_schedules_agree(tmp_path, drawn):
     assert axes.get_xlim() == (0, 100)
 
 
-def test_low_accuracies_are_not_drawn_into_a_corner(tmp_path, drawn):
-    plots.cloud(tmp_path / 'c.png', {'er': [12, 28]}, 'title')
-    axes, = drawn[0].axes
-    assert axes.get_xlim() == (0, 30)
-
-
 def test_both_predictors_of_a_run_show(tmp_path, drawn):
     same = [(1, 90), (2, 80)]
     plots.accuracy_curve(tmp_path / 'a.png', {'scroll': same, 'f_T (online)': same}, 'title')

@@ -61,11 +61,6 @@ def test_only_the_chosen_file_is_imported(things):
     assert 'plugged.decorated' in sys.modules and 'plugged.fine' not in sys.modules
 
 
-def test_registering_names_a_nameless_class_and_leaves_functions_alone(things):
-    assert things.get('built-up').NAME == 'built-up'
-    assert not hasattr(things.get('made'), 'NAME')
-
-
 @pytest.mark.parametrize('name, reason', [('garbled', 'syntax'), ('needy', 'no_such_dependency'), ('failing', 'undefined_name')])
 def test_a_file_that_cannot_be_imported_hurts_only_who_chooses_it(things, name, reason):
     assert things.get('fine-one').__name__ == 'Fine'

@@ -130,19 +130,6 @@ def test_the_index_has_each_claim_with_what_every_scale_says(experiment, make, t
         ['SCROLL stays', f'{other}supported; {here}supported']]
 
 
-def test_the_one_that_it_is_like_need_not_be_given(experiment, make, tmp_path):
-    """An experiment of one's own, like one beside it, with a claim more than that has."""
-    folder = tmp_path / 'elsewhere'
-    folder.mkdir()
-    (folder / 'first.yaml').write_bytes(experiment.path.read_bytes())
-    more = EXPERIMENT.split('claims:')[1] + '- says: one more\n  higher: {columns: 2-split}\n  lower: {columns: 5-split}\n  rows: ER\n'
-    (folder / 'mine.yaml').write_text(f'like: first\nclaims:{more}', encoding='utf-8')
-    write_runs(tmp_path / 'data', experiment, VALUES)
-    code, _, err = make(folder / 'mine.yaml', '--collect', '--base_path', tmp_path / 'data')
-    said = (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8').split('## Each claim of the paper')[1]
-    assert (code, err) == (0, '') and table_of(said)[4] == ['one more', '[mine](tables/mine.md): supported']
-
-
 def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make, tmp_path, monkeypatch):
     write_runs(tmp_path / 'data', experiment, VALUES)
     make('--collect', '--base_path', tmp_path / 'data')
@@ -178,18 +165,6 @@ def test_committed_rows_make_the_same_pages_without_results_files(experiment, ma
     assert {'buffer_size', 'git_commit', 'torch', 'online_digest', 'seed', 'lr'} <= set(rows[0])
 
 
-def test_what_results_files_know_in_addition_is_taken_in(experiment, make, tmp_path):
-    """Rows that were committed when fewer of their columns were kept."""
-    write_runs(tmp_path / 'data', experiment, VALUES)
-    make('--collect', '--base_path', tmp_path / 'data')
-    path = tmp_path / 'out' / 'rows' / 'some.csv'
-    whole, rows = path.read_bytes(), list(csv.DictReader(path.read_text().splitlines()))
-    report.write_rows(path, [{name: value for name, value in row.items() if name != 'num_threads'} for row in rows])
-    assert path.read_bytes() != whole
-    make('--collect', '--base_path', tmp_path / 'data')
-    assert path.read_bytes() == whole
-
-
 def test_newer_runs_replace_and_runs_of_other_arguments_leave(experiment, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, {('ER', TWO): [50, 60]})
     make('--collect', '--base_path', tmp_path / 'data')
@@ -202,11 +177,6 @@ def test_newer_runs_replace_and_runs_of_other_arguments_leave(experiment, make, 
     assert [(r['seed'], r['final_accuracy']) for r in csv.DictReader(path.open())] == [('0', '50'), ('1', '80.0')]
     path.write_text(path.read_text().replace('""given"":{', '""given"":{""notch"":""3"",'))
     assert 'some: 2 of 2 rows left out' in make('--collect', '--base_path', tmp_path / 'nowhere')[1]
-    assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
-
-
-def test_without_rows_there_is_nothing_to_show(experiment, make, tmp_path):
-    assert make() == (0, '', '')
     assert [path.name for path in files_below(tmp_path / 'out')] == ['README.md']
 
 
@@ -248,18 +218,6 @@ def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(ow
     assert axes.get_xticks().tolist() == [2, 5]
 
 
-def test_rows_of_one_method_have_a_colour_each(own, make, tmp_path, drawn):
-    heads = {'model: joint': 'model: scroll, buffer_size: 0', 'model: er-ace': 'model: scroll, predictor: lda', 'model: er,': 'model: scroll, predictor: ncc,'}
-    text = 'kind: figure\n' + own.read_text(encoding='utf-8')
-    for before, after in heads.items():
-        text = text.replace(before, after)
-    own.write_text(text, encoding='utf-8')
-    write_runs(tmp_path / 'data', load(own), VALUES | FULL)
-    make(own, '--collect', '--base_path', tmp_path / 'data')
-    colours = [bars.lines[0].get_color() for bars in drawn[0].axes[0].containers]
-    assert len(colours) > 2 and len(set(colours)) == len(colours)
-
-
 def test_pages_of_ones_own_are_listed_apart_from_those_of_the_paper(experiment, own, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, VALUES)
     make('--collect', '--base_path', tmp_path / 'data')
@@ -271,11 +229,6 @@ def test_pages_of_ones_own_are_listed_apart_from_those_of_the_paper(experiment, 
     make(own)
     assert '[mine](' not in (tmp_path / 'out' / 'README.md').read_text(encoding='utf-8')
     assert not (tmp_path / 'out' / 'tables' / 'mine.md').exists()
-
-
-def test_an_experiment_without_rows_is_told(own, make):
-    code, out, err = make(own)
-    assert (code, out) == (0, '') and len(err.splitlines()) == 1 and str(own) in err and '--collect' in err
 
 
 def test_rows_of_two_experiments_are_not_kept_under_one_name(own, make, tmp_path):
@@ -410,15 +363,6 @@ def test_the_same_is_the_same_in_accuracy_and_digest(experiment, first, second, 
     common = dict(git_commit='c', torch='t', device='cpu')
     more = {'2_split': dict(online_digest=digests[0], **common), '5_split': dict(online_digest=digests[1], **common)}
     assert verdicts(experiment, {('SCROLL', TWO): first, ('SCROLL', FIVE): second}, SAME, **more)[0][0] == verdict
-
-
-@pytest.mark.parametrize('digests, verdict, words', [
-    ('aa', 'supported', '1 of 1'), ('ab', 'undecided', '0 of 0'), (('', ''), 'undecided', '0 of 0')])
-def test_digests_of_different_commits_count_where_they_are_equal(experiment, digests, verdict, words):
-    """What a digest covers may have changed between commits; and equal accuracies are no proof of equal bits."""
-    more = {f'{tasks}_split': dict(online_digest=digest, git_commit=str(tasks)) for tasks, digest in zip((2, 5), digests)}
-    found, evidence = verdicts(experiment, {('SCROLL', TWO): [70], ('SCROLL', FIVE): [70]}, SAME, **more)[0]
-    assert found == verdict and f'digests equal in {words}' in evidence
 
 
 @pytest.mark.parametrize('what', ['torch', 'device', 'num_threads'])

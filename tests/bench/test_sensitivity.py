@@ -8,7 +8,6 @@ import pytest
 from bench.certify import method_trials, sensitivity
 from bench.run.building import initialize
 from bench.run.training import train
-from core.commands import run_command
 from tests.conftest import refused
 
 FEW = '--orders', '2', '--worst', '2', '--seeds', '2', '--num_threads', '1', '--device', 'cpu'
@@ -80,12 +79,6 @@ def test_figures_are_those_of_the_rows(sgd):
     assert sensitivity.figures([row for row in rows if row['seed'] == '0'])['variance'] is None
 
 
-def test_a_run_that_diverges_has_no_predictor_and_no_accuracy(call, tmp_path, capsys):
-    code, rows = call(tmp_path, *SGD[:3], '1e30', *SGD[4:], '--orders', '2', '--worst', '1', '--seeds', '1', '--num_threads', '1', '--device', 'cpu')
-    assert code == 0 and [(float(row['final_accuracy']), row['net_digest']) for row in rows] == [(0, '')] * 5
-    assert 'predictors: 0, 5 diverged' in capsys.readouterr().out
-
-
 def sensitivity_by_hand(first, second):
     from scroll.certificates.robustness import two_way
     return two_way(np.stack([first, second], axis=1))
@@ -96,10 +89,3 @@ def sensitivity_by_hand(first, second):
 def test_what_the_user_can_mend(call, tmp_path, words, said):
     with refused(said):
         call(tmp_path, *words)
-
-
-def test_help_needs_no_data(monkeypatch, capsys):
-    monkeypatch.setattr(sys, 'argv', ['orders.py', '--help'])
-    with pytest.raises(SystemExit):
-        run_command(sensitivity.main)
-    assert 'easiest' in capsys.readouterr().out

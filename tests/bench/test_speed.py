@@ -14,7 +14,7 @@ from tests.scroll.conftest import tiny_net
 
 STAGES = ('online stage', 'cached', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'learned, d = 768, ridge',
           'removed, d = 768, ridge', 'learned, d = 768, lda', 'removed, d = 768, lda', 'adaptation', '`er`', '`derpp`', '`er_ace`', '`mir`', '`gem`',
-          'training steps', 'PIL', 'evaluation', '`--help`', '10,000 features')
+          'training steps', 'PIL', '10,000 features')
 
 
 @pytest.mark.slow

@@ -1,5 +1,4 @@
 """The training loop: what is called when, with what, and what is measured."""
-import json
 
 import pytest
 import torch
@@ -104,30 +103,12 @@ def test_counters_and_batches(parse):
         assert labels.dtype == torch.int64 and plain.min() >= 0 and plain.max() <= 1
 
 
-def test_no_epochs_is_no_training_but_all_hooks(parse):
-    _, model, _ = run(parse, Recorder, '--n_splits', '1', '--n_epochs', '0')
-    assert model.calls == ['begin_task 0', 'end_task 0', 'forward', 'end_eval 1']
-
-
 def test_the_scheduler_starts_anew_with_each_task(parse):
     flags = ['--n_splits', '2', '--batch_size', '1000', '--n_epochs', '3', '--lr_scheduler']
     _, model, _ = run(parse, Recorder, *flags, 'multisteplr', '--lr_milestones', '1', '2', '--sched_multistep_lr_gamma', '0.5')
     assert model.rates == [0.5, 0.25, 0.125] * 2
     _, model, _ = run(parse, Recorder, *flags, 'cosine')
     assert model.rates == pytest.approx([0.5, 0.375, 0.125] * 2)                            # 0.25 (1 + cos(pi t / 3))
-
-
-def test_a_scheduler_may_step_with_every_batch(parse):
-    _, model, _ = run(parse, Recorder, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '800', '--lr_scheduler', 'multisteplr',
-                      '--scheduler_mode', 'iter', '--lr_milestones', '3', '--sched_multistep_lr_gamma', '0.1')
-    assert model.rates == pytest.approx([0.5, 0.5, 0.5, 0.05])
-
-
-def test_evaluation_between_epochs(parse, capsys):
-    run(parse, Recorder, '--n_splits', '1', '--n_epochs', '3', '--batch_size', '2000', '--eval_epochs', '1')
-    out = capsys.readouterr().out
-    assert [line.split('for')[0] for line in out.splitlines() if line.startswith('Acc')] == [
-        'Accuracy (epoch 1) ', 'Accuracy (epoch 2) ', 'Accuracy ']
 
 
 def test_metrics_of_an_oracle(parse, capsys):
@@ -138,20 +119,6 @@ def test_metrics_of_an_oracle(parse, capsys):
     out = capsys.readouterr().out
     assert 'Accuracy for 2 task(s): \t [Class-IL]: 100.00 % \t [Task-IL]: 100.00 %' in out
     assert '\tRaw accuracy values: Class-IL [100.0, 100.0] | Task-IL [100.0, 100.0]' in out
-
-
-def test_one_task_has_empty_transfer_metrics(parse):
-    row, *_ = run(parse, Oracle, '--n_splits', '1', '--n_epochs', '1', '--enable_other_metrics', '1')
-    assert row['forward_transfer'] is row['backward_transfer'] is row['forgetting'] is None
-
-
-def test_mean_over_tasks_and_over_samples_are_told_apart(parse):
-    """Untrained, so wrong on some tasks more than on others; three tasks of 4, 3 and 3 classes."""
-    row, _, dataset = run(parse, Recorder, '--n_splits', '3', '--n_epochs', '0')
-    per_task, sizes = json.loads(row['accuracy_per_task']), [len(loader.dataset) for loader in dataset.test_loaders]
-    assert row['task3'] == pytest.approx(sum(per_task) / 3, abs=1e-3)
-    assert row['final_accuracy'] == pytest.approx(sum(a * n for a, n in zip(per_task, sizes)) / sum(sizes), abs=1e-3)
-    assert row['average_incremental_accuracy'] == pytest.approx((row['task1'] + row['task2'] + row['task3']) / 3, abs=1e-3)
 
 
 def test_files_of_a_run(parse, tmp_path):
@@ -174,11 +141,6 @@ def test_the_row_says_how_the_run_began_even_if_the_model_edits_its_arguments(pa
             super().begin_task(dataset)
     row, *_ = run(parse, Meddler, '--n_splits', '1', '--n_epochs', '1', '--seed', '3')
     assert row['seed'] == 3
-
-
-def test_a_run_with_the_log_off_writes_nothing(parse, tmp_path):
-    run(parse, Oracle, '--n_splits', '1', '--n_epochs', '1', base_path=tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_two_runs_of_the_same_seed_agree_and_of_another_do_not(parse):

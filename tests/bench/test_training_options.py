@@ -1,23 +1,18 @@
 """Parts of a stream, short runs, runs on held-out samples, tasks to come; the guards of a run."""
-import argparse
 import json
-import time
 
 import numpy as np
 import pytest
 import torch
 
 import models
-from bench.results import report
 from bench.run.building import initialize
 from bench.run.training import LossWatch, train
-from core import progress
 from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
 from models.utils.future_model import FutureModel
 from tests.conftest import refused
-from utils import loggers
 
 
 class Diary(ContinualModel):
@@ -71,20 +66,6 @@ def test_parts_that_are_not_there(run, flags, words):
         run(Diary, *flags)
 
 
-def test_the_first_tasks_alone_have_their_metrics(run):
-    whole, _, _ = run(Sgd, '--enable_other_metrics', '1', '--n_splits', '2')
-    part, _, _ = run(Sgd, '--enable_other_metrics', '1', '--stop_after', '2')
-    assert None not in [part[name] for name in report._METRICS] and 'task3' not in part
-    for row in (whole, part):
-        last, first = json.loads(row['accuracy_per_task']), row['task1']
-        assert row['backward_transfer'] == pytest.approx(last[0] - first, abs=1e-3)
-
-
-def test_inference_only(run):
-    row, model, _ = run(Diary, '--inference_only', '1', '--n_splits', '1')
-    assert model.calls == ['begin 0', 'end 0', 'evaluated 1'] and row['task1'] >= 0
-
-
 def test_debugging_is_a_few_batches_of_each_pass(run, monkeypatch):
     looked = []
     monkeypatch.setattr(Diary, 'forward', lambda self, x: looked.append(1) or torch.zeros(len(x), 10))
@@ -110,10 +91,6 @@ def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path):
     assert f"on the real test set {row['test_accuracy']:.2f} %" in out
     task_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'probe' / 'mean_accs.csv')[0]
     assert float(task_il['test_accuracy']) >= row['test_accuracy']
-
-
-def test_without_held_out_samples_there_is_no_second_test(run):
-    assert 'test_accuracy' not in run(Diary)[0]
 
 
 class Seer(FutureModel):
@@ -144,35 +121,6 @@ def test_tasks_to_come(run, capsys):
     assert 'Future Accuracy for 2 task(s): \t [Class-IL]: 50.00 %' in capsys.readouterr().out
 
 
-def test_the_accuracy_lines_of_joint_and_domain_streams(run, capsys):
-    run(Diary, '--joint', '1', '--n_splits', '1')
-    assert 'Joint Accuracy: \t [Class-IL]: ' in capsys.readouterr().out
-    loggers.print_accuracies([50, 100], [1, 2], type('Domains', (), dict(SETTING='domain-il', c_task=1, args=argparse.Namespace(raw_accuracies=True))))
-    assert capsys.readouterr().out.splitlines() == ['Accuracy for 2 task(s): \t [Domain-IL]: 75.00 %',
-                                                    '\tRaw accuracy values: Domain-IL [50, 100]']
-
-
-def test_transfer_in_mammoths_words(run, capsys):
-    row, *_ = run(Sgd, '--n_splits', '2', '--enable_other_metrics', '1')
-    out = capsys.readouterr().out
-    for words, name in (('Backward Transfer', 'backward_transfer'), ('Forgetting', 'forgetting'), ('Forward Transfer', 'forward_transfer')):
-        assert f'\n{words}: [Class-IL]: {row[name]:.2f} \t [Task-IL]: ' in out
-
-
-@pytest.mark.parametrize('stream', [['--n_splits', '5'], ['--n_splits', '3', '--permute_classes', '1']], ids=' '.join)
-def test_a_network_that_learns_nothing_has_no_forward_transfer(run, capsys, stream):
-    """Both accuracies of a task are among the classes up to it: a network that stays as it is has the same twice."""
-    row, *_ = run(Diary, *stream, '--enable_other_metrics', '1')
-    assert row['forward_transfer'] == 0
-    assert '\nForward Transfer: [Class-IL]: 0.00 \t [Task-IL]: 0.00' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('setting, expected', [('class-il', {'class-il': 0, 'task-il': 1}), ('task-il', {'task-il': 1}),
-                                               ('domain-il', {'domain-il': 0}), ('general-continual', {'general-continual': 0})])
-def test_which_accuracies_count_where(setting, expected):
-    assert loggers.settings(type('Data', (), dict(SETTING=setting))) == expected
-
-
 def test_missing_labels_never_reach_the_method(run, monkeypatch):
     seen = []
 
@@ -190,22 +138,6 @@ def test_the_number_of_workers_changes_nothing(run):
     def learned(workers):
         return run(Sgd, '--n_splits', '2', '--num_workers', str(workers), '--seed', '7')[1].net.get_params()
     assert torch.equal(learned(0), learned(2))
-
-
-def test_the_progress_tells_loss_and_rate(run, monkeypatch, capsys):
-    """Each time the watch has looked; it is made to look after every batch."""
-    monkeypatch.setattr(LossWatch, '_BATCHES', 1)
-    monkeypatch.setattr(progress, 'EVERY', 0.01)
-    monkeypatch.setattr(progress, 'TICK', 0.001)
-    observe = Diary.observe
-
-    def slow(self, *given, **more):
-        time.sleep(0.01)
-        return observe(self, *given, **more)
-    monkeypatch.setattr(Diary, 'observe', slow)
-    run(Diary, '--n_splits', '1', '--non_verbose', '0')
-    err = capsys.readouterr().err
-    assert 'Task 1 - Epoch 1: ' in err and 'of 10' in err and 'loss=0.5, lr=0.05' in err and 'Evaluating: ' in err
 
 
 @pytest.mark.parametrize('losses, mean', [([1, 2.0, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}], 3),
@@ -255,20 +187,3 @@ def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monke
     monkeypatch.setattr(Diary, 'observe', observe)
     run(Diary, '--n_splits', '1', '--n_epochs', '2', '--batch_size', '80', '--lr_scheduler', 'multisteplr', '--lr_milestones', '1')
     assert rates == [1, pytest.approx(0.1)]
-
-
-def test_a_data_sets_own_evaluation_is_used(run, monkeypatch):
-    from datasets.seq_digits import SequentialDigits
-    monkeypatch.setattr(SequentialDigits, 'evaluate', staticmethod(lambda model, dataset, last=False, return_loss=False: (
-        [float(t) for t in range(len(dataset.test_loaders))], [9.0] * len(dataset.test_loaders))))
-    row, *_ = run(Diary, '--n_splits', '3')
-    assert (row['task1'], row['task3']) == (0, 1)
-
-
-def test_minibatches_are_as_large_as_asked_for(parse, small_digits, monkeypatch):
-    """Mammoth overwrites `--minibatch_size` with `--batch_size`."""
-    from models.er import Er
-    sizes, replay = set(), Er.replay
-    monkeypatch.setattr(Er, 'replay', lambda self, *given, **more: [sizes.add(len(x)) or x for x in replay(self, *given, **more)])
-    train(*initialize(parse('er', '--lr', '0.1', '--buffer_size', '30', '--batch_size', '16', '--minibatch_size', '4', '--n_epochs', '1')))
-    assert sizes == {4}

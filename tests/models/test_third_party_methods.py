@@ -246,29 +246,8 @@ class Fields(ContinualModel):
         return 0
 '''
 
-MOVED = HEAD + '''
-
-class Moved(ContinualModel):
-    """Moves what it has of its own, which it makes after the base class was there."""
-    NAME = 'moved'
-    COMPATIBILITY = ['class-il']
-
-    def __init__(self, backbone, loss, args, transform, dataset=None):
-        super().__init__(backbone, loss, args, transform, dataset)
-        self.prototypes, self.moves = torch.zeros(3), 0
-
-    def to(self, device):
-        super().to(device)
-        self.prototypes = self.prototypes.to(device)
-        self.moves += 1
-        return self
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        return 0
-'''
-
 FILES = dict(parser=PARSER, star=STAR, legacy=LEGACY_METHOD, replaced=REPLACED, nets=NETS, buffers=BUFFERS,
-             fields=FIELDS, moved=MOVED)
+             fields=FIELDS)
 
 
 @pytest.fixture(autouse=True)
@@ -344,11 +323,6 @@ def test_arguments_that_are_always_there(run):
     args = model.args
     assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from,
             args.num_workers) == (0, 16, 1, None, 0)
-
-
-def test_a_method_with_a_move_of_its_own_is_moved_once_it_is_whole(run):
-    model, _, _ = run('moved')
-    assert model.moves == 1 and model.prototypes.device == model.device == next(model.net.parameters()).device
 
 
 def test_a_field_that_the_stream_does_not_give_is_named(run):

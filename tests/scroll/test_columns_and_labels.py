@@ -1,5 +1,4 @@
 """Columns go by their names, a value and its float32 copy are one, and one rule says what is a label."""
-import itertools
 import unicodedata
 import warnings
 from pathlib import Path
@@ -15,35 +14,16 @@ from scipy.sparse import csr_array
 from scroll import Scroll, ScrollClassifier, Statistics
 from scroll.__main__ import main
 from scroll.grid import intake, quantise
+from scroll.state import State
 from tests.scroll.conftest import refused
 
-pyarrow = pytest.importorskip('pyarrow')
-parquet = pytest.importorskip('pyarrow.parquet')
+pytest.importorskip('pyarrow')
 R = np.random.default_rng(3)
 X, Y = R.normal(size=(90, 6)), R.integers(3, size=90)
 NAMES = [f'f{i}' for i in range(6)]
 FRAME = pd.DataFrame(X, columns=NAMES)
 OTHER = FRAME[NAMES[::-1]]
 GONE = FRAME.rename(columns={'f5': 'f9'})
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def command(capfd):
-    def run(*words) -> tuple:
-        code = main([str(word) for word in words])
-        return code, *capfd.readouterr()
-    return run
-
-
-def frames(**tables) -> None:
-    for name, table in tables.items():
-        table.to_parquet(f'{name}.parquet')
 
 
 # columns
@@ -79,65 +59,14 @@ def test_learners_and_classifiers_of_other_columns_are_not_merged():
     assert both.digest() == ScrollClassifier().fit(FRAME, Y).digest()
 
 
-def test_names_are_in_the_file_and_a_state_without_names_stays_without(here):
+def test_names_are_in_the_file_and_a_state_without_names_stays_without(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     Scroll().partial_fit(FRAME, Y).save('s.npz')
     assert Scroll.load('s.npz').partial_fit(OTHER, Y).digest() == Scroll().partial_fit(np.r_[X, X], np.r_[Y, Y]).digest()
     bare = Scroll().partial_fit(X, Y).partial_fit(OTHER, Y)
     assert not hasattr(bare, 'feature_names_in_') and bare.digest() != Scroll().partial_fit(np.r_[X, X], np.r_[Y, Y]).digest()
     with pytest.warns(UserWarning, match='no names of columns'):
         Scroll.load('s.npz').predict(X)
-
-
-def test_polars_or_whatever_has_columns_counts_as_a_frame():
-    class Table:
-        columns = NAMES[::-1]
-
-        def to_numpy(self):
-            return X[:, ::-1]
-    assert Scroll().partial_fit(FRAME, Y).partial_fit(Table(), Y).digest() == Scroll().partial_fit(np.r_[X, X], np.r_[Y, Y]).digest()
-
-
-@pytest.mark.parametrize('order', list(itertools.permutations('abc')))
-def test_parquet_columns_in_any_order_of_files_and_columns_count_the_same(here, command, order):
-    frames(a=FRAME[:30].assign(y=Y[:30]), b=OTHER[30:60].assign(y=Y[30:60]), c=FRAME[NAMES[3:] + NAMES[:3]][60:].assign(y=Y[60:]))
-    _, digest, _ = command('learn', *[f'{name}.parquet' for name in order], '--columns', 'X=f*', '-o', 's.npz')
-    assert digest.strip() == Scroll(buffer_size=0).partial_fit(X, Y).digest()
-    again = command('learn', '--from', '*.parquet', '--columns', 'X=f*', '-o', 't.npz')[1]
-    assert again == digest
-    assert command('predict', 's.npz', 'b.parquet', '--columns', 'X=f*', '-o', 'b.csv')[0] == 0
-    expected = Scroll(buffer_size=0).partial_fit(X, Y).predict(X[30:60])
-    np.testing.assert_array_equal(pd.read_csv('b.csv').label, expected)
-    assert command('remove', 's.npz', '--samples', 'b.parquet', '--columns', 'X=f*', '-o', 'r.npz')[1].strip() == \
-        Scroll(buffer_size=0).partial_fit(np.r_[X[:30], X[60:]], np.r_[Y[:30], Y[60:]]).digest()
-
-
-def test_parquet_columns_of_other_names_are_refused(here, command):
-    frames(a=FRAME.assign(y=Y), b=GONE.assign(y=Y))
-    for words in (['learn', 'a.parquet', 'b.parquet'], ['learn', '--from', '*.parquet']):
-        code, _, err = command(*words, '--columns', 'X=f*', '-o', 's.npz')
-        assert code == 2 and err.startswith('scroll: error: ') and "b.parquet: X has other columns" in err and not Path('s.npz').exists()
-    command('learn', 'a.parquet', '--columns', 'X=f*', '-o', 's.npz')
-    before = Path('s.npz').read_bytes()
-    for words in (['add', 's.npz', 'b.parquet', '-o', 's.npz'], ['predict', 's.npz', 'b.parquet', '-o', 'x.csv']):
-        assert command(*words, '--columns', 'X=f*')[0] == 2
-    assert Path('s.npz').read_bytes() == before
-
-
-def test_empty_parts_and_files_without_labels_end_no_run(here, command):
-    rows = pyarrow.array(X.tolist(), pyarrow.list_(pyarrow.float32()))
-    whole = pyarrow.table({'X': rows, 'y': pyarrow.array(Y)})
-    parquet.write_table(whole, 'a.parquet')
-    parquet.write_table(whole.slice(0, 0), 'empty.parquet')
-    parquet.write_table(pyarrow.table({'X': rows, 'y': pyarrow.nulls(90)}), 'null.parquet')
-    parquet.write_table(pyarrow.table({'X': rows, 'y': pyarrow.array([None] * 90, pyarrow.int64())}), 'nulls.parquet')
-    digest = Scroll(buffer_size=0).partial_fit(X, Y).digest()
-    for files in (['a.parquet', 'empty.parquet'], ['empty.parquet', 'a.parquet']):
-        assert command('learn', *files, '-o', 's.npz')[:2] == (0, digest + '\n')
-    for file in ('null.parquet', 'nulls.parquet'):
-        assert command('predict', 's.npz', file, '-o', 'l.csv')[1] == 'predicted 90 samples\n'
-        code, _, err = command('learn', file, '-o', 't.npz')
-        assert code == 2 and 'y has no label' in err
-    assert command('learn', 'empty.parquet', '-o', 't.npz')[0] == 2
 
 
 # precision
@@ -189,35 +118,29 @@ def test_beyond_float32_is_refused_and_half_precision_is_said():
         learner.remove(X[:3].astype(np.float32), Y[:3])
 
 
-def test_a_grid_whose_centre_is_far_off_keeps_float64():
-    far = X + 1e9
-    apart = ScrollClassifier(scale='standard').fit(far, Y)
-    assert apart.score(far, Y) == ScrollClassifier(scale='standard').fit(X, Y).score(X, Y)
-
-
-def test_an_older_state_goes_on_in_its_own_precision(here, command):
+def test_an_older_state_goes_on_in_its_own_precision(tmp_path):
     """A file of version 0.2: features were summed as float64."""
     old = Statistics(6).add(quantise(X), Y)
-    from scroll.state import State
-    State(dict(head='ridge', buffer_size=0), '', old, precision='float64').write('old.npz')
-    learner = Scroll.load('old.npz')
+    State(dict(head='ridge', buffer_size=0), '', old, precision='float64').write(tmp_path / 'old.npz')
+    learner = Scroll.load(tmp_path / 'old.npz')
     assert learner.partial_fit(X[:9], Y[:9]).digest() == Statistics(6).add(quantise(X), Y).add(quantise(X[:9]), Y[:9]).digest()
     assert learner.remove(X[:9], Y[:9]).digest() == old.digest()
     with refused('taken in as float64'):
         learner.merge(Scroll(buffer_size=0).partial_fit(X, Y))
-    np.savez('gone.npz', X=X[:9], y=Y[:9])
-    assert command('remove', 'old.npz', '--samples', 'gone.npz', '-o', 'new.npz')[1].strip() == Statistics(6).add(quantise(X[9:]), Y[9:]).digest()
 
 
-def test_a_removal_says_whether_membership_was_checked(here, command):
-    np.savez('all.npz', X=X, y=Y), np.savez('gone.npz', X=X[:9].astype('f4'), y=Y[:9]), np.savez('never.npz', X=X[:9] + .01, y=Y[:9])
-    command('learn', 'all.npz', '-o', 'keyed.npz')
-    command('learn', 'all.npz', '--no-keep_keys', '-o', 'bare.npz')
-    checked, unchecked = 'had been learned was checked', 'had been learned was not checked'
-    for state, words in (('keyed.npz', checked), ('bare.npz', unchecked)):
-        assert words in command('unlearn', state, '--samples', 'gone.npz', '-o', 'rest.npz')[2]
-    assert command('unlearn', 'keyed.npz', '--samples', 'never.npz', '-o', 'x.npz')[0] == 2
-    assert unchecked in command('unlearn', 'bare.npz', '--samples', 'never.npz', '-o', 'x.npz')[2]
+def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, table in (('a', FRAME[:30]), ('b', OTHER[30:]), ('c', GONE)):
+        table.assign(y=Y[table.index]).to_parquet(f'{name}.parquet')
+    digest = Scroll(buffer_size=0).partial_fit(X, Y).digest()
+    for words in (['a.parquet', 'b.parquet'], ['b.parquet', 'a.parquet'], ['--from', '[ab].parquet']):
+        assert main(['learn', *words, '--columns', 'X=f*', '-o', 's.npz']) == 0 and capsys.readouterr().out.strip() == digest
+    before = Path('s.npz').read_bytes()
+    for words in (['add', 's.npz', 'c.parquet', '-o', 's.npz'], ['predict', 's.npz', 'c.parquet', '-o', 'x.csv'],
+                  ['learn', '--from', '*.parquet', '-o', 's.npz']):
+        assert main([*words, '--columns', 'X=f*']) == 2 and 'c.parquet: X has other columns' in capsys.readouterr().err
+    assert Path('s.npz').read_bytes() == before
 
 
 # labels
@@ -233,14 +156,6 @@ def test_whole_numbers_are_labels_whatever_holds_them(make, dtype):
     for given_ in (labels, labels.to_numpy(), labels.tolist()):
         learner = make().partial_fit(X, given_)
         assert learner.digest() == expected and learner.score(X, given_) == make().partial_fit(X, Y).score(X, Y)
-
-
-def test_labels_are_the_same_in_a_column_of_mixed_values():
-    table = FRAME.assign(name='x', y=Y)
-    assert Scroll().partial_fit(X, table.values[:, -1]).digest() == Scroll().partial_fit(X, Y).digest()
-    texts = np.array(['a', 'b', 'c'])[Y]
-    for dtype in (object, 'string', 'category', str, 'string[pyarrow]'):
-        assert Scroll().partial_fit(X, pd.Series(texts).astype(dtype)).digest() == Scroll().partial_fit(X, texts).digest()
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])

@@ -145,7 +145,7 @@ def test_any_tree_with_any_repetitions_counts_each_block_once(data):
         assert 'two parts' in str(error)
     else:
         assert counts[0].parts == reduce(lambda a, b: a | b, (part.parts for part in once))
-        exact = reduce(lambda a, b: a.merge(b.statistics), once, copy.copy(expected.statistics_.like()))
+        exact = reduce(lambda a, b: a.merge(b.statistics), once, copy.copy(expected.statistics_.empty_like()))
         assert counts[0].statistics.digest() == exact.digest()
     assert [part.statistics.digest() for part in PARTS] == before
 
@@ -274,13 +274,13 @@ def test_statistics_are_learned_as_samples_are():
     whole, parts = Scroll(buffer_size=0).fit(X, Y), [Scroll(buffer_size=0).fit(X[at], Y[at]).statistics_ for at in CUTS]
     learner = Scroll(buffer_size=0)
     for part in parts:
-        learner.count(part)
+        learner.add_statistics(part)
     assert learner.digest() == whole.digest() and learner.predictor().digest() == whole.predictor().digest()
     assert learner.n_features_in_ == 64 and parts[0].total == len(CUTS[0])
     for other, given_ in ((Scroll(), parts[0]), (Scroll(buffer_size=0, keep_keys=True), parts[0]), (learner, X),
                           (Scroll(head='rp', buffer_size=0, lift_dim=5), parts[0])):
         with refused():
-            other.count(given_)
+            other.add_statistics(given_)
     assert not hasattr(other, 'statistics_') and learner.digest() == whole.digest()
 
 

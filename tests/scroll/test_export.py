@@ -22,7 +22,7 @@ from scroll.embedding.quantisation import quantise_network
 from scroll.export.modules import OnGrid, torch_module, whole_module
 from scroll.grid import GRID, quantise
 from scroll.heads.predictors import LinearPredictor
-from scroll.state import CLASSIFIERS
+from scroll.settings import HEAD_CHOICES
 from scroll.statistics import Statistics
 from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_images
 
@@ -73,9 +73,9 @@ def test_f_t_is_the_same_to_the_last_bit_and_f_star_gives_the_same_labels(export
     assert np.allclose(logits, learner.decision_function(X[TEST]), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize('head', CLASSIFIERS)
+@pytest.mark.parametrize('head', HEAD_CHOICES)
 def test_every_head_has_a_module(head):
-    learner = of_features(classifier=head)
+    learner = of_features(head=head)
     logits, label = whole_module(learner.predictor())(torch.from_numpy(X[TEST]))
     assert np.array_equal(logits.numpy(), learner.decision_function(X[TEST]))
     assert np.array_equal(learner.classes_[label.numpy()], learner.predict(X[TEST]))

@@ -125,7 +125,7 @@ def test_what_is_to_test_is_not_learned(here, command):
 
 @pytest.mark.parametrize('kind', ['npz', 'npy', 'parquet'])
 def test_labels_and_scores_are_those_of_the_library(here, command, kind):
-    learner = Scroll(buffer_size=0, classifier='lda').fit(X[TRAIN], WORDS[TRAIN])
+    learner = Scroll(buffer_size=0, head='lda').fit(X[TRAIN], WORDS[TRAIN])
     learner.save('s.npz')
     ids = {} if kind == 'npy' else dict(id=np.array([f'image "{i}", é' for i in range(300)]))
     code, out, _ = command('predict', 's.npz', *write(kind, y=WORDS, **ids), '-o', 'labels.csv', '--scores', '--block_size', 77)
@@ -142,7 +142,7 @@ def test_labels_and_scores_are_those_of_the_library(here, command, kind):
 
 def test_a_learner_goes_on_forgets_and_is_merged(here, command):
     """With its settings, its buffer and its keys, as in memory."""
-    settings = dict(classifier='lda', shrinkage=0.1, buffer_size=20, strategy='hash', seed=3, keep_keys=True)
+    settings = dict(head='lda', shrinkage=0.1, buffer_size=20, strategy='hash', seed=3, keep_keys=True)
     flags = ['--head', 'lda', '--shrinkage', '.1', '--buffer_size', '20', '--strategy', 'hash', '--seed', '3', '--keep_keys']
     for name, at in dict(a=slice(0, 100), b=slice(100, 200), c=slice(200, 300)).items():
         np.savez(f'{name}.npz', X=X[at], y=Y[at])

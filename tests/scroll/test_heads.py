@@ -12,7 +12,7 @@ from scroll.heads.predictors import ridge
 from scroll.heads.quadratic import qda
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
-from scroll.state import CLASSIFIERS
+from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import quick, refused
 
 
@@ -193,7 +193,7 @@ def test_the_head_in_use_is_known_once_something_was_learned(make):
         make().head_.upper()
 
 
-@pytest.mark.parametrize('name', CLASSIFIERS)
+@pytest.mark.parametrize('name', HEAD_CHOICES)
 def test_f_star_starts_from_any_head(name):
     u, y = np.random.default_rng(0).normal(size=(60, 4)) + 3 * np.eye(4)[np.arange(60) % 3], np.arange(60) % 3
     learner = Scroll(head=name, lift_dim=8, buffer_size=30, adaptation=Adaptation(iterations=0, calibrate=False)).fit(u, y)

@@ -38,7 +38,7 @@ def class_orders(draw) -> tuple:
 
 
 @quick
-@given(class_orders(), st.integers(0, 4), st.sampled_from([dict(), dict(classifier='ncc'), dict(ridge_lambda='auto')]))
+@given(class_orders(), st.integers(0, 4), st.sampled_from([dict(), dict(head='ncc'), dict(ridge_lambda='auto')]))
 def test_summed_classes_are_the_stream_at_each_point_digest_for_digest(order, most, settings):
     labels, schedule = order
     samples, ranks = samples_of(labels), np.unique(labels, return_inverse=True)[1]

@@ -216,7 +216,7 @@ def test_the_choice_is_made_again_when_more_is_learned_or_settings_change():
     assert learner.ridge_lambda_ == choose_lambda(learner.statistics_) > before
     assert learner.set_params(targets='onehot').ridge_lambda_ == choose_lambda(learner.statistics_, 'onehot')
     assert learner.set_params(ridge_lambda=2.5).ridge_lambda_ == 2.5
-    assert learner.set_params(classifier='ncc').ridge_lambda_ is None
+    assert learner.set_params(head='ncc').ridge_lambda_ is None
 
 
 def test_what_cannot_be_is_refused():

@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from scroll.errors import InputError
 from scroll.schedule_forms import FORMS
-from scroll.schedules import is_task_free, make_schedule, n_splits
+from scroll.schedules import is_task_free, make_schedule
 from tests.scroll.conftest import quick, refused
 
 LABELS = np.repeat(np.arange(10), 60)
@@ -53,10 +53,6 @@ def test_the_seed_fixes_each_form(spec):
     assert digests[0] == digests[1] and len(set(digests)) == 3
 
 
-def test_single_is_one_sample_at_a_time():
-    assert make_schedule('single', LABELS).cuts.tolist() == list(range(601))
-
-
 @pytest.mark.parametrize('seed', [0, 1, 2])
 @pytest.mark.parametrize('sizes, sigma', [([5000] * 10, 0.5), ([500] * 100, 0.5), ([500] * 100, 5), ([4000, 200, 2000, 100], 1)])
 def test_a_gaussian_stream_follows_its_bells_to_the_end(sizes, sigma, seed):
@@ -74,23 +70,6 @@ def test_a_gaussian_stream_follows_its_bells_to_the_end(sizes, sigma, seed):
         chance = np.sqrt(expected / len(part)).sum()                            # of a sample of that size
         assert np.abs(shares - expected).sum() / 2 < chance + 0.01
         assert not shares[expected < 1e-6].any()                                # none where its bell has ended
-
-
-@pytest.mark.parametrize('order', ['label', '9-8-7-6-5-4-3-2-1-0'])
-def test_classes_of_a_gaussian_stream_peak_one_after_the_other(order):
-    schedule = make_schedule(f'gaussian:sigma=0.5,order={order}', LABELS)
-    arrived = LABELS[schedule.order]
-    means = np.array([np.flatnonzero(arrived == c).mean() / 600 for c in range(10)])
-    expected = (np.arange(10) + 0.5) / 10
-    np.testing.assert_allclose(means if order == 'label' else means[::-1], expected, atol=0.06)
-    assert make_schedule('gaussian', LABELS).cuts.tolist() == [*range(0, 600, 32), 600]
-
-
-def test_a_narrow_gaussian_is_a_class_split_and_a_wide_one_is_iid():
-    assert (np.diff(LABELS[make_schedule('gaussian:sigma=0.001', LABELS).order]) >= 0).all()
-    wide = LABELS[make_schedule('gaussian:sigma=10000', LABELS).order]
-    halves = np.bincount(wide[:300], minlength=10)
-    assert halves.min() > 15 and halves.max() < 45
 
 
 @pytest.mark.parametrize('classes, drawn', [(10, 1.21), (100, 12.03)])
@@ -125,11 +104,6 @@ def test_major_classes_of_a_blurry_stream_have_one_task_and_the_others_leave_the
     assert (blurred.max(axis=0) == 48).all() and (np.sort(blurred, axis=0)[:4] == 3).all()         # 12 over four tasks
     assert ((counts == 60).sum(axis=1) == 1).all() and ((counts == 48).sum(axis=1) == 1).all()     # one major, one other each
     assert (table('blurry:major=100') > 0).sum() == 10 and (table('blurry:major=0,minor=0') > 0).sum() == 10
-
-
-def test_a_blurry_stream_has_no_tasks_but_its_segments_are_theirs():
-    schedule = make_schedule(f'blurry:tasks=4,{WHOLE}', LABELS)
-    assert len(schedule.cuts) == 5 and schedule.tasks.tolist() == [0, 600] and is_task_free('blurry')
 
 
 def test_si_blurry_moves_the_share_of_all_blurred_samples_and_loses_none():
@@ -187,16 +161,6 @@ def test_what_is_wrong_with_a_file_is_said_at_its_line(tmp_path, text, words):
     assert not [word for word in words if word not in message] and 'a schedule is' not in message and len(message) < 400, message
 
 
-def test_a_long_list_of_missing_ids_is_cut(tmp_path):
-    (tmp_path / 'x').write_text('3 1\n')
-    message = refusal(tmp_path / 'x', 100)
-    assert '98 of the 100 sample ids are missing' in message and message.endswith(': 0, 2, 4, 5, 6 and 93 more')
-
-
-def test_a_file_that_is_not_there_is_named():
-    assert '/nowhere' in refusal('/nowhere', 1) and 'there is no such file' in refusal('/nowhere', 1)
-
-
 @pytest.mark.parametrize('spec', ['gaussian:sigma=0', 'gaussian:sigma=-1', 'gaussian:0.5', 'gaussian:sigma=x', 'blurry:major=101',
                                   'blurry:minor=-1', 'blurry:tasks=0', 'blurry:5', 'recurring', 'recurring:0', 'recurring:11',
                                   'recurring:2,times=0', 'imbalanced', 'imbalanced:2,ratio=0', 'gaussian-resample:batches=5',
@@ -204,7 +168,3 @@ def test_a_file_that_is_not_there_is_named():
 def test_options_out_of_range_are_refused(spec):
     with refused('a schedule is'):
         make_schedule(spec, LABELS)
-
-
-def test_the_number_of_splits_is_known_without_data():
-    assert [n_splits(s) for s in ('split:7', 'split:3,batch=2', 'iid', 'gaussian', 'split:x')] == [7, 3, None, None, None]

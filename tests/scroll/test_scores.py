@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from scroll import Adaptation, Scroll
 from scroll.heads.scaling import cross_entropies, fit_scale
-from scroll.state import CLASSIFIERS
+from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import make_stream, quick, refused, toy_images
 
 
@@ -26,8 +26,8 @@ def photographs(count: int = 60, wrong: int = 0, seed: int = 0) -> tuple:
     return X, np.array(['cat', 'dog', 'owl'])[classes]
 
 
-@pytest.mark.parametrize('params', [dict(classifier='ridge', targets='pm1'), dict(classifier='ridge', targets='onehot'),
-                                    dict(classifier='ncc')], ids=lambda params: ' '.join(params.values()))
+@pytest.mark.parametrize('params', [dict(head='ridge', targets='pm1'), dict(head='ridge', targets='onehot'),
+                                    dict(head='ncc')], ids=lambda params: ' '.join(params.values()))
 def test_they_are_what_learning_without_the_sample_says(params):
     X, y = photographs(31)
     learner = Scroll(buffer_size=0, **params).partial_fit(X, y)
@@ -39,10 +39,10 @@ def test_they_are_what_learning_without_the_sample_says(params):
     np.testing.assert_allclose(found, softmax(scale * logits, axis=1), atol=5e-3)
 
 
-@pytest.mark.parametrize('classifier', CLASSIFIERS)
+@pytest.mark.parametrize('classifier', HEAD_CHOICES)
 def test_every_head_has_them_in_the_same_form_whatever_the_schedule(classifier):
     X, y = photographs()
-    params = dict(classifier=classifier, buffer_size=30, strategy='hash')
+    params = dict(head=classifier, buffer_size=30, strategy='hash')
     one, two = Scroll(**params).partial_fit(X, y), Scroll(**params).partial_fit(X[40:], y[40:]).partial_fit(X[:40], y[:40])
     found = one.out_of_sample(X, y)
     assert found.shape == (60, 3) and found.dtype == np.float64 and found.min() >= 0
@@ -52,7 +52,7 @@ def test_every_head_has_them_in_the_same_form_whatever_the_schedule(classifier):
         assert (one.classes_[found.argmax(axis=1)] == y).mean() > 0.7
 
 
-@pytest.mark.parametrize('head', CLASSIFIERS)
+@pytest.mark.parametrize('head', HEAD_CHOICES)
 def test_the_only_sample_of_a_class_is_of_an_unknown_class_without_itself(head):
     """Label-error search must ask about it, not trust it; also where another sample of the class is left."""
     X, y = photographs(31)
@@ -135,7 +135,7 @@ def test_images_are_scored_through_the_backbone(embedder):
 
 def test_of_some_samples_they_are_in_the_order_given():
     X, y = photographs()
-    learner, some = Scroll(buffer_size=0, classifier='ncc').partial_fit(X, y), [7, 3, 50]
+    learner, some = Scroll(buffer_size=0, head='ncc').partial_fit(X, y), [7, 3, 50]
     assert (learner.out_of_sample(X[some], y[some]).argmax(axis=1) == learner.out_of_sample(X, y)[some].argmax(axis=1)).all()
 
 

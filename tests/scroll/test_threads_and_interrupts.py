@@ -154,14 +154,6 @@ def test_readers_of_a_classifier_whose_head_was_changed_all_see_the_new_head():
     assert at_once(*[lambda: np.testing.assert_array_equal(learner.decision_function(X), expected)] * 6) == []
 
 
-def test_two_learners_that_take_each_other_in_at_once_both_get_all():
-    X, y = data(40)
-    for _ in range(10):
-        one, two = (Scroll(buffer_size=0).partial_fit(X[i::2], y[i::2]) for i in range(2))
-        assert at_once(lambda a=one, b=two: a.merge(b), lambda a=one, b=two: b.merge(a)) == []
-        assert {one.statistics_.total, two.statistics_.total} <= {40, 60}
-
-
 def test_statistics_by_themselves_are_as_safe():
     X, y = data(300)
     features, s = quantise(X), Statistics(5)

@@ -35,7 +35,6 @@ NAMES = '''
     datasets.utils.continual_dataset: ContinualDataset store_masked_loaders fix_class_names_order
     datasets.utils.continual_dataset: MammothDatasetWrapper
     datasets.utils.gcl_dataset: GCLDataset
-    datasets.utils.validation: get_train_val
     datasets.transforms.denormalization: DeNormalize
     datasets.transforms.rotation: Rotation
     datasets.transforms.permutation: Permutation

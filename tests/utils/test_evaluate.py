@@ -65,11 +65,6 @@ def test_before_the_first_task_all_classes_compete():
     assert evaluate(Logits(), stream(TASKS, -1, []), loaders=[(1, SECOND)]) == ([25], [75])
 
 
-def test_minus_infinity_for_other_classes_is_fine():
-    rows = [[-torch.inf, -torch.inf, -torch.inf, 0.0], [1.0, -torch.inf, -torch.inf, 0.0]]
-    assert evaluate(Logits(), stream(TASKS, 0, [batches(rows, [3, 3])])) == ([50], [50])
-
-
 @pytest.mark.parametrize('training, frozen', [(True, False), (False, False), (True, True)])
 def test_the_network_is_in_eval_mode_and_then_as_it_was(training, frozen):
     """Also a part that a method had frozen, the rest being in training mode."""
@@ -142,17 +137,6 @@ def test_other_methods_do_not(compatibility):
     model = TaskAware()
     model.COMPATIBILITY = compatibility
     assert evaluate(model, stream(TASKS, 1, [FIRST, SECOND]))[0] == [0, 25] and set(model.tasks) == {None}
-
-
-def test_debugging_looks_at_some_batches():
-    model = Logits()
-    model.args, model.get_debug_iters = SimpleNamespace(debug_mode=True), lambda: 1
-    assert evaluate(model, stream(TASKS, 0, [FIRST])) == ([100], [100]) and len(model.was_training) == 1
-
-
-def test_batches_with_more_than_images_and_labels():
-    wider = Batches((x, y, 'more', 'and more') for x, y in FIRST)
-    assert evaluate(Logits(), stream(TASKS, 0, [wider])) == evaluate(Logits(), stream(TASKS, 0, [FIRST]))
 
 
 def test_masking_the_classes_of_other_tasks():

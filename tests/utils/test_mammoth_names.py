@@ -210,7 +210,7 @@ def test_a_config_file_may_ask_for_a_backbone_which_starts_from_scratch(config, 
     args = derpp('--buffer_size', '200', '--model_config', 'best', '--weights', tiny_weights,
                  dataset='seq-cifar10')
     assert (args.backbone, args.weights) == ('resnet18-md', tiny_weights)
-    assert 'goes before backbone reduced-resnet18' in capsys.readouterr().err
+    assert 'takes precedence over backbone reduced-resnet18' in capsys.readouterr().err
     args = derpp('--buffer_size', '200', '--model_config', 'best', '--backbone', 'resnet32',
                  dataset='seq-cifar10')
     assert (args.backbone, args.weights, args.num_filters) == ('resnet32', 'none', 16)
@@ -271,12 +271,6 @@ def test_ours_that_is_imported_later_does_not_take_the_name_back(third_party, mo
     monkeypatch.delitem(sys.modules, 'backbone.resnet_cifar')
     importlib.import_module('backbone.resnet_cifar')                    # registers its own
     assert backbone.get_backbone_class('resnet34') is theirs
-
-
-def test_two_files_of_the_users_that_declare_one_name_are_refused(third_party):
-    third_party(models=dict(their_file=ER, another=ER))
-    with refused('--model er', 'models/another.py and models/their_file.py'):
-        models.get_model_class('er')
 
 
 def test_a_class_of_a_notebook_goes_before_a_file_of_ours(third_party, monkeypatch, capsys):

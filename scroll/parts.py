@@ -1,9 +1,9 @@
 """The parts that sums are made of, so that nothing counts twice unnoticed.
 
-A part is what one learner, one run or one file has counted, and goes by the digest of its statistics, whoever
-counted them, in whatever order. Parts of engines have a file's name behind the digest: two files may well
-hold equal samples, so equal digests with two names are two parts; a digest without a name is the same part as
-any with it. A part from which some was removed has a minus, one that was removed a 0; both may come back.
+A part is what one learner, one run or one file has counted, and goes by the digest of its statistics,
+whatever the order. Parts of engines have a file's name behind the digest (`scroll.engines.counting`): equal
+digests with two names are two parts; a digest without a name is the same part as any with it. What was
+removed from a part stands with a minus, a part that was removed with a 0; both may come back.
 """
 from scroll.statistics import Statistics
 

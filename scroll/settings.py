@@ -1,0 +1,151 @@
+"""Every setting of a learner, once: default, what it may be, what it is for, which heads look at it.
+
+The constructors of `Scroll` and `ScrollClassifier` and their checks, the flags of `main.py` and of
+`python -m scroll learn`, and the settings in state files all derive from `SETTINGS`.
+
+    >>> SETTINGS['pooling'].default, SETTINGS['pooling'].heads
+    (0.5, ('qda',))
+    >>> check_settings(dict(pooling=2))
+    Traceback (most recent call last):
+    scroll.errors.InputError: pooling 2: expected a number from 0 to 1
+"""
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+
+from scroll.arguments import MAX_SEED, number, on_off, one_of, shown, whole
+from scroll.errors import InputError
+
+AUTO, OAS = 'auto', 'oas'           # in the place of a value: chosen from what was learned
+HEAD_NAMES = ('ridge', 'ncc', 'lda', 'rp', 'rff', 'balanced', 'qda', 'random')      # see heads/registry.py
+TARGETS = ('pm1', 'onehot')
+NCC_BIASES = ('exact', 'paper', 'zero')
+LIFTS = ('relu', 'square', 'fourier')
+MAX_LIFT_WIDTH = 1 << 15
+STRATEGIES = ('herding', 'random', 'nearest', 'outlier', 'hash')
+HEAD_CHOICES = (*HEAD_NAMES, AUTO)
+_RIDGES = ('ridge', 'rp', 'rff', 'balanced')
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a learner.
+
+    Attributes:
+        check: (name, value) -> InputError if the value is invalid. choices: of text; (): whatever `check`
+            takes. heads: that look at it; (): it is not one of a head.
+    """
+    default: object
+    help: str
+    check: Callable
+    choices: tuple = ()
+    heads: tuple = ()
+
+
+def _choice(default: str, choices: tuple, help: str, heads: tuple = ()) -> Setting:
+    return Setting(default, help, lambda name, value: one_of(name, value, choices), choices, heads)
+
+
+def check_lambda(value) -> None:
+    """InputError unless a number is a lambda: up to 2^63, and not 0 as a multiple of 2^-36."""
+    if not _between(value, 0, 2.0 ** 63) or not round(float(value) * 2 ** 36):
+        raise InputError(f"ridge lambda {shown(value)}: expected a positive number from 1.5e-11 (it is "
+                         f"rounded to a multiple of 2^-36) to 2^63, or '{AUTO}'")
+
+
+def check_shrinkage(value) -> None:
+    """InputError unless a number is a share below 1."""
+    if not (_between(value, 0, 1) and value < 1):
+        raise InputError(f"shrinkage {shown(value)}: expected a number from 0 up to below 1, or '{OAS}'")
+
+
+def check_pooling(value) -> None:
+    """InputError unless a number is a share."""
+    if not _between(value, 0, 1):
+        raise InputError(f'pooling {shown(value)}: expected a number from 0 to 1')
+
+
+def _or(word: str, check: Callable) -> Callable:
+    return lambda name, value: None if isinstance(value, str) and value == word else check(value)
+
+
+def _whole(least: int, most: int) -> Callable:
+    return lambda name, value: whole(name, value, least, most)
+
+
+def _between(value, least: float, most: float) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and least <= value <= most
+
+
+def _adaptation(name: str, value) -> None:
+    if value is not None and not hasattr(type(value), 'mode_for'):
+        raise InputError(f'adaptation {shown(value)}: expected an instance of Adaptation')
+
+
+SETTINGS = dict(                    # in the order of `Scroll`'s arguments
+    head=_choice('ridge', HEAD_CHOICES, 'classifier of f_T; rp, rff: ridge on lifted features; auto: '
+                 'the best of ridge, lda, ncc on the buffer, leave-one-out'),
+    ridge_lambda=Setting(0.1, f"added to the Gram matrix (sum, not mean); '{AUTO}': chosen from the "
+                         'statistics (generalised cross-validation)', _or(AUTO, check_lambda),
+                         heads=_RIDGES),
+    targets=_choice('pm1', TARGETS, 'of ridge: +-1 or one-hot', _RIDGES),
+    ncc_bias=_choice('exact', NCC_BIASES, "of ncc: -|c|^2/2, the paper's -|c|^2, or none", ('ncc',)),
+    buffer_size=Setting(500, 'samples to keep; 0: none', whole),
+    strategy=_choice('herding', STRATEGIES, 'which samples of a class are kept'),
+    adaptation=Setting(None, 'how f* is made: an `Adaptation`', _adaptation),
+    seed=Setting(0, 'of buffer, adaptation and the random classifier', _whole(0, MAX_SEED),
+                 heads=('random',)),
+    keep_keys=Setting(False, 'keep the key of every sample learned, 8 bytes each, to unlearn by', on_off),
+    shrinkage=Setting(OAS, 'of lda and qda: share of the identity in the covariance, below 1; '
+                           f"'{OAS}': chosen from the statistics", _or(OAS, check_shrinkage),
+                      heads=('lda', 'qda')),
+    pooling=Setting(0.5, 'of qda: share of the common covariance in that of each class',
+                    lambda name, value: check_pooling(value), heads=('qda',)),
+    lift=_choice(AUTO, (AUTO, 'none', *LIFTS), 'integer random features, made before samples are counted; '
+                 'auto: as the head says'),
+    lift_dim=Setting(2000, 'random features', _whole(1, MAX_LIFT_WIDTH)),
+    lift_seed=Setting(0, "of the lift's random matrix", _whole(0, MAX_SEED)),
+    lift_bandwidth=Setting(1.0, 'of fourier: length scale of its kernel',
+                           lambda name, value: number(name, value, positive=True)))
+DEFAULTS = {name: setting.default for name, setting in SETTINGS.items()}
+
+
+def check_settings(values: dict) -> None:
+    """InputError for the first invalid value; names that are no settings are ignored."""
+    for name, value in values.items():
+        if name in SETTINGS:
+            SETTINGS[name].check(name, value)
+
+
+def parse(text: str):
+    """A number, or else the text: a value as it is written on a command line."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def constructor(defaults: dict, positional: int = None) -> Callable:
+    """An `__init__` that stores its arguments and does nothing else, as scikit-learn has it.
+
+    Args:
+        defaults: argument -> default, in order. positional: how many may be given without their name.
+    """
+    kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD if positional is None or i < positional
+             else inspect.Parameter.KEYWORD_ONLY for i in range(len(defaults))]
+    first = inspect.Parameter('self', inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.Signature([first, *(inspect.Parameter(name, kind, default=default) for
+                                            (name, default), kind in zip(defaults.items(), kinds))])
+
+    def __init__(self, *values, **named):
+        try:
+            given = signature.bind(self, *values, **named)
+        except TypeError as error:
+            raise TypeError(f'{type(self).__name__}.__init__() {error}') from None
+        given.apply_defaults()
+        vars(self).update(list(given.arguments.items())[1:])
+    __init__.__signature__ = signature
+    return __init__
