@@ -27,11 +27,8 @@ _STOPPED = '.stopped'               # ends the names of arrays of text that have
 def atomic_write(path):
     """A binary file to write into, which becomes `path` when the block ends: whole and on disk or not at all.
 
-    Links are followed: their target is replaced, and keeps its mode. A missing folder is made.
-
-    Raises:
-        OSError: it cannot be written (`target_of`); whatever was there is as it was.
-    """
+    Links are followed: their target is replaced, and keeps its mode. A missing folder is made. OSError: it
+    cannot be written (`target_of`); whatever was there is as it was."""
     target = target_of(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with new_part(target) as part:
@@ -54,10 +51,8 @@ def atomic_write(path):
 
 @contextlib.contextmanager
 def new_part(target: Path, folder: bool = False):
-    """A new file or folder next to `target`, to be moved there within the block; it is gone afterwards.
-
-    It is locked: one that is not is what a killed process has left, and is removed here.
-    """
+    """A new file or folder next to `target`, to be moved there within the block; it is gone afterwards. It is
+    locked: one that is not is what a killed process has left, and is removed here."""
     name = re.compile(re.escape(target.name) + r'\.\d+-[0-9a-f]{8}\.part')
     for old in [Path(entry.path) for entry in os.scandir(target.parent) if name.fullmatch(entry.name)]:
         with contextlib.suppress(OSError):
@@ -89,11 +84,8 @@ def _remove(path: Path) -> None:
 
 
 def target_of(path) -> Path:
-    """The file that writing to `path` replaces, after all links; it need not exist.
-
-    Raises:
-        OSError: `path` is '-', a folder, a device, a pipe, or a link to itself.
-    """
+    """The file that writing to `path` replaces, after all links; it need not exist. OSError: it is '-', a
+    folder, a device, a pipe, or a link to itself."""
     path = os.fspath(path) or '.'
     if path == '-':
         raise OSError(errno.EINVAL, 'standard output is for text; a file of this name is ./-', '-')
@@ -189,15 +181,11 @@ def sha256(path) -> str:
 
 
 def write(path, kind: str, facts: dict, arrays: dict) -> str:
-    """Write `path` by `atomic_write`; returns its `stamp_of`.
+    """Write `path` by `atomic_write`; returns its `stamp_of`. InputError if it cannot be written.
 
     Args:
-        kind: what the file is, and its version: 'scroll-state-1'.
-        facts: whatever JSON holds, and numpy's numbers.
+        kind: the format and its version: 'scroll-state-1'. facts: whatever JSON holds, and numpy's numbers.
         arrays: of numbers or text, by name; of objects, if they are text.
-
-    Raises:
-        InputError: it cannot be written; whatever was there is as it was.
     """
     text = json.dumps(facts, sort_keys=True, default=lambda value: value.item())
     stored = _stored(arrays)
@@ -223,21 +211,13 @@ def check_unchanged(path, stamp: str | None) -> None:
 
 
 def read(path, kind: str) -> tuple:
-    """(facts, arrays) that `write` wrote. Runs no code from the file.
-
-    Raises:
-        InputError: there is no such file, or it is of another kind or version, or damaged.
-    """
+    """(facts, arrays) that `write` wrote. Runs no code from the file. InputError if there is no such file, or
+    it is of another kind or version, or damaged."""
     content = _content(path)
     found = str(content.get('format', ''))
     if found != kind:
-        name, version = kind.rsplit('-', 1)
-        other = re.fullmatch(r'(scroll-[a-z]+)-(\d{1,9})', found)
-        if other and other[1] == name:
-            raise InputError(f'{path}: is of version {other[2]} of the format {name}: expected version '
-                             f'{version}')
-        is_other = f', this is {found}' if other else ''
-        raise InputError(f'{path}: expected a file of the format {name}{is_other}')
+        other = f', this is {found}' if re.fullmatch(r'scroll-[a-z]+-\d{1,9}', found) else ''
+        raise InputError(f'{path}: expected a file of the format {kind}{other}')
     try:
         text, digest = (str(content.pop(name)) for name in ('facts', 'sha256'))
         del content['format']

@@ -41,7 +41,6 @@ _INTEGER = re.compile('-?[0-9]{1,18}')
 def without_samples(state: State, paths: list, cache=None, columns: dict = None,
                     repeated: bool = False) -> State:
     """The state without the samples of files (`samples_of`); feature caches below `cache` lose them.
-
     InputError if they were removed already, unless `repeated`."""
     samples, path = samples_of(paths, columns, state.names, state.precision), paths[0]
     features, keys, images = (samples[name] for name in ('features', 'keys', 'images'))
@@ -62,11 +61,8 @@ def without_classes(state: State, path, repeated: bool = False) -> State:
     """The state without the classes of a statistics file; InputError if it has a part of a class, or they
     were removed already, unless `repeated`."""
     part = StatisticsFile.read(path)
-    if part.psi != state.psi:
-        raise InputError(f'{path}: made with another backbone than the state')
-    if not part.psi and part.precision != state.precision:
-        raise InputError(f'{path}: its features were taken in as {part.precision}, those of the state as '
-                         f'{state.precision}')
+    with naming(path):
+        part.check_like(state)
     return _removed(path, state, lambda: state.without_classes(part.statistics, part.parts), repeated)
 
 
@@ -92,13 +88,9 @@ def class_of(state: State, text: str, path):
 
 
 def renamed(state: State, pairs: list, path) -> State:
-    """The state with other names of classes, from texts 'old=new'.
-
-    Labels stay numbers if all of them are whole numbers before and after; otherwise all become text.
-
-    Raises:
-        InputError: no learner, a text without '=', no such class, one named twice, or names that cannot be.
-    """
+    """The state with other names of classes, from texts 'old=new'. Labels stay numbers if all of them are
+    whole numbers before and after; otherwise all become text. InputError: no learner, no such class, one
+    named twice, or invalid names."""
     if not isinstance(state, State):
         raise InputError(f'{path} holds statistics: expected the file of a learner')
     names = {}
@@ -115,15 +107,10 @@ def renamed(state: State, pairs: list, path) -> State:
 
 
 def merged(state: State, other: State, path, repeated: bool = False) -> State:
-    """What two learners know, with the settings of the first.
+    """What two learners know, with the settings of the first. `path`: of the other, for errors.
 
-    Args:
-        path: of the other, for errors. repeated: let samples count twice.
-
-    Raises:
-        InputError: their features are of different backbones, one keeps keys and the other does not, or, as
-            far as can be seen, they have learned the same samples: what parts or keys tell, or equal sums.
-    """
+    InputError: backbones differ, one keeps keys and the other does not, or, as far as parts, keys or equal
+    sums show, they have learned the same samples (unless `repeated`)."""
     again = counted_twice(state.known_parts(), state.statistics, other.known_parts(), other.statistics)
     if state.keys is not None and other.keys is not None:
         own = other.keys.state_dict()

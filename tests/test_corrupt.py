@@ -1,7 +1,6 @@
 """Every kind of file that is read, corrupted in every way: it is refused in one line that names it, or read as it was. Nothing in
 a file is run, no other exception is raised, and time and memory are bounded."""
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -386,18 +385,6 @@ def test_a_damaged_cache_gives_what_was_put_in_or_nothing(tmp_path_factory, chan
     assert path.exists() == (len(missing) == 0)                 # a damaged file is dropped
 
 
-@pytest.mark.parametrize('kind', [*Payload.KINDS, 'empty', 'real numbers'])
-def test_a_file_of_a_cache_that_holds_no_features_is_not_used(tmp_path, kind):
-    """Its digest is right: somebody has made it so."""
-    path = tmp_path / 'made'
-    path.write_bytes(b'' if kind == 'empty' else content_of(np.save, X))
-    if kind in Payload.KINDS:
-        Payload(kind)(path)
-    path = path.rename(tmp_path / f'{hashlib.sha256(path.read_bytes()).hexdigest()[:32]}.npy')
-    assert len(FeatureCache(tmp_path, 4).read(np.arange(3, dtype=np.uint64), np.zeros((3, 4), np.int32))) == 3
-    assert set(tmp_path.iterdir()) <= {path}
-
-
 @fuzz
 @given(change=damage())
 def test_damaged_results_lose_no_row_that_can_be_read(tmp_path_factory, change):
@@ -470,9 +457,9 @@ def test_arrays_in_another_form_too_few_or_too_many_are_refused(forge):
 def test_another_version_or_kind_is_named(forge):
     facts, arrays = forge.content()
     version, _, load = FORMATS[forge.kind]
-    for other, words in ((f'{version[:-1]}9', ('version 9', 'expected version')), ('scroll-other-1', ('scroll-other-1',))):
+    for other in (f'{version[:-1]}9', 'scroll-other-1'):
         archive.write(forge.path, other, facts, arrays)
-        with refused('x.npz', *words):
+        with refused('x.npz', version, other):
             load(forge.path)
 
 

@@ -335,7 +335,7 @@ def check(options, flags) -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked)
     found = lines_of(identity, rows, trials)
-    lines, same = certificates.told(certificates.compare(certificate, found, unasked))
+    lines, same = certificates.table(certificates.compare(certificate, found, unasked))
     print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n"
           f"  made by: {certificate['command']}")
     print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)

@@ -36,11 +36,8 @@ def write(path, certificate: dict) -> None:
 
 
 def read(path) -> dict:
-    """What `write` wrote, its settings under their present names (`RENAMED`).
-
-    Raises:
-        InputError: there is no such file, or it is no certificate of this format.
-    """
+    """What `write` wrote, its settings under their present names (`RENAMED`). InputError: there is no such
+    file, or it is no certificate of this format."""
     try:
         found = read_json(path)
     except OSError as error:
@@ -69,12 +66,8 @@ def read(path) -> dict:
 
 
 def compare(certificate: dict, found: dict, unasked: dict) -> list:
-    """Lines of a certificate compared with what was found here.
-
-    Args:
-        found: as `certificate`: its parts `anywhere` and `here`, of this machine.
-        unasked: name -> why it was not computed.
-    """
+    """Lines of a certificate compared with what was found here (its parts `anywhere` and `here`); unasked:
+    name -> why it was not computed."""
     lines, there, here = [], certificate['here'].get('machine'), found['here']['machine']
     values = found['anywhere'] | found['here']
     for name, said in (certificate['anywhere'] | certificate['here']).items():
@@ -89,7 +82,7 @@ def compare(certificate: dict, found: dict, unasked: dict) -> list:
     return lines
 
 
-def told(lines: list) -> tuple:
+def table(lines: list) -> tuple:
     """(lines of text, a table and a sentence; whether all lines that could be compared agree)."""
     width = max(len(line.name) for line in lines)
     more = {SAME: '', DIFFERS: ': {0.found:.16} here', SKIPPED: ': {0.why}'}

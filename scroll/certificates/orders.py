@@ -12,15 +12,11 @@ from scroll.schedule_forms import class_splits
 
 
 def separations(parts: ClassStatistics) -> np.ndarray:
-    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), the distance of classes relative to their width.
+    """float64 (K, K): |m_a - m_b|^2 / (v_a + v_b), Fisher's ratio, the distance of classes relative to their
+    width.
 
-    Fisher's ratio, from counts, sums and the diagonals of the Gram matrices: v_c = tr(G_c) / n_c - |m_c|^2.
-    All is integer arithmetic up to one division, which is rounded correctly: the same on every machine.
-    Classes without any width have that of one unit of the grid.
-
-    Raises:
-        InputError: of one class only.
-    """
+    v_c = tr(G_c) / n_c - |m_c|^2, in integers up to one correctly rounded division: the same on every
+    machine. Classes without width have that of one unit of the grid. InputError of one class."""
     if len(parts.classes) < 2:
         raise InputError('there is one class only: its order cannot matter')
     counts, n = parts.counts.tolist(), len(parts.classes)
@@ -38,12 +34,8 @@ def separations(parts: ClassStatistics) -> np.ndarray:
 
 
 def chain(apart: np.ndarray) -> np.ndarray:
-    """int64 (K,): classes, each followed by the one of the rest that is nearest to it; of the chains from all
-    K beginnings the shortest, of several the first. Tasks cut from it hold classes that are alike.
-
-    Args:
-        apart: float64 (K, K), `separations`.
-    """
+    """int64 (K,): classes, each followed by the nearest of the rest; of the chains from all K beginnings the
+    shortest, the first of several. Tasks cut from it hold classes that are alike. apart: `separations`."""
     best, shortest = None, np.inf
     for begin in range(len(apart)):
         order, left, length = [begin], np.ones(len(apart), bool), 0.0
@@ -59,22 +51,18 @@ def chain(apart: np.ndarray) -> np.ndarray:
 
 
 def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
-    """int64 (K,): the classes of `order` dealt out to tasks in turn: neighbours in it never share a task."""
+    """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task."""
     task = np.arange(len(order)) % tasks                            # sizes as `split:<tasks>` cuts them
     return np.concatenate([order[task == t] for t in range(tasks)])
 
 
 def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: np.random.Generator) -> list:
     """A greedy search for the worst order: two classes of different tasks, drawn at random, change places;
-    the change is kept where the accuracy falls. Returns the orders tried, each once; fewer than `trials`
-    where no other change is left.
+    the change is kept where the accuracy falls. Returns the orders tried, each once.
 
     Args:
-        accuracy: order -> percent. start: int64 (K,), whose accuracy counts as no trial. tasks: as
-            `split:<tasks>` cuts the order. trials: further calls of `accuracy`.
-
-    Raises:
-        InputError: with one task there is nothing to change.
+        accuracy: order -> percent. start: int64 (K,), not counted as a trial. tasks: as `split:<tasks>` cuts
+            the order; InputError of one. trials: at most.
     """
     if tasks < 2:
         raise InputError('one task: the order of its classes changes nothing')

@@ -18,8 +18,8 @@ from scroll.statistics import Statistics
 
 
 class Samples(NamedTuple):
-    """Embedded samples: features int32 (N, d), quantised; keys uint64 (N,); labels (N,); images, or what a
-    buffer is to store."""
+    """Embedded samples: features int32 (N, d), quantised; keys uint64 (N,); labels (N,); what a buffer
+    stores."""
     features: np.ndarray
     keys: np.ndarray
     labels: np.ndarray
@@ -28,12 +28,8 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassStatistics:
-    """Exact statistics of each class by itself.
-
-    Attributes:
-        classes: (K,), sorted. counts: int64 (K,). sums: int64 (K, D + 1). grams: int64 (K, D + 1, D + 1).
-        lift: of the features. by_class: whether learners keep these matrices, or their sum.
-    """
+    """Exact statistics of each class by itself: sums int64 (K, D + 1), grams int64 (K, D + 1, D + 1).
+    by_class: whether learners keep these matrices, or their sum."""
     classes: np.ndarray
     counts: np.ndarray
     sums: np.ndarray
@@ -64,10 +60,7 @@ def class_segments(schedule, ranks: np.ndarray):
 
 
 def curve_points(cuts: np.ndarray, most: int) -> np.ndarray:
-    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N.
-
-    Args:
-        cuts: of the schedule. most: P; 0: all segments.
+    """Segments after which the predictor is evaluated: those that end next to N/P, 2N/P, ..., N; P = 0: all.
     """
     ends = cuts[1:]
     if most == 0:
@@ -114,9 +107,8 @@ class TestSet:
     """Embedded test samples, sorted by class, on which linear predictors are evaluated fast, and exactly.
 
     Attributes:
-        order: int64 (N,), where the samples were. features: int32 (N, d). labels: (N,), sorted. size: D,
-            numbers of a lifted feature.
-        classes: (K,). sizes: int64 (K,), samples of each class.
+        order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes: int64 (K,),
+            samples of each class.
     """
     __test__ = False                    # not a test case of pytest
 
@@ -132,13 +124,10 @@ class TestSet:
     def predictions(self, predictor: LinearPredictor, rows=None, single=None) -> np.ndarray:
         """`predictor.predict` of the features in `rows` (all by default): (n,) labels.
 
-        Logits are taken in float32 first. Its rounding moves each by at most gamma (|w| |u| + |b|),
-        gamma = n e / (1 - n e) with n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where a
-        second logit is nearer to the largest than twice that, the predictor itself is asked, whose logits
-        are exact.
-
-        Args:
-            single: float32 (n, d), the rows as they will be multiplied, if the caller has them at hand.
+        Logits are taken in float32 first. Rounding moves each by at most gamma (|w| |u| + |b|), gamma = n e /
+        (1 - n e) with n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where the second is nearer
+        to the largest than twice that, the predictor's exact logits decide. single: float32 (n, d), these
+        rows.
         """
         rows = np.arange(len(self.labels)) if rows is None else rows
         if not isinstance(predictor, LinearPredictor):
@@ -163,11 +152,8 @@ class TestSet:
         return np.add.reduceat((predictions == self.labels).astype(np.int64), self._starts)
 
     def hits_in_order(self, predictors, segments: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """int64 (P, K): test samples of each class seen so far that are predicted right after each point.
-
-        Args:
-            predictors: iterable of P predictors. segments: int64 (K,), when each class is first seen.
-        """
+        """int64 (P, K): test samples of each class seen so far that are predicted right after each point;
+        segments int64 (K,): when each class is first seen."""
         order = np.argsort(segments, kind='stable')
         rows = np.concatenate([np.arange(self._starts[k], self._starts[k] + self.sizes[k]) for k in order])
         single, ends = self._single[rows], np.cumsum(self.sizes[order])     # classes so far: the first rows

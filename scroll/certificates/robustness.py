@@ -13,28 +13,20 @@ from scroll.errors import InputError
 
 
 def anytime_accuracy(hits: np.ndarray, sizes: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """float (P,), percent: a(n), accuracy over all test samples of the classes seen (Koh et al. 2022).
-
-    Args:
-        hits: int (P, K). sizes: int (K,), test samples of each class. seen: bool (P, K).
-    """
+    """float (P,), percent: a(n), accuracy over all test samples of the classes seen (Koh et al. 2022), of
+    hits int (P, K), sizes int (K,) and seen bool (P, K)."""
     return 100 * (hits * seen).sum(axis=1) / (sizes * seen).sum(axis=1)
 
 
 def anytime_area(samples: np.ndarray, accuracies: np.ndarray) -> float:
-    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal).
-
-    Args:
-        samples: int (P,), n_k, increasing to N. accuracies: (P,).
-    """
+    """A_AUC = sum_k a(n_k) (n_k - n_{k-1}) / N (Koh et al. 2022, whose steps are equal), of n int (P,) and a
+    (P,)."""
     return float((np.asarray(accuracies) * np.diff(samples, prepend=0)).sum() / samples[-1])
 
 
 def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.ndarray,
                                  points: np.ndarray) -> float:
-    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), over the tasks i that are looked at.
-
-    R[i, j] is the accuracy on task j after task i.
+    """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i.
 
     Args:
         hits: int (P, K), test samples of each class predicted right after each of `points`.
@@ -50,8 +42,7 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
 
 
 class Summary(NamedTuple):
-    """Accuracies of R schedules: their mean, standard deviation (over R - 1), smallest and largest, range,
-    mean of the worst tenth, and (mean - worst) / mean."""
+    """Accuracies of R schedules; deviation over R - 1; relative_loss = (mean - worst) / mean."""
     mean: float
     deviation: float
     worst: float
@@ -74,11 +65,8 @@ def summary(accuracies) -> Summary:
 
 
 def cvar(accuracies, share: float) -> float:
-    """Conditional value at risk, the mean of the worst `share` of accuracies (R,).
-
-    With m = share R, but at least 1: the floor(m) worst and m - floor(m) of the next, over m (Rockafellar
-    and Uryasev 2000, for a loss that takes R values equally often).
-    """
+    """Conditional value at risk, the mean of the worst `share` of accuracies (R,): with m = share R, at least
+    1, the floor(m) worst and m - floor(m) of the next, over m (Rockafellar and Uryasev 2000)."""
     a = np.sort(np.asarray(accuracies, np.float64))
     m = max(1.0, round(share * len(a), 9))                                      # 0.1 * 30 is not 3
     weights = np.clip(m - np.arange(len(a)), 0, 1)
@@ -102,11 +90,7 @@ def disagreement(predictions: np.ndarray, times=None) -> float:
     """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules.
 
     With n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
-
-    Args:
-        predictions: (D, N) distinct rows of predictions. times: int (D,), how many schedules gave each; None:
-            one.
-    """
+    predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each; None: one."""
     predictions = np.asarray(predictions)
     times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
     total = int(times.sum())
@@ -134,14 +118,8 @@ def largest_weight_difference(weights) -> float:
 
 
 class TwoWay(NamedTuple):
-    """An analysis of variance of accuracies by schedule and by seed, one run of each pair.
-
-    Attributes:
-        schedule, seed, rest: shares of the sum of squares, percent: of the means of schedules, of the means
-            of seeds, and of the remainder (interaction and noise, which one run a pair cannot tell apart).
-        p_schedule, p_seed: probability of such an F or a larger one were there no such effect; 1 where
-            nothing varies.
-    """
+    """Analysis of variance by schedule and seed: percent of the sum of squares (rest: interaction and noise),
+    and the probability of such an F were there no such effect; 1 where nothing varies."""
     schedule: float
     seed: float
     rest: float
@@ -150,11 +128,8 @@ class TwoWay(NamedTuple):
 
 
 def two_way(accuracies) -> TwoWay:
-    """Of accuracies (R, S), of R schedules under S seeds; InputError unless there are two of each at least.
-
-    Fisher's two-way layout without replication: SS = SS_schedule + SS_seed + SS_rest, with R - 1, S - 1 and
-    (R - 1)(S - 1) degrees of freedom; F = mean square of an effect / mean square of the rest.
-    """
+    """Fisher's two-way layout without replication of accuracies (R, S), of R schedules under S seeds;
+    InputError unless there are two of each. F = mean square of an effect / mean square of the rest."""
     a = np.asarray(accuracies, np.float64)
     if a.ndim != 2 or min(a.shape) < 2:
         raise InputError(f'accuracies of shape {a.shape}: expected those of two schedules and two seeds or '
@@ -174,15 +149,9 @@ def two_way(accuracies) -> TwoWay:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The effect of R schedules on one method.
-
-    Attributes:
-        schedules: R. identical: whether each digest that was claimed to be the same under all schedules is.
-        distinct: name -> how many different digests there are.
-        weight_difference: largest, absolute. disagreement: percent of test samples, mean over pairs.
-        final, incremental: `Summary` of the final and of the average incremental accuracy, percent.
-        aopd, mopd: order-normalised disparity of classes, points of accuracy.
-    """
+    """The effect of R schedules on one method: whether digests claimed to be equal are, how many different
+    ones there are by name, the largest difference of weights, percent of disagreement, accuracies in
+    percent, and order-normalised disparity of classes in points."""
     schedules: int
     identical: bool
     distinct: dict
@@ -206,10 +175,9 @@ def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, fina
     """The verdict over R schedules.
 
     Args:
-        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose digests are
-            claimed to be equal.
-        outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R.
-        labels: (N,), of the test samples. final, incremental: R accuracies, percent.
+        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose are claimed
+            equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to
+            R. labels: (N,), of the test samples. final, incremental: R accuracies, percent.
     """
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
     identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1

@@ -3,10 +3,10 @@ import sys
 from pathlib import Path
 
 from scroll import archive, edits
-from scroll.certificates.files import told
+from scroll.certificates.files import table
 from scroll.commands import common
 from scroll.errors import InputError
-from scroll.export import folders
+from scroll.export import checking, folders
 from scroll.files import features
 from scroll.files import statistics as statistics_files
 from scroll.files.statistics import StatisticsFile
@@ -51,7 +51,7 @@ def add_commands(command) -> None:
                      help=f"(default: {', '.join(folders.USUAL)})")
     out.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and export it, too')
     out = command('check', check, 'whether exported files are those of a certificate, and of a state',
-                  folders.check.__doc__)
+                  checking.check.__doc__)
     out.add_argument('folder', help='folder of an export')
     out.add_argument('--state', metavar='FILE', help='statistics, or a learner: whether f_T follows from it')
 
@@ -157,6 +157,6 @@ def export(args) -> None:
 def check(args) -> int:
     """Whether an export is what its certificate says; exit code 1 if not."""
     state = None if args.state is None else common.read(args.state)
-    lines, same = told(folders.check(args.folder, state))
+    lines, same = table(checking.check(args.folder, state))
     print('\n'.join(lines))
     return int(not same)

@@ -22,10 +22,9 @@ def total(engine: str, counter: Counter, sources: list, workers: int = None, par
     """The sum of what `counter` counts in each source, each of which counts once.
 
     Args:
-        engine: of `ENGINES`. counter: of a `Source`; it is sent to the workers. sources: `Source`s.
-        workers: processes; None: the engine's default. Ignored where an engine runs already.
-        partitions: parts that the sources are dealt into, each of which goes to one worker; None: one each.
-        gpus: share of a GPU for each worker, of ray alone.
+        engine: of `ENGINES`. workers: processes; None: the engine's default; ignored where an engine runs
+            already. partitions: parts that the sources are dealt into, one worker each; None: one each. gpus:
+            share of a GPU for each worker, of ray alone.
 
     Returns:
         The statistics, with the digest of the embedder as `psi` and the blocks as `parts`.

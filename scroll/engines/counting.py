@@ -4,12 +4,10 @@ A block is a file: what an engine gives to a worker, loses, or runs twice. Its n
 
     4a9d...c13e day1/part-3.parquet[0:65536]
 
-the digest of its statistics, which does not depend on the order of the rows, the kind of file or who counts
-it; the file's name below the folder where the patterns begin, the same wherever the data are mounted; and
-its rows. Equal name and content: the same block, which counts once. Another name, or other content under the
-same name (another site's `part-0.parquet`): another block, which counts, even if its content equals
-another's, since two files may well hold equal samples. So a copy of a file under a new name is not
-recognised.
+the digest of its statistics, which does not depend on order, kind of file or who counts it; the file's name
+below the folder where the patterns begin; and its rows. Equal name and content: the same block, which counts
+once. Another name or other content: another block, which counts, since two files may well hold equal samples;
+so a copy of a file under a new name is not recognised.
 """
 import copy
 import functools
@@ -106,12 +104,10 @@ class Counter:
     """Counts a file of features, or of images; plain data, so that any process can be given it.
 
     Attributes:
-        params: of `Scroll`, but for the embedder; there is no buffer, and keys are not kept.
-        columns, split, size, shard: as of `scroll.files.learning.learn`.
-        embedder: 'MODULE:NAME' of what makes an `Embedder`, once in each process: the files then hold images
-            (`scroll.files.images`). '' for features.
-        device: what it is called with, as `device=`, unless it is cpu.
-        names: of the columns of features, in the order in which they are counted (`names_in`).
+        params: of `Scroll`, without buffer, keys and embedder. columns, split, size, shard: as of
+            `scroll.files.learning.learn`. names: of the columns of features, in order (`names_in`). embedder:
+            'MODULE:NAME' of what makes an `Embedder`, once in each process: the files then hold images. ''
+            for features. device: given to it, unless it is cpu.
     """
     params: dict
     columns: dict = None
@@ -174,14 +170,10 @@ class ReturningErrors:
 
 
 def merge_counts(one, two):
-    """The sum of two counts; neither is changed, since an engine may use them again. None counts nothing.
-
-    A count all of whose blocks are in the other comes from a task that was run twice: it adds nothing. The
-    first error stays.
-
-    Raises:
-        InputError: they have some blocks in common, and each has others, too; or of other backbones.
-    """
+    """The sum of two counts; neither is changed, since an engine may use them again. None counts nothing. A
+    count whose blocks are all in the other comes from a task that was run twice: it adds nothing. The
+    first error stays. InputError: they have some blocks in common, and each has others, too; or other
+    backbones."""
     for part, other in ((one, two), (two, one)):
         if part is None:
             return other

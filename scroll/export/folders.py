@@ -7,9 +7,8 @@
     backbone.integer.npz           an integer backbone (`scroll.embedding.integer_network`)
     certificate.json               digests of statistics, f_T, f* and each file; classes, settings
 
-A graph maps samples to logits and columns of labels: it puts features on the grid, or runs the backbone
-on images, and cuts the weights of f_T into limbs (`scroll.export.modules`), so that its logits are those of
-the library to the last bit.
+A graph maps features or images to logits and columns of labels. It cuts the weights of f_T into limbs
+(`scroll.export.modules`), so that its logits are those of the library to the last bit.
 """
 import importlib.util
 import json
@@ -22,13 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import scroll
-from scroll.archive import new_part, read_json, sha256, unwritable
+from scroll.archive import new_part, sha256, unwritable
 from scroll.arguments import need_torch, not_installed, shown
-from scroll.certificates.files import DIFFERS, SAME, Line
-from scroll.derived import derive
 from scroll.errors import InputError
-from scroll.settings import DEFAULTS, SETTINGS
-from scroll.state import State
 
 FORMATS = ('safetensors', 'torch', 'onnx')
 USUAL = ('safetensors', 'torch')
@@ -48,26 +43,21 @@ def check_formats(formats) -> None:
                 raise not_installed(f'format {name}', package, 'export')
 
 
-def check_folder(folder) -> None:
-    """InputError unless a folder can be written whole: it must not be there yet, or be empty."""
-    folder = _resolved(folder)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InputError(f'{folder} is there already: give a folder that is new')
-
-
-def _resolved(folder) -> Path:
-    """The folder after all links; InputError for '-'."""
+def check_folder(folder) -> Path:
+    """The folder after all links; InputError unless it can be written whole: it is new, or empty."""
     if os.fspath(folder) == '-':
         raise InputError('- is standard output: expected a folder (one of this name is ./-)')
-    return Path(os.path.realpath(folder))
+    folder = Path(os.path.realpath(folder))
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InputError(f'{folder} is there already: give a folder that is new')
+    return folder
 
 
 def export(learner, folder, formats=USUAL, image_shape=None, names=None, command: str = None) -> None:
-    """Write what a learner predicts with to a new folder, whole or not at all.
+    """Write what a learner predicts with to a new folder, whole or not at all; f* where `adapt` was called
+    since.
 
     Args:
-        learner: a `Scroll` that has learned; f* is exported where `adapt` was called since.
-        formats: some of `FORMATS`.
         image_shape: (H, W, C), or (H, W) of grey images, that graphs take; default: of the buffer's samples,
             or the size that the backbone works at.
         names: (K,), names of the classes. command: what makes the statistics again, for the certificate.
@@ -76,11 +66,11 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
         InputError: nothing was learned, the folder is there or cannot be written, or packages are missing.
     """
     check_formats(formats)
-    check_folder(folder)
+    folder = check_folder(folder)
     if getattr(learner.embedder, 'dtype', '') == 'bfloat16' and set(formats) != {'safetensors'}:
         raise InputError('graphs do not work in bfloat16 as the backbone does: give it another dtype, or '
                          'export the format safetensors alone')
-    predictors, folder = {'f_T': learner.predictor()}, _resolved(folder)
+    predictors = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:
         predictors['f_star'] = learner.adapted_
     facts = _certificate(learner, predictors, names, command)
@@ -93,53 +83,6 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None, command
             text = json.dumps(facts, indent=1, default=lambda value: value.item())  # numpy's numbers
             (part / CERTIFICATE).write_text(f'{text}\n', encoding='utf-8')
             os.replace(part, folder)
-
-
-def check(folder, counted=None) -> list:
-    """Whether the files of an export have the digests of its certificate; with --state, whether statistics,
-    backbone and f_T, made from them with its settings, have those that it names.
-
-    Args:
-        counted: a `State` or `StatisticsFile`.
-
-    Returns:
-        `scroll.certificates.files.Line`s.
-
-    Raises:
-        InputError: there is no certificate, or it is damaged.
-    """
-    folder = Path(folder)
-    facts = _read(folder / CERTIFICATE)
-    said = facts['files']
-    found = {name: sha256(folder / name) if (folder / name).is_file() else 'not there' for name in said}
-    if counted is not None:
-        settings = {name: value for name, value in facts['settings'].items()
-                    if name in SETTINGS and name != 'adaptation'}
-        f_T = derive(DEFAULTS | settings, State(settings, counted.psi, counted.statistics)).online
-        said = said | {name: facts['anywhere'][name] for name in ('statistics', 'f_T')}
-        said['embedder'] = facts.get('embedder', {}).get('digest', 'features')
-        found |= dict(statistics=counted.statistics.digest(), f_T=f_T.digest(),
-                      embedder=counted.psi or 'features')
-    return [Line(name, said[name], value, SAME if value == said[name] else DIFFERS)
-            for name, value in found.items()]
-
-
-def _read(path: Path) -> dict:
-    """The content of a certificate."""
-    try:
-        facts = read_json(path)
-        texts = [*facts['files'].items(), *facts['anywhere'].items()]
-        texts += [('embedder', facts['embedder']['digest'])] if 'embedder' in facts else []
-        if (facts['format'] == FORMAT and isinstance(facts['settings'], dict)
-                and {'statistics', 'f_T'} <= facts['anywhere'].keys()
-                and all(isinstance(text, str) for pair in texts for text in pair)
-                and all(Path(name).name == name for name in facts['files'])):
-            return facts
-    except OSError as error:
-        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise InputError(f'{path}: no certificate of an export, or damaged')
 
 
 def _certificate(learner, predictors: dict, names, command) -> dict:

@@ -17,11 +17,8 @@ from scroll.lift import cosine_table
 
 
 def torch_module(predictor) -> nn.Module:
-    """A predictor's own module: features (N, d) -> (logits float64 (N, K), column of the label int64 (N,)).
-
-    Of f_T the features are whole numbers in float64, on the grid; of f*, floats of any length. Its buffers,
-    but for those that are not persistent, are what files keep of it; FORMULA says what they are for.
-    """
+    """A predictor's own module: features (N, d), on the grid for f_T -> (logits float64 (N, K), column of the
+    label int64 (N,)). Files keep its persistent buffers; FORMULA says what they are for."""
     for kind, module in ((LinearPredictor, ExactLinear), (QuadraticPredictor, ExactQuadratic),
                          (AdaptedPredictor, ScaledLinear)):
         if isinstance(predictor, kind):
@@ -30,11 +27,8 @@ def torch_module(predictor) -> nn.Module:
 
 
 def whole_module(predictor, embedder=None, image_shape=None) -> nn.Module:
-    """All between samples and labels: float64 (N, d), or uint8 images (N, H, W, C), -> as `torch_module`.
-
-    Args:
-        predictor: f_T or f*. embedder: the backbone of f_T; f* has its own. image_shape: (H, W, C) or (H, W).
-    """
+    """All between samples and labels: float64 (N, d), or uint8 images (N, H, W, C) of `image_shape`, -> as
+    `torch_module`. embedder: the backbone of f_T; f* has its own."""
     adapted = isinstance(predictor, AdaptedPredictor)
     own = predictor.embedder if adapted else embedder
     front = [] if own is None else [ImageFeatures(own, image_shape)]
@@ -59,7 +53,6 @@ class ImageFeatures(nn.Module):
         self.same = (height, width) == scaled == (size, size)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Features (N, d) of uint8 images (N, H, W, C), or (N, H, W) if grey."""
         images = (images.unsqueeze(-1) if self.grey else images).double()
         if not self.same:                               # as `scroll.embedding.transforms.resize`, exactly
             maps = self.rows @ (images.permute(0, 3, 1, 2) @ self.columns.T)
@@ -68,14 +61,12 @@ class ImageFeatures(nn.Module):
 
 
 class OnGrid(nn.Module):
-    """Vectors (N, d) -> unit vectors in whole multiples of 2^-18, as `scroll.grid.quantise`, in float64.
+    """Vectors (N, d) of any length -> whole multiples of 2^-18, as `scroll.grid.quantise`, in float64.
 
-    Its quotients are not looked at again where they are so near to the middle between two whole numbers that
-    float64 cannot tell on which side they are: of 512 features fewer than one number in 10^7.
+    Ties that float64 cannot resolve are not: of 512 features fewer than one number in 10^7.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Whole numbers float64 (N, d), of features (N, d) of any length."""
         x = x.double()
         largest = x.abs().amax(dim=1, keepdim=True)
         x = x / torch.where(largest > 0, largest, 1.0)
@@ -100,10 +91,9 @@ class Lifted(nn.Module):
         """(N, d) on the grid, float64 -> (N, d + lift) on the grid."""
         return readout.lifted(u, self.lift, self.matrix, self.offsets, exact=True, table=self.table)
 
-    @staticmethod
-    def of(predictor) -> nn.Module:
-        """The one of a predictor; nothing happens where it has none."""
-        return nn.Identity() if predictor.lift is None else Lifted(predictor.lift)
+
+def _lifted(predictor) -> nn.Module:
+    return nn.Identity() if predictor.lift is None else Lifted(predictor.lift)
 
 
 _OF_LIFT = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
@@ -120,13 +110,12 @@ class ExactLinear(nn.Module):
     """f_T: the logits of `LinearPredictor`, correctly rounded, and the column of the largest exact one.
 
     Buffers: weight float64 (K, d), bias float64 (K,), exact; `limbs`, what they are cut into, so that no sum
-    of products reaches 2^53 and every one is exact.
-    """
+    of products reaches 2^53 and every one is exact."""
     FORMULA = 'logits = u weight^T + bias, u = round(2^18 x / |x|) / 2^18'
 
     def __init__(self, predictor: LinearPredictor):
         super().__init__()
-        self.lifted = Lifted.of(predictor)
+        self.lifted = _lifted(predictor)
         if predictor.lift is not None:
             self.FORMULA = self.FORMULA.replace('= u weight', '= h weight') + f'; {_of_lift(predictor)}'
         limbs, self.width = predictor.limbs()
@@ -153,13 +142,12 @@ class ExactQuadratic(nn.Module):
 
     def __init__(self, predictor: QuadraticPredictor):
         super().__init__()
-        self.lifted, self.unit = Lifted.of(predictor), 2.0 ** (predictor.exponent - 2 * GRID_BITS)
+        self.lifted, self.unit = _lifted(predictor), 2.0 ** (predictor.exponent - 2 * GRID_BITS)
         self.FORMULA += f', e = {predictor.exponent - 2 * GRID_BITS}; {_of_lift(predictor)}'
         for name in ('means', 'forms'):
             self.register_buffer(name, torch.from_numpy(getattr(predictor, name)).double())
 
     def forward(self, features: torch.Tensor) -> tuple:
-        """(logits float64 (N, K), column int64 (N,) of the largest) of features (N, d) on the grid."""
         base, rest = 2.0 ** PIECE, None
         difference = self.lifted(features) - self.means[:, None]                # (K, N, D)
         rest, sums = difference @ self.forms, []
@@ -196,7 +184,6 @@ class ScaledLinear(nn.Module):
             self.register_buffer('forms', torch.from_numpy(predictor.forms))
 
     def forward(self, features: torch.Tensor) -> tuple:
-        """(logits float64 (N, K), columns int64 (N,) of the largest) of features (N, d)."""
         features = features.double()
         norm = (features * features).sum(dim=1, keepdim=True).sqrt()
         h = features / norm.clamp(min=1e-12)

@@ -4,13 +4,11 @@
     y      labels (N,), all integers or all text
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
-An npz file has arrays of these names, and needs X alone. `X.npy y.npy`, one after the other, are a pair: what
-is 1-D belongs to what is 2-D before it. In a Parquet file (which needs pyarrow) X is a column of lists or, as
-a pattern like `X=f*`, all columns of numbers that match. These go by their names: in the order of the first
-file, by path, or of what was learned before, whatever their order in a file; others are refused. Other names:
-`X=embedding,y=label`. What kind a file is, its first bytes say, not its name. Nothing in a file is run, and
-no more of it is in memory than a block (of Parquet, a row group; an npz array in Fortran order is read
-whole).
+An npz file has arrays of these names, and needs X alone. `X.npy y.npy`, one after the other, are a pair. In a
+Parquet file (which needs pyarrow) X is a column of lists or, as a pattern like `X=f*`, all columns of numbers
+that match, in the order of the first file, by path, or of what was learned before. Other names:
+`X=embedding,y=label`. The first bytes of a file say its kind. Nothing in a file is run, and no more of it is
+in memory than a block (of Parquet, a row group; an npz array in Fortran order is read whole).
 """
 import warnings
 from collections import Counter
@@ -49,13 +47,12 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
     """A `FeatureFile` for each file, or pair of npy files.
 
     Args:
-        paths: of files. columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: of these, what
-            each file must have. names: of the columns of X, in the order in which they are wanted; None: as
-            the first file, by path, has them.
+        columns: other names of columns, by 'X', 'y', 'id' and 'split'. need: those that each file must have.
+        names: of the columns of X, in the order wanted; None: that of the first file, by path.
 
     Raises:
-        InputError: there is no such file, it is none of these kinds or damaged, or has not what is needed or
-            named; or files that differ in their number of features, or of which some have y or split.
+        InputError: there is no such file, it is of another kind, damaged, or lacks what is needed; or files
+            that differ in their number of features, or of which some have y or split.
     """
     groups = []
     for path in map(str, paths):
@@ -83,11 +80,10 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
 
 
 class FeatureFile:
-    """A file, or a pair of npy files, whose form has been looked at and whose samples have not.
+    """A file, or a pair of npy files, whose form has been read, not its samples.
 
     Attributes:
-        path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has (a y that
-            has no label at all is none).
+        path: what errors call it. rows: N. dim: d. has: those of X, y, id and split that it has.
         names: of the columns that X is made of; None where X is one column, or an array.
     """
     names = None
@@ -140,11 +136,8 @@ class FeatureFile:
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
         """Yield all samples, in the file's order, `size` at once; fewer where they would take more than
-        `BLOCK_BYTES` as float64, whatever they are stored as.
-
-        Raises:
-            InputError: values that are not finite, invalid labels, another split than train and test
-                (which sample it is), or the file is damaged.
+        `BLOCK_BYTES` as float64. InputError (which sample) for values that are not finite, invalid labels
+        or splits, or damage.
         """
         with self._opened() as source:
             start = 0
@@ -156,16 +149,9 @@ class FeatureFile:
 
 
 def read_blocks(files: list, split: str = None, size: int = BLOCK, usual: str = 'train') -> Iterator[tuple]:
-    """Yield (file, `Block`) for the samples of a split, of files that have the same columns.
-
-    Samples without an id are called by their number, counted from 0 through all files.
-
-    Args:
-        split: 'train', 'test' or 'all'; None: `usual` where the files have splits, else all.
-
-    Raises:
-        InputError: a split of files that have none, or what `FeatureFile.blocks` refuses.
-    """
+    """Yield (file, `Block`) for the samples of a split ('train', 'test' or 'all'; None: `usual` where the
+    files have splits, else all). Samples without an id are numbered through all files. InputError as of
+    `blocks`."""
     known = 'split' in files[0].has
     split = split or (usual if known else ALL)
     one_of('split', split, (*SPLITS, ALL))

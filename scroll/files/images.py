@@ -1,14 +1,14 @@
 """Encoded images (JPEG, PNG, ...) -> 8-bit RGB: one reader for image files and for images in Parquet.
 
 Images are turned as their EXIF or TIFF orientation says, transparent ones laid over white; of several frames
-or pages the first is taken. Colour profiles (ICC) are not applied. Grey of 16 bits is scaled by 65535, of
-other depths (TIFF: 12, 32 or signed bits) by the largest number of its kind; real numbers are grey from 0 to
-1. Colours of 16 bits keep their upper 8.
+the first is taken. Colour profiles (ICC) are not applied. Grey of 16 bits is scaled by 65535, of other depths
+(TIFF: 12, 32 or signed bits) by the largest number of its kind; real numbers are grey from 0 to 1. Colours of
+16 bits keep their upper 8.
 
 A Parquet file of images has `image`, a column of encoded bytes, or of structs with a field `bytes`, as the
-`datasets` library writes them; `y`, `id` and `split` are as in files of features. Images keep their own
-size; the embedder scales them. A digest is of pixels: PNG gives the same everywhere, JPEG, WebP and AVIF may
-give others in another version of their decoder.
+`datasets` library writes them; `y`, `id` and `split` are as in files of features. Images keep their own size.
+A digest is of pixels: PNG gives the same everywhere, JPEG, WebP and AVIF may differ between versions of
+decoders.
 """
 import io
 import os
@@ -35,18 +35,9 @@ _ROWS, _BYTES = 16, 1 << 28         # encoded images, bytes of decoded ones, in 
 
 
 def decode(source, name: str) -> tuple:
-    """Decode one image.
-
-    Args:
-        source: the path of a file, or bytes. name: how errors call it.
-
-    Returns:
-        (PIL image of mode RGB, whether there are more frames or pages).
-
-    Raises:
-        InputError: no image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or with numbers
-            for which there is no grey; or Pillow is not installed.
-    """
+    """(PIL image of mode RGB, whether there are more frames or pages) of a path or of bytes; `name` is for
+    errors. InputError: no image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or with
+    numbers for which there is no grey; or Pillow is not installed."""
     try:
         from PIL import Image
     except ModuleNotFoundError:
@@ -128,10 +119,8 @@ def _rgb(image, raw):
 
 
 def _grey(image):
-    """An image of whole numbers of more than 8 bits, or of real numbers, as 8-bit grey.
-
-    PNG, PPM and JPEG 2000 have 16 bits, whatever Pillow holds them in; TIFF's tags say what its numbers are.
-    """
+    """An image of whole numbers of more than 8 bits, or of real numbers, as 8-bit grey. PNG, PPM and JPEG
+    2000 have 16 bits, whatever Pillow holds them in; TIFF's tags say what its numbers are."""
     from PIL import Image
     values, tags = np.asarray(image), getattr(image, 'tag_v2', {})
     low, high, top = values.min(), values.max(), 1.0

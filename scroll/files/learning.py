@@ -21,15 +21,9 @@ from scroll.learner import Scroll
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK,
           shard: str = None) -> tuple:
     """Let a learner of features learn from files, each a part (`scroll.parts`): of those with splits
-    what is to train, unless `split` says otherwise; with `shard` of that the i-th of n shares, 'i/n'
-    (`scroll.files.shards`).
-
-    Returns:
-        (samples learned, samples in the files).
-
-    Raises:
-        InputError: a file cannot be read or learned from; the learner may then have learned a part.
-    """
+    what is to train, unless `split` says otherwise; with `shard` the i-th of n shares, 'i/n'
+    (`scroll.files.shards`). Returns (samples learned, samples in the files). InputError: a file cannot be
+    read or learned from; the learner may then have learned a part."""
     files = open_files(paths, columns, ('X', 'y'), _names(learner))
     learned = 0
     for file in files:
@@ -63,11 +57,8 @@ def predict(learner: Scroll, paths, out, columns: dict = None, split: str = None
     of files with splits those to test.
 
     Columns: `id`, of the file, or how many samples come before it; `label`, what is predicted; `y`, where the
-    file has it; with `scores` the logit of each class, so that reading it gives the same float64.
-
-    Returns:
-        (samples predicted right, or None where there is no y; samples).
-    """
+    file has it; with `scores` the logit of each class, so that reading it gives the same float64. Returns
+    (samples predicted right, or None where there is no y; samples)."""
     files, right, total = open_files(paths, columns, names=_names(learner)), 0, 0
     known = 'y' in files[0].has
     names = ['id', 'label', *['y'] * known, *[f'score {label}' for label in learner.classes_] * scores]

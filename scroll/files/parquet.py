@@ -18,9 +18,9 @@ class Table:
     """A Parquet file.
 
     Attributes:
-        names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d.
-        x_names: of the columns that X is made of, `names` if they are given; None where X is one column of
-            lists. no_labels: whether it has a column y without a single label, which is ignored.
+        names: of its columns. has: those of X, y, id and split that it has. rows: N. dim: d. x_names: of the
+            columns of X, None where it is one of lists. no_labels: whether its y has no label, and is
+            ignored.
     """
 
     def __init__(self, path: str, columns: dict, stack: ExitStack, names: tuple = None):

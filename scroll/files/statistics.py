@@ -1,11 +1,10 @@
 """Statistics on disk: merged from the shares of several machines, and with a share taken out again.
 
 Sums of integers: `all` has the digest of one machine that saw both shares, `rest` that of one that never saw
-b, to the last bit. A file names its parts (`scroll.parts`): a part is what one run or one learner has
-counted, and goes by the digest of its statistics, so a share that was counted twice is noticed, also within
-files that were merged before. What was removed has a minus, and may be merged again. Two shares that do hold
-equal samples: `--repeated`. Shares that overlap in some samples have other digests, which nothing shows: cut
-shares that cannot overlap (`main.py --shard 1/4` goes by the samples' pixels, so no schedule or seed can).
+b, to the last bit. A file names its parts (`scroll.parts`), each by the digest of its statistics, so a
+share that was counted twice is noticed, also within files that were merged before. What was removed has a
+minus, and may be merged again. Two shares that do hold equal samples: `--repeated`. Nothing shows that shares
+overlap in some samples: cut shares that cannot (`main.py --shard 1/4` goes by the samples' pixels).
 """
 from dataclasses import dataclass
 
@@ -23,14 +22,11 @@ from scroll.statistics import Statistics
 
 @dataclass
 class StatisticsFile:
-    """Statistics and where they come from.
+    """Statistics, the path that errors call them by, and where they come from.
 
     Attributes:
-        path: what errors call it.
-        psi: digest of the embedder, '' for features of one's own. Only what one backbone has made can be
-            added up.
-        parts: digest of a part -> how many times it is in; negative: how many times it was taken out;
-            0: it was in, and is not any more.
+        psi: digest of the embedder, '' for features of one's own. parts: digest of a part -> how many times
+            it is in; negative: how many times it was taken out; 0: it was in, and is not any more.
     """
     path: str
     statistics: Statistics
@@ -71,17 +67,20 @@ class StatisticsFile:
         return self._changed(other, self.statistics.subtract, -1)
 
     def _changed(self, other: 'StatisticsFile', change, sign: int) -> 'StatisticsFile':
-        if not self.psi and other.precision != self.precision:
-            raise InputError(f'{other.path}: its features were taken in as {other.precision}, those of '
-                             f'{self.path} as {self.precision} (before version 0.3): count one of them again')
-        if other.psi != self.psi:
-            raise InputError(f'{other.path}: made with another backbone than {self.path} '
-                             f'({_name(other.psi)}, {_name(self.psi)}): '
-                             'weights, input, kind of machine and version of torch must be the same')
         with naming(other.path):
+            other.check_like(self)
             change(other.statistics)
         self.parts = accounted(self.parts, other.parts, sign)
         return self
+
+    def check_like(self, other) -> None:
+        """InputError unless its features mean the same as those of another file, or `State`."""
+        if other.psi != self.psi:
+            raise InputError(f'made with another backbone ({_name(self.psi)}; expected {_name(other.psi)}): '
+                             'weights, input, kind of machine and version of torch must be the same')
+        if not self.psi and other.precision != self.precision:
+            raise InputError(f'its features were taken in as {self.precision}, the others as '
+                             f'{other.precision} (before version 0.3): count one of them again')
 
     def show(self) -> None:
         """Print what is known of the file."""
@@ -92,13 +91,10 @@ def samples_of(paths: list, columns: dict = None, names: tuple = None, precision
     """Samples to remove: features, labels, and keys and images where the file has them, else None.
 
     Args:
-        paths: of files of features and labels (`scroll.files.features`); of those with a split, what is to
-            train counts. Or of one npz file with `labels` (N,), and `quantised` (N, d),
-            integers on the grid as an `Embedder` gives them, or `features` (N, d), as they are given to
-            `Scroll.partial_fit`; `keys`, uint64 (N,), or `images`, uint8 (N, H, W, C), are then what a buffer
-            knows its samples by.
-        columns: other names of columns, by X and y. names, precision: of the state that they are to be
-            removed from: names of its columns, and how its features were taken in.
+        paths: of files of features and labels (`scroll.files.features`), those to train. Or of one npz file
+            with `labels` (N,), and `quantised` (N, d), integers on the grid, or `features` (N, d); `keys`,
+            uint64 (N,), or `images`, uint8 (N, H, W, C), are then what a buffer knows its samples by. names,
+            precision: of the state that they are removed from: its columns, and how features were taken in.
     """
     names_there = archive.names_of(*paths) if len(paths) == 1 and not columns else []
     if not names_there or 'X' in names_there:

@@ -8,7 +8,6 @@ import pytest
 from bench.certify.command import data_digest
 from scroll import Scroll, ScrollClassifier, archive
 from scroll.__main__ import main
-from scroll.grid import quantise, sample_keys
 from scroll.statistics import Statistics
 from tests.scroll.conftest import make_stream
 
@@ -56,12 +55,6 @@ def test_samples_that_were_embedded_elsewhere(tmp_path, strategy):
             learner.learn(features, features, order(stream.keys[at]), order(stream.labels[at]))
     states = [known(learner, tmp_path / 'state.npz') for learner in learners]
     assert states[0][:5] == states[1][:5] == states[2][:5] and states[0][-1] == states[1][-1] == states[2][-1]
-
-
-def test_keys_of_samples():
-    for array in (X, X.astype('f4'), quantise(X), NUMBERS[:, None].astype('u2'), RANDOM.integers(0, 255, (4, 3, 3, 1), np.uint8)):
-        assert np.array_equal(sample_keys(array), sample_keys(swapped(array)))
-    assert np.array_equal(sample_keys(X), sample_keys(np.asfortranarray(X)))
 
 
 def test_files_hold_one_order(tmp_path):

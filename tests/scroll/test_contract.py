@@ -271,11 +271,11 @@ def imports(module: str) -> set:
     return out
 
 
-OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export.folders': {'safetensors'}, 'scroll.export.checking': {'safetensors'},
+OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export.folders': {'safetensors'},
             'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'transformers', 'huggingface_hub'},
             'scroll.embedding.timm_networks': {'timm'}, 'scroll.embedding.transformers_networks': {'transformers', 'safetensors'},
             'scroll.engines.counting': {'fsspec'}, 'scroll.engines.running': {'dask', 'ray', 'pyspark'},
-            'scroll.engines.images': {'pyarrow'}, 'scroll.files.images': {'PIL', 'pillow_heif'}}
+            'scroll.files.images': {'PIL', 'pillow_heif'}}
 
 
 @pytest.mark.parametrize('module', MODULES)

@@ -164,7 +164,7 @@ def test_the_nearest_name_is_offered(command, words, hint):
 
 
 def test_an_error_of_a_state_names_the_state(command):
-    Scroll(buffer_size=0, ridge_lambda=2e-11).fit(1e3 * X, Y).save('s.npz')        # too small beside its sums
+    Scroll(buffer_size=0, ridge_lambda=2e-11).fit(1e3 * X, Y).save('s.npz')        # too small for its sums
     for words in (['predict', 's.npz', 'x.npz', '-o', 'o'], ['export', 's.npz', '-o', 'o']):
         code, _, err = command(*words)
         assert code == 2 and err.startswith('scroll: error: s.npz: ') and 'x.npz' not in err

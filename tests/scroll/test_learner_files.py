@@ -1,5 +1,4 @@
 """A learner on disk: it goes on as if it had never stopped; it forgets from the command line; the buffer is refilled."""
-import json
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll import Adaptation, Embedder, Scroll, archive
+from scroll import Adaptation, Embedder, Scroll
 from scroll.__main__ import main
 from scroll.embedding.images import Augmentation
 from scroll.grid import quantise
-from scroll.state import KIND, State
 from scroll.statistics import Statistics
 from tests.scroll.conftest import (
     PREPROCESSING,
@@ -80,17 +78,6 @@ def test_another_psi_is_refused(embedder, toy, tmp_path):
         Scroll.load(tmp_path / 'y', embedder)
 
 
-def test_the_folder_of_a_file_is_made(tmp_path):
-    learner = fit(RAW, buffer_size=9)
-    learner.save(tmp_path / 'not' / 'yet' / 'x')
-    learner.statistics_.save(tmp_path / 'nor' / 'this' / 'y')
-    assert Scroll.load(tmp_path / 'not' / 'yet' / 'x').digest() == learner.digest() == \
-        Statistics.load(tmp_path / 'nor' / 'this' / 'y').digest()
-    for path in ('x/not/a/folder', 'x/not'):
-        with refused('cannot be written'):
-            learner.save(tmp_path / 'not' / 'yet' / path)
-
-
 def of(stream, *at) -> Statistics:
     part = stream.part(np.concatenate([np.asarray(a) for a in at])) if at else stream
     return Statistics(stream.features.shape[1]).add(part.features, part.labels)
@@ -107,14 +94,6 @@ def state(tmp_path, monkeypatch):
     return save
 
 
-def test_a_merge_with_a_learner_without_buffer_keeps_to_the_quotas(tmp_path):
-    learner = fit(RAW, np.flatnonzero(STREAM.labels < 2), buffer_size=8)
-    learner.merge(fit(RAW, np.flatnonzero(STREAM.labels >= 2), buffer_size=0))
-    assert learner.buffer_.content().labels.tolist() == [0, 0, 1, 1]
-    learner.save(tmp_path / 'x')
-    assert digests(Scroll.load(tmp_path / 'x')) == digests(learner)
-
-
 @quick
 @given(streams(min_size=2), st.data(), st.sampled_from(['herding', 'hash', 'nearest', 'outlier']), st.integers(1, 12))
 def test_after_a_refill_the_buffer_too_is_that_of_never_having_seen_what_was_removed(stream, data, strategy, size):
@@ -128,17 +107,6 @@ def test_after_a_refill_the_buffer_too_is_that_of_never_having_seen_what_was_rem
     assert digests(learner) == digests(expected)
     again = learner.refill(stream.features[rest], stream.labels[rest])          # nothing is taken twice
     assert digests(again) == digests(expected)
-
-
-@quick
-@given(streams(min_size=4), st.data(), st.integers(1, 12))
-def test_a_hash_buffer_may_be_refilled_in_pieces(stream, data, size):
-    gone, *rest = data.draw(cuttings(len(stream.labels)))
-    learner = fit(stream, buffer_size=size, strategy='hash').remove(stream.features[gone], stream.labels[gone])
-    for at in rest:
-        learner.refill(stream.features[at], stream.labels[at])
-    if rest:
-        assert digests(learner) == digests(fit(stream, np.concatenate(rest), buffer_size=size, strategy='hash'))
 
 
 @pytest.mark.parametrize('X, y, word', [
@@ -206,14 +174,3 @@ def test_images_are_forgotten_by_their_pixels(embedder, toy, tmp_path, monkeypat
     assert main(['unlearn', 's.npz', '--samples', 'old.npz', '-o', 'new.npz']) == 2 and 'keys or images' in capsys.readouterr().err
     Statistics(embedder.dim).add(features[:8], labels[:8]).save('class.npz')            # says nothing of psi
     assert main(['unlearn', 's.npz', '--minus', 'class.npz', '-o', 'new.npz']) == 2 and 'another backbone' in capsys.readouterr().err
-
-
-def test_the_size_of_a_file_does_not_grow_with_the_stream(tmp_path):
-    sizes = []
-    for count in (200, 2000):
-        stream = make_stream(np.arange(count) % 4, dim=8)
-        fit(stream, buffer_size=20).save(tmp_path / 'x')
-        sizes.append((tmp_path / 'x').stat().st_size)
-    assert abs(sizes[1] - sizes[0]) < 100
-    facts, _ = archive.read(tmp_path / 'x', KIND)
-    assert json.loads(json.dumps(facts)) == facts and State.read(tmp_path / 'x').buffer.capacity == 20

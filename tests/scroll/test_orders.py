@@ -1,4 +1,4 @@
-"""Orders of classes: distances and chains by hand and beside numpy; a search that finds what is worst where it can."""
+"""Orders of classes: distances and chains by hand and compared with numpy; a search that finds what is worst where it can."""
 import itertools
 
 import numpy as np

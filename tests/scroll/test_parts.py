@@ -88,8 +88,8 @@ def test_a_learner_knows_its_parts_in_python_too(home):
     assert [main(['merge', 'less.npz', f's{i}.npz', '-o', 'x.npz']) for i in range(4)] == [0, 2, 2, 2]
     assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz']) == 2
     assert main(['remove', 'less.npz', '--samples', '0.npz', '-o', 'x.npz', '--repeated']) in (0, 2)    # as the sums say
-    more.fit(SHARES[0], LABELS).save('anew.npz')                    # and nothing of what it has forgotten
-    assert list(State.read('anew.npz').parts) == [digest_of(Counter([0]))]
+    more.fit(SHARES[0], LABELS).save('again.npz')                    # and nothing of what it has forgotten
+    assert list(State.read('again.npz').parts) == [digest_of(Counter([0]))]
 
 
 def test_each_file_is_a_part(home):

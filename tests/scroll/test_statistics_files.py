@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scroll import Scroll, archive
+from scroll import archive
 from scroll.__main__ import main
 from scroll.files.statistics import StatisticsFile
 from scroll.grid import quantise
@@ -147,16 +147,6 @@ def test_a_command_that_cannot_be_carried_out_is_one_line(shares, command, words
     code, out, err = command(*words)
     assert (code, out) == (2, '') and err.startswith('scroll: error: ') and len(err.splitlines()) == 1
     assert sorted(shares.iterdir()) == before
-
-
-def test_a_learner_is_shown_too(tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
-    for keep, size, says in ((False, 0, ('not kept', '0')), (True, 9, ('kept', '9 of 9, hash'))):
-        learner = Scroll(buffer_size=size, strategy='hash', keep_keys=keep).fit(STREAM.features, STREAM.labels)
-        learner.save('x.npz')
-        facts = dict(line.split(maxsplit=1) for line in command('show', 'x.npz')[1].split('\n\n')[0].splitlines())
-        assert (facts['keys'], facts['buffer']) == says and facts['samples'] == '60' and f'buffer_size={size},' in facts['learner']
-        assert f"{facts['digest']}\n" == command('digest', 'x.npz')[1] == f'{learner.digest()}\n'
 
 
 def test_facts_are_kept_as_they_were_given(tmp_path):

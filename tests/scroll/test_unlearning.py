@@ -111,19 +111,6 @@ def test_keys_are_kept_by_what_goes_on_and_by_what_is_merged(tmp_path):
     assert Scroll.load(tmp_path / 'x').forget().partial_fit(X, y).keys_.lacks(POOL.keys, y).tolist() == []
 
 
-def test_what_the_buffer_shows_was_never_learned_is_refused():
-    """Statistics of 14 samples in 3 dimensions admit it; a buffer that holds them all, or nearly, does not."""
-    stranger, y = make_stream([0], dim=3, seed=9).features, [0]
-    accepted = [size for size in (0, 14) if _accepts(Scroll(buffer_size=size).fit(POOL.features, POOL.labels), stranger, y)]
-    assert accepted == [0]
-    learner = Scroll(buffer_size=14).fit(POOL.features, POOL.labels)
-    learner.remove(*part([0]))
-    before = digests(learner)
-    with refused('the buffer would hold'):                      # twice
-        learner.remove(*part([0]))
-    assert digests(learner) == before
-
-
 def _accepts(learner, X, y) -> bool:
     try:
         return learner.remove(X, y) is learner
@@ -168,14 +155,6 @@ def test_what_is_removed_leaves_the_cache_too(cached, tmp_path, embedder):
     again.cache.flush()                                         # and learned again, it is there again
     assert len(rows_on_disk(tmp_path)) == 24
     assert all(FeatureCache(path.parent, embedder.dim) for path in tmp_path.rglob('*.npy'))
-
-
-def test_a_refused_removal_leaves_the_cache_alone(cached, tmp_path):
-    learner = Scroll(cached(), buffer_size=50).fit(IMAGES[:20], LABELS[:20])
-    before = {path: path.read_bytes() for path in tmp_path.rglob('*.npy')}
-    with refused():
-        learner.remove(IMAGES[19:21], LABELS[19:21])
-    assert {path: path.read_bytes() for path in tmp_path.rglob('*.npy')} == before
 
 
 def test_a_cache_that_cannot_be_changed_is_one_line_and_changes_nothing(cached, tmp_path, monkeypatch):
