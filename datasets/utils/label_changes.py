@@ -52,12 +52,10 @@ def _refuse_together(args, flag: str, *others: str) -> None:
 def permutation(text: str, count: int, flag: str, what: str) -> np.ndarray:
     """'2-0-1' or '2,0,1' as an array; InputError unless each of 0..count-1 is in it once."""
     items = re.split('[,-]', str(text).replace(' ', ''))
-    listed = [int(item) for item in items if re.fullmatch('[0-9]{1,9}', item)]
-    if len(listed) != len(items) or sorted(listed) != list(range(count)):
-        shown = text if len(str(text)) <= 40 else f'{str(text)[:37]}...'
-        raise InputError(f'{flag} {shown}: expected each of the {count} {what} 0..{count - 1} once, joined '
-                         'by commas or dashes')
-    return np.array(listed, np.int64)
+    if sorted(items) != sorted(map(str, range(count))):
+        raise InputError(f'{flag} {str(text)[:40]}: expected each of the {count} {what} 0..{count - 1} once, '
+                         'joined by commas or dashes')
+    return np.array(list(map(int, items)), np.int64)
 
 
 def pick(labels: np.ndarray, share: float, random: np.random.Generator, equally: bool = False) -> np.ndarray:
