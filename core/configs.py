@@ -16,11 +16,22 @@ def read_yaml(path: Path) -> dict:
     try:
         with open_file(path) as file:
             content = yaml.safe_load(file.read().decode()) or {}
+        _check_size(content)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
     if not isinstance(content, dict):
         raise InputError(f'{path}: expected a mapping, found {type(content).__name__}')
     return content
+
+
+def _check_size(content) -> None:
+    """ValueError if aliases of aliases stand for so much that printing it would fill the memory."""
+    open_values, count = [content], 0
+    while open_values:
+        value, count = open_values.pop(), count + 1
+        open_values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if count > 100_000:
+            raise ValueError('its aliases stand for more than 100,000 values')
 
 
 def model_config(model: str, which: str, known: dict) -> tuple:

@@ -94,15 +94,21 @@ class _Unpickler(pickle._Unpickler):        # that in C allocates memory for any
             raise pickle.UnpicklingError(f'it names {module}.{name}, which is not plain data') from None
 
 
-def _plain(value):
-    """The value with arrays and tuples of the usual types."""
+def _plain(value, made: dict):
+    """The value with arrays and tuples of the usual types. made: id -> what became of a container:
+    a few bytes can share a list so often that copies would fill the memory.
+    """
     if isinstance(value, _Array):
         return value.view(np.ndarray)
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return (list if isinstance(value, list) else tuple)(map(_plain, value))
-    return value
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if id(value) not in made:
+        if isinstance(value, dict):
+            made[id(value)] = {key: _plain(part, made) for key, part in value.items()}
+        else:
+            kind = list if isinstance(value, list) else tuple
+            made[id(value)] = kind(_plain(part, made) for part in value)
+    return made[id(value)]
 
 
 def torch_globals() -> list:
@@ -123,7 +129,7 @@ def load(path, records: tuple = ()):
     """
     try:
         with open_file(path) as file:
-            return _plain(_Unpickler(file, records).load())
+            return _plain(_Unpickler(file, records).load(), {})
     except OSError as error:
         raise InputError(f'{path}: {error.strerror}') from error
     except Exception as error:      # damaged pickles raise almost anything

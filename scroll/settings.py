@@ -118,8 +118,10 @@ def check_settings(values: dict) -> None:
             SETTINGS[name].check(name, value)
 
 
-def parse(text: str):
-    """A number, or else the text: a value as it is written on a command line."""
+def parse(text):
+    """A number, or else the text: a value as it is written on a command line. A number stays as it is."""
+    if not isinstance(text, str):
+        return text
     for kind in (int, float):
         try:
             return kind(text)

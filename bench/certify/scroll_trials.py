@@ -17,8 +17,8 @@ from scroll.certificates.prefix_sums import (
 )
 from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.errors import InputError
-from scroll.heads.ridge_lambda import AUTO
 from scroll.learner import Scroll
+from scroll.settings import AUTO
 
 _SOLVED = 64                        # predictors kept, of `--solves`
 

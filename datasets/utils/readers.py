@@ -135,6 +135,8 @@ def _mini_pickle(path: Path) -> tuple:
     try:
         images, rows = content['image_data'], content['class_dict']
         wnids = sorted(rows)
+        if not all(isinstance(i, (int, np.integer)) for w in wnids for i in rows[w]):  # of lists of lists
+            raise ValueError('class_dict does not list rows of image_data')
         order = np.concatenate([np.asarray(rows[w]) for w in wnids])
         labels = np.repeat(np.arange(len(wnids)), [len(rows[w]) for w in wnids])
         if order.dtype.kind not in 'iu' or order.ndim != 1 or order.min() < 0:

@@ -272,8 +272,8 @@ def imports(module: str) -> set:
 
 
 OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export.folders': {'safetensors'},
-            'scroll.adaptation.adapters': {'peft'}, 'scroll.embedding.libraries': {'transformers', 'huggingface_hub'},
-            'scroll.embedding.timm_networks': {'timm'}, 'scroll.embedding.transformers_networks': {'transformers', 'safetensors'},
+            'scroll.adaptation.adapters': {'peft'},
+            'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
             'scroll.engines.counting': {'fsspec'}, 'scroll.engines.running': {'dask', 'ray', 'pyspark'},
             'scroll.files.images': {'PIL', 'pillow_heif'}}
 
