@@ -162,6 +162,8 @@ class RunState:
         unpacker.members(state['model'], self.model, 'model.')
         vars(self.args).update(unpacker.unpack(state['args'], None, 'edited'))
         for name, part in self.parts.items():
+            if not isinstance(state[name], tuple):
+                raise ValueError(f'{name} is a {type(state[name]).__name__}')
             unpacker.unpack(state[name], part, name)
         set_random_state(state['random'])
         return position

@@ -154,8 +154,9 @@ def _mini_table(path: Path, home: Path) -> tuple:
         table = pandas.read_csv(path, dtype=str, na_filter=False, encoding_errors='replace')
         table = table.sort_values('label', kind='stable')
         wnids, files = sorted(set(table.label)), table.filename.tolist()
-        if not files or '' in wnids or not all(Path(name).name == name for name in files):
-            raise ValueError('an empty label, or a file name with folders')
+        if not files or '' in wnids or not all(Path(name).name == name and name.isprintable()
+                                               for name in files):
+            raise ValueError('an empty label, or a file name with folders or control characters')
         labels = np.searchsorted(wnids, table.label.tolist())
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise InputError(f'{path}: expected lines with the columns filename and label '
