@@ -13,7 +13,7 @@ import core.configs
 import models
 from core.configs import read_yaml
 from core.rows import FILE, append_row, read_rows
-from datasets.utils import readers, scheduled_dataset
+from datasets.utils import readers
 from datasets.utils.readers import Images
 from scroll import InputError, Scroll
 from scroll.schedule_forms import FORMS
@@ -288,8 +288,3 @@ def test_vectors_that_cannot_be_change_nothing(kind):
                 act(*VECTORS[kind])
             assert len(str(caught.value).splitlines()) == 1
         assert (learner.digest(), learner.buffer_.content().digest()) == (before, kept)
-
-
-def test_the_cache_of_read_data_is_of_these_tests_alone():
-    """Damaged data of one test must not be found by the next."""
-    assert scheduled_dataset._read_once.cache_info().currsize == 0
