@@ -4,7 +4,8 @@ import math
 from pathlib import Path
 
 from core.environment import warn_once
-from core.plugins import ROOT, normalise
+from core.mammoth import checkout
+from core.plugins import FOLDERS, MAMMOTH, ROOT, PluginFolder, normalise
 from scroll.errors import InputError
 
 
@@ -54,7 +55,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
         return {}, ''
     content = read_yaml(path) if path else {}
     content.pop('by', None)
-    source = str(path.relative_to(ROOT)) if path else 'models/config'
+    source = _shown(path) if path else 'models/config'
     for name, part in content.items():
         if name != 'best' and not isinstance(part, (dict, list, type(None))):
             raise InputError(f'{source}: {name}: {part!r}: expected a mapping of flags; values for every run '
@@ -94,9 +95,20 @@ def chosen_by(known: dict) -> str:
 
 
 def _config_file(model: str):
-    """`models/config/<model>.yaml`, or None."""
-    return next((path for path in sorted((ROOT / 'models' / 'config').glob('*.yaml'))
-                 if path.stem.replace('_', '-') == model.replace('_', '-')), None)
+    """`models/config/<model>.yaml`, or None; the checkout's for a model of the checkout."""
+    name, root = _place('models', 'model', model)
+    return next((path for path in sorted((root / 'models' / 'config').glob('*.yaml'))
+                 if normalise(path.stem) == name), None)
+
+
+def _place(package: str, kind: str, name: str) -> tuple:
+    """(normalised name without `mammoth:`, folder of the project that has it: ours or the checkout)."""
+    folder = FOLDERS.get(package) or PluginFolder(package, kind)
+    return normalise(name).removeprefix(MAMMOTH), checkout() if folder.is_theirs(name) else ROOT
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def _of_section(section, known: dict, source: str, quiet: bool) -> dict:
@@ -148,9 +160,14 @@ def _holds(rule: dict, known: dict) -> bool:
 
 
 def dataset_config_files(dataset: str) -> dict:
-    """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the data set."""
-    files = sorted((ROOT / 'datasets' / 'configs').glob('*/*.yaml'))
-    return {path.stem: path for path in files if normalise(path.parent.name) == normalise(dataset)}
+    """name -> path of the files in `datasets/configs/<dataset>/`, however the folder spells the data set.
+
+    A checkout's come after ours; a data set of the checkout has only those.
+    """
+    name, own = _place('datasets', 'dataset', dataset)
+    return {path.stem: path for root in filter(None, (checkout(), own))
+            for path in sorted((root / 'datasets' / 'configs').glob('*/*.yaml'))
+            if normalise(path.parent.name) == name}
 
 
 def dataset_config(dataset: str, which) -> tuple:
@@ -163,4 +180,4 @@ def dataset_config(dataset: str, which) -> tuple:
             return {}, ''
         have = ', '.join(sorted(files)) or 'none'
         raise InputError(f'--dataset_config {which}: {dataset} has no such config; it has: {have}')
-    return read_yaml(path), str(path.relative_to(ROOT))
+    return read_yaml(path), _shown(path)

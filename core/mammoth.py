@@ -1,9 +1,11 @@
-"""Helper modules from the user's own Mammoth checkout: `--mammoth PATH`, or the variable MAMMOTH_PATH.
+"""The user's own Mammoth checkout beside this project: `--mammoth PATH`, or the variable MAMMOTH_PATH.
 
-A file written for Mammoth may import `utils.ring_buffer`, say, which this project does not have: it is then
-taken from the checkout. What this project has takes precedence. Nothing of the checkout is imported before a
-file asks for it, and the `__init__` files of its folders never run.
+Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
+a module that this project does not have, such as `utils.ring_buffer`, is imported from it. What this project
+has takes precedence; the checkout's module of that name is `theirs.<name>`. Nothing of the checkout is
+imported before it is asked for, and the `__init__` files of its folders never run.
 """
+import importlib
 import importlib.util
 import os
 import sys
@@ -13,36 +15,26 @@ from pathlib import Path
 from scroll.errors import InputError
 
 PACKAGES = ('backbone', 'datasets', 'models', 'utils')
+THEIRS = 'theirs'       # modules of the checkout that this project has, too, are below this name
 
 
 class Checkout:
     """Finds modules below our packages, as the last of `sys.meta_path`: it is asked only for what we lack."""
 
     def __init__(self, root: Path):
-        self.root, self.loaded = root, {}
+        self.root = root
 
     def find_spec(self, name: str, path=None, target=None):
-        if '.' not in name or name.partition('.')[0] not in PACKAGES:
+        parts = name.split('.')
+        below = parts[1:] if parts[0] == THEIRS else parts if len(parts) > 1 else None
+        if below is None or below and below[0] not in PACKAGES:
             return None
-        place = self.root.joinpath(*name.split('.'))
+        place = self.root.joinpath(*below)
         if place.with_suffix('.py').is_file():
             return importlib.util.spec_from_file_location(name, place.with_suffix('.py'))
         if place.is_dir():          # a namespace without folders of its own: all below it is asked for here
             return ModuleSpec(name, None, is_package=True)
         return None
-
-    def load_theirs(self, name: str):
-        """The checkout's module of a name that we have, too; None if it has none."""
-        if name not in self.loaded:
-            spec = self.find_spec(name)
-            self.loaded[name] = spec and importlib.util.module_from_spec(spec)
-            try:
-                if spec:
-                    spec.loader.exec_module(self.loaded[name])
-            except BaseException:
-                del self.loaded[name]
-                raise
-        return self.loaded[name]
 
 
 def use_checkout(path=None) -> None:
@@ -58,21 +50,26 @@ def use_checkout(path=None) -> None:
     if not all((root / package).is_dir() for package in PACKAGES):
         raise InputError(f'{source} {path}: expected the folder of a Mammoth checkout, with '
                          f'{", ".join(PACKAGES)} in it')
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Checkout)]
-    sys.meta_path.append(Checkout(root))
+    if root != checkout():
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Checkout)]
+        for name in [name for name in sys.modules if name.partition('.')[0] == THEIRS]:
+            del sys.modules[name]
+        sys.meta_path.append(Checkout(root))
 
 
-def _checkout():
-    return next((finder for finder in sys.meta_path if isinstance(finder, Checkout)), None)
+def checkout():
+    """The folder of the checkout, or None."""
+    return next((finder.root for finder in sys.meta_path if isinstance(finder, Checkout)), None)
 
 
 def names_from_checkout(module: str):
     """The `__getattr__` of a module of ours: what it lacks comes from the checkout's module of that name."""
     def get(name: str):
-        found = None if name.startswith('__') else _checkout()
-        theirs = found and found.load_theirs(module)
-        if hasattr(theirs, name):
-            return getattr(theirs, name)
+        root = None if name.startswith('__') else checkout()
+        if root and root.joinpath(*module.split('.')).with_suffix('.py').is_file():
+            theirs = importlib.import_module(f'{THEIRS}.{module}')
+            if hasattr(theirs, name):
+                return getattr(theirs, name)
         raise AttributeError(f'module {module!r} has no attribute {name!r}')
     return get
 
@@ -82,6 +79,6 @@ def import_hint(error: Exception) -> str:
     package = str(getattr(error, 'name', None)).partition('.')[0]
     if not isinstance(error, ImportError) or package not in PACKAGES:
         return ''
-    if found := _checkout():
-        return f'; {found.root} does not have it either'
+    if checkout():
+        return f'; {checkout()} does not have it either'
     return '; if it is part of Mammoth, --mammoth PATH takes it from your checkout'

@@ -7,7 +7,8 @@ Each `*.py` file of a plug-in folder is parsed, not imported, for what it offers
 
 So `--help` lists every name in milliseconds, and a file that cannot be imported (a missing optional
 dependency) is an error only for the run that chose it. Names are compared lower-case with `_` read as `-`. A
-user's file takes precedence over one of `SHIPPED` that declares the same name, and a line says so.
+user's file takes precedence over one of `SHIPPED` that declares the same name, and ours over one of the
+user's Mammoth checkout (`core.mammoth`), and a line says so; `mammoth:<name>` is the checkout's.
 """
 import ast
 import difflib
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from core.environment import warn_once
-from core.mammoth import import_hint
+from core.mammoth import THEIRS, checkout, import_hint
 from scroll.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +30,10 @@ SHIPPED = {         # package -> its files that declare names and come with this
     'backbone': {'MNISTMLP', 'efficientnet_lite', 'feature_layers', 'libraries', 'resnet12', 'resnet18',
                  'resnet50_byol', 'resnet_cifar', 'torchvision_resnets'},
 }
+
+
+MAMMOTH = 'mammoth:'    # before a name: that of the checkout
+FOLDERS = {}            # package -> its PluginFolder
 
 
 def normalise(name: str) -> str:
@@ -76,10 +81,12 @@ class PluginFolder:
     def __init__(self, package: str, kind: str):
         self.package, self.kind = package, kind
         self.registered = {}        # name -> object, filled by register() when a file is imported
-        self._files = None
+        self._own, self._theirs = None, (None, {})      # `_theirs`: the checkout that was read, and its files
+        FOLDERS[package] = self
 
     def register(self, name: str):
-        """Decorator: make a class or function available under `name`; a user's takes precedence over ours.
+        """Decorator: make a class or function available under `name`; a user's takes precedence over ours,
+        and ours over the checkout's.
 
         Raises:
             ValueError: two files of the user's, or two of ours, take one name.
@@ -87,15 +94,18 @@ class PluginFolder:
         key = normalise(name)
 
         def add(obj):
-            known, ours = self.registered.get(key), self._is_shipped(obj.__module__)
+            rank, known = self._rank(obj.__module__), self.registered.get(key)
+            if rank == 2:
+                self.registered[MAMMOTH + key] = obj
             if known is not None and known.__module__ != obj.__module__:
-                if self._is_shipped(known.__module__) == ours:
+                before = self._rank(known.__module__)
+                if before == rank < 2:
                     both = f'{known.__module__} and {obj.__module__}'
                     raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
-                if ours:
+                if before < rank:
                     return obj
             offers = self.files().get(key)
-            if offers and self._is_shipped(offers[0][0]) and not ours:
+            if offers and rank == 0 < self._rank(offers[0][0]):
                 self._tell(key, obj.__module__, offers)
             self.registered[key] = obj
             if isinstance(obj, type) and 'NAME' not in obj.__dict__:
@@ -104,29 +114,58 @@ class PluginFolder:
         return add
 
     def _tell(self, name: str, first: str, others: list) -> None:
+        hint = f'; {MAMMOTH}{name} is theirs' if self._rank(others[-1][0]) == 2 else ''
         warn_once(f'--{self.kind} {name} is that of {first}, which takes precedence over '
-                  f'{" and ".join(map(_file, others))}')
+                  f'{" and ".join(map(_file, others))}{hint}')
 
-    def _is_shipped(self, module: str) -> bool:
+    def _rank(self, module: str) -> int:
+        """Whose a module is: 0 the user's, 1 ours, 2 the checkout's."""
         package, _, stem = module.rpartition('.')
-        return package == self.package and stem in SHIPPED.get(package, ())
+        if package == self.package and stem in SHIPPED.get(package, ()):
+            return 1
+        return 2 * any(module == offer[0] for offers in self._of_checkout().values() for offer in offers)
 
     def files(self) -> dict:
-        """name -> [(module name, attribute), ...] as read from the source files, the user's first."""
-        if self._files is None:
-            self._files = {}
-            for path in sorted((ROOT / self.package).glob('[!_]*.py')):
-                for name, attribute in _offers(path, f'register_{self.kind}'):
-                    offers = self._files.setdefault(normalise(name), [])
-                    if (offer := (f'{self.package}.{path.stem}', attribute)) not in offers:
-                        offers.append(offer)
-            for offers in self._files.values():
-                offers.sort(key=lambda offer: self._is_shipped(offer[0]))
-        return self._files
+        """name -> [(module name, attribute), ...] as read from the source files: the user's, ours, those of
+        the checkout."""
+        if self._own is None:
+            self._own = self._read(ROOT)
+            for offers in self._own.values():
+                offers.sort(key=lambda offer: self._rank(offer[0]))
+        theirs = self._of_checkout()
+        return {name: self._own.get(name, []) + theirs.get(name, []) for name in self._own | theirs}
+
+    def _of_checkout(self) -> dict:
+        root = checkout()
+        if self._theirs[0] != root:
+            self._theirs = root, self._read(root) if root else {}
+        return self._theirs[1]
+
+    def _read(self, root: Path) -> dict:
+        found = {}
+        for path in sorted((root / self.package).glob('[!_]*.py')):
+            both = root != ROOT and (ROOT / self.package / path.name).is_file()
+            module = f'{THEIRS}.' * both + f'{self.package}.{path.stem}'
+            for name, attribute in _offers(path, f'register_{self.kind}'):
+                offers = found.setdefault(normalise(name), [])
+                if (module, attribute) not in offers:
+                    offers.append((module, attribute))
+        return found
+
+    def offers(self, name: str) -> list:
+        """The files that declare a name, as `files` has them; of `mammoth:<name>` those of the checkout."""
+        key = normalise(name)
+        found = self.files().get(key.removeprefix(MAMMOTH), [])
+        return [o for o in found if self._rank(o[0]) == 2] if key.startswith(MAMMOTH) else found
+
+    def is_theirs(self, name: str) -> bool:
+        """Whether what a name stands for is the checkout's."""
+        offers = self.offers(name)
+        return bool(offers) and self._rank(offers[0][0]) == 2
 
     def names(self) -> list:
         """All known names, sorted."""
-        return sorted(set(self.files()) | set(self.registered))
+        return sorted(set(self.files()) | {name for name in self.registered if not name.startswith(MAMMOTH)})
 
     def mapping(self) -> Mapping:
         """name -> class or function, imported when asked for; the error where that fails."""
@@ -134,7 +173,7 @@ class PluginFolder:
 
     def check(self, name: str) -> None:
         """InputError, with the nearest known names, if nothing is called `name`. Imports nothing."""
-        if normalise(name) not in self.names():
+        if normalise(name) not in self.registered and not self.offers(name):
             raise InputError(f"--{self.kind} {name}: no such {self.kind}; "
                              f"{nearest(normalise(name), self.names())}")
 
@@ -146,12 +185,12 @@ class PluginFolder:
         """
         name = getattr(name, self.kind, name)
         key = normalise(name)
-        found, offers = self.registered.get(key), self.files().get(key, [])
-        of_user = [offer for offer in offers if not self._is_shipped(offer[0])]
-        if found is not None and not (of_user and self._is_shipped(found.__module__)):
+        found, offers = self.registered.get(key), self.offers(name)
+        best = self._rank(offers[0][0]) if offers else 3
+        if found is not None and self._rank(found.__module__) <= best:
             return found
         self.check(key)
-        first, *others = of_user or offers
+        first, *others = [offer for offer in offers if self._rank(offer[0]) == best]
         if others:
             raise InputError(f'--{self.kind} {name}: declared in both {_file(first)} and {_file(others[-1])}:'
                              ' rename one of them')
@@ -189,7 +228,8 @@ class _Named(Mapping):
 
 
 def _file(offer: tuple) -> str:
-    return f"{offer[0].replace('.', '/')}.py"
+    path = f"{offer[0].removeprefix(THEIRS + '.').replace('.', '/')}.py"
+    return path if (ROOT / path).is_file() and not offer[0].startswith(THEIRS) else f'{checkout()}/{path}'
 
 
 def _offers(path: Path, decorator: str):
