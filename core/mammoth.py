@@ -3,7 +3,7 @@
 Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
 a module that this project does not have, such as `utils.ring_buffer`, is imported from it. What this project
 has takes precedence; the checkout's module of that name is `theirs.<name>`. Nothing of the checkout is
-imported before it is asked for, and the `__init__` files of its folders never run.
+imported before it is asked for, and the `__init__` files of folders that are here, too, never run.
 """
 import importlib
 import importlib.util
@@ -15,6 +15,7 @@ from pathlib import Path
 from scroll.errors import InputError
 
 PACKAGES = ('backbone', 'datasets', 'models', 'utils')
+ROOT = Path(__file__).resolve().parents[1]
 THEIRS = 'theirs'       # modules of the checkout that this project has, too, are below this name
 
 
@@ -32,7 +33,10 @@ class Checkout:
         place = self.root.joinpath(*below)
         if place.with_suffix('.py').is_file():
             return importlib.util.spec_from_file_location(name, place.with_suffix('.py'))
-        if place.is_dir():          # a namespace without folders of its own: all below it is asked for here
+        if place.is_dir():          # without folders of its own: all below it is asked for here
+            init = place / '__init__.py'
+            if len(below) > 1 and init.is_file() and not (ROOT / place.relative_to(self.root)).is_dir():
+                return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[])
             return ModuleSpec(name, None, is_package=True)
         return None
 
