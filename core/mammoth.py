@@ -1,15 +1,16 @@
 """The user's own Mammoth checkout beside this project: `--mammoth PATH`, or the variable MAMMOTH_PATH.
 
 Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
-a module that this project does not have, such as `utils.ring_buffer`, is imported from it. What this project
-has takes precedence; the checkout's module of that name is `theirs.<name>`. Nothing of the checkout is
+a module that this project does not have, such as `utils.ring_buffer`, is imported from it, and so is a name
+that a module of ours lacks. What this project has takes precedence; the checkout's module of that name is
+`theirs.<name>`. Nothing of the checkout is
 imported before it is asked for, and the `__init__` files of folders that are here, too, never run.
 """
 import importlib
 import importlib.util
 import os
 import sys
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from scroll.errors import InputError
@@ -17,6 +18,23 @@ from scroll.errors import InputError
 PACKAGES = ('backbone', 'datasets', 'models', 'utils')
 ROOT = Path(__file__).resolve().parents[1]
 THEIRS = 'theirs'       # modules of the checkout that this project has, too, are below this name
+
+
+class Ours:
+    """Finds our own modules, before others do: what they lack comes from the checkout."""
+
+    def find_spec(self, name: str, path=None, target=None):
+        ours = '.' in name and name.partition('.')[0] in PACKAGES
+        spec = PathFinder.find_spec(name, path) if ours else None
+        if spec is None or spec.origin is None:
+            return None
+        run = spec.loader.exec_module
+
+        def run_and_complete(module):
+            run(module)
+            complete(module)
+        spec.loader.exec_module = run_and_complete
+        return spec
 
 
 class Checkout:
@@ -59,6 +77,11 @@ def use_checkout(path=None) -> None:
         for name in [name for name in sys.modules if name.partition('.')[0] == THEIRS]:
             del sys.modules[name]
         sys.meta_path.append(Checkout(root))
+        if not any(isinstance(finder, Ours) for finder in sys.meta_path):
+            sys.meta_path.insert(0, Ours())
+            for name, module in list(sys.modules.items()):
+                if '.' in name and name.partition('.')[0] in PACKAGES:
+                    complete(module)
 
 
 def checkout():
@@ -66,16 +89,26 @@ def checkout():
     return next((finder.root for finder in sys.meta_path if isinstance(finder, Checkout)), None)
 
 
-def names_from_checkout(module: str):
-    """The `__getattr__` of a module of ours: what it lacks comes from the checkout's module of that name."""
-    def get(name: str):
-        root = None if name.startswith('__') else checkout()
-        if root and root.joinpath(*module.split('.')).with_suffix('.py').is_file():
-            theirs = importlib.import_module(f'{THEIRS}.{module}')
-            if hasattr(theirs, name):
-                return getattr(theirs, name)
-        raise AttributeError(f'module {module!r} has no attribute {name!r}')
-    return get
+def complete(module) -> None:
+    """Let a module of ours give what it lacks from the checkout's module of that name, also to
+    `from ... import *` where it does not say what that is."""
+    name, before = module.__name__, getattr(module, '__getattr__', None)
+
+    def get(attribute: str):
+        root = None if attribute.startswith('__') and attribute != '__all__' else checkout()
+        if before is not None:
+            try:
+                return before(attribute)
+            except AttributeError:
+                pass
+        if root and root.joinpath(*name.split('.')).with_suffix('.py').is_file():
+            theirs = importlib.import_module(f'{THEIRS}.{name}')
+            if attribute == '__all__':
+                return sorted(n for n in {*vars(module), *vars(theirs)} if not n.startswith('_'))
+            if hasattr(theirs, attribute):
+                return getattr(theirs, attribute)
+        raise AttributeError(f'module {name!r} has no attribute {attribute!r}')
+    module.__getattr__ = get
 
 
 def import_hint(error: Exception) -> str:

@@ -1,9 +1,6 @@
 """Sequential CIFAR-10: 50,000 training and 10,000 test images of 10 classes, 32x32, 5 tasks by default."""
-from core.mammoth import names_from_checkout
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
-
-__getattr__ = names_from_checkout(__name__)        # TCIFAR10, MyCIFAR10
 
 
 class SequentialCIFAR10(ScheduledDataset):

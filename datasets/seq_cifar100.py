@@ -1,9 +1,6 @@
 """Sequential CIFAR-100: 50,000 training and 10,000 test images of 100 classes, 32x32, 10 tasks by default."""
-from core.mammoth import names_from_checkout
 from datasets.utils import readers
 from datasets.utils.scheduled_dataset import ScheduledDataset
-
-__getattr__ = names_from_checkout(__name__)        # TCIFAR100, MyCIFAR100
 
 SUPERCLASS = [     # the coarse label of each class
     4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7,

@@ -7,11 +7,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: F401
 
-from core.mammoth import names_from_checkout
 from scroll.embedding import transforms
 from scroll.embedding.images import Preprocessing
-
-__getattr__ = names_from_checkout(__name__)
 
 
 def random_flip(x: torch.Tensor, generator=None) -> torch.Tensor:

@@ -1,10 +1,6 @@
 """Accuracies on the console. Mammoth's `Logger` comes from the user's checkout (`core.mammoth`)."""
 import numpy as np
 
-from core.mammoth import names_from_checkout
-
-__getattr__ = names_from_checkout(__name__)
-
 
 def settings(dataset) -> dict:
     """setting -> which of (class-il, task-il) accuracies counts there; one results file each."""

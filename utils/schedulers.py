@@ -1,10 +1,6 @@
 """Learning-rate schedulers of a task. Mammoth's others come from the user's checkout (`core.mammoth`)."""
 import torch
 
-from core.mammoth import names_from_checkout
-
-__getattr__ = names_from_checkout(__name__)
-
 
 def get_scheduler(model, args, reload_optim: bool = True):
     """The scheduler that `--lr_scheduler` names, over the model's optimiser; None

@@ -16,6 +16,7 @@ from backbone.columns import Column
 from backbone.utils.layers import double
 from datasets.transforms.paint import paint
 from datasets.utils.hub import hub
+from models.gentle_utils import half
 from models.gentle_utils.penalty import penalty
 from models.utils.continual_model import ContinualModel
 from utils import ring
@@ -45,14 +46,14 @@ class Gentle(ContinualModel):
         self.opt.step()
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         from utils.late import late
-        assert late and ring.RingBuffer is RingBuffer and soft(2) == 4 and Warmup.STEPS == 3 and hub and Column
+        assert late and ring.RingBuffer is RingBuffer and soft(2) == 4 * 2 * half and Warmup.STEPS == 3 and hub and Column
         assert apply_transform.__module__ == 'utils.augmentations' and not hasattr(apply_transform, 'theirs')
         return loss.item()
 '''
 LOUD = 'raise RuntimeError("must not be imported")\n'
 CHECKOUT = {
     **{f'{package}/__init__.py': LOUD for package in ('backbone', 'datasets', 'models', 'utils', 'datasets/utils',
-                                                      'models/utils', 'models/gentle_utils', 'backbone/utils')},
+                                                      'models/utils')},
     'main.py': LOUD, 'utils/buffer.py': LOUD, 'utils/args.py': LOUD, 'models/utils/continual_model.py': LOUD, 'models/er.py': LOUD,
     'models/other.py': LOUD, 'utils/unasked.py': LOUD,
     'backbone/columns.py': 'class Column:\n    pass\n',
@@ -60,6 +61,7 @@ CHECKOUT = {
     'backbone/utils/more.py': 'factor = 2\n',
     'datasets/transforms/paint.py': 'def paint(x):\n    return x\n',
     'datasets/utils/hub.py': 'hub = "there"\n',
+    'models/gentle_utils/__init__.py': 'half = 0.5\n',
     'models/gentle_utils/penalty.py': 'def penalty(net):\n    return 0 * net.classifier.weight.sum()\n',
     'utils/ring.py': 'from utils.buffer import Buffer\n\n\nclass RingBuffer(Buffer):\n    pass\n',
     'utils/late.py': 'late = True\n',
