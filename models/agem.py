@@ -10,13 +10,13 @@ from models.utils.gradients import read_gradients, write_gradients
 from models.utils.replay_model import ReplayModel
 
 
-def project(gradient: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """The gradient (P,) without its part against the reference (P,), if it has one; else as it is."""
-    along = torch.dot(gradient, reference)
-    length = torch.dot(reference, reference)
+def project(gxy: torch.Tensor, ger: torch.Tensor) -> torch.Tensor:
+    """The gradient gxy (P,) without its part against the reference ger (P,), if it has one; else as it is."""
+    along = torch.dot(gxy, ger)
+    length = torch.dot(ger, ger)
     correction = torch.where((along < 0) & (length > 0),
                              along / length.clamp(min=torch.finfo(length.dtype).tiny), 0.0)
-    return gradient - correction * reference
+    return gxy - correction * ger
 
 
 class Agem(ReplayModel):

@@ -18,12 +18,19 @@ def set_default_from_args(flag: str):
     return functools.partial(_Default, flag)
 
 
+_decorated = {}         # (module, class) -> flag -> function, also where a later method took its name
+
+
 class _Default:
     """A decorated function: a method that may lack `self`, and that knows its flag."""
 
     def __init__(self, flag: str, function):
         self.flag, self.function = flag, getattr(function, '__func__', function)  # also of a static method
         functools.update_wrapper(self, self.function)
+        place = self.__module__, self.__qualname__.rpartition('.')[0]
+        if flag in _decorated.get(place, ()):           # the class is defined once more
+            del _decorated[place]
+        _decorated.setdefault(place, {})[flag] = self
 
     def __get__(self, instance, owner=None):
         return functools.partial(self, owner if instance is None else instance)
@@ -45,6 +52,11 @@ def dataset_defaults(kind) -> dict:
             named = {flag: getter for flag, getter in named.items() if getter != name}
             named[attribute.flag] = name
     found = {flag: _ask(kind, name) for flag, name in named.items()}
+    for base in reversed(kind.__mro__):
+        for flag, function in _decorated.get((base.__module__, base.__qualname__), {}).items():
+            own = vars(base).get(function.__name__)
+            if getattr(own, '__func__', own) is not function:       # a later method took its name
+                found[flag] = function(kind.__new__(kind))
     return {flag: value for flag, value in found.items() if value is not None}
 
 

@@ -39,6 +39,16 @@ class Plain:
         return self.args.n_iters            # known only in a run
 
 
+class Twice(Plain):
+    @set_default_from_args('lr_scheduler')
+    def get_scheduler_name():
+        return 'multisteplr'
+
+    @set_default_from_args('lr_milestones')
+    def get_scheduler_name():                                       # noqa: F811
+        return [35, 45]
+
+
 class Heir(Decorated):
     base = 60
 
@@ -49,6 +59,7 @@ class Heir(Decorated):
 @pytest.mark.parametrize('kind, expected', [
     (Decorated, dict(n_epochs=50, batch_size=41, lr_milestones=[35, 45])),
     (Heir, dict(n_epochs=53, batch_size=61, lr_milestones=[35, 45])),
+    (Twice, dict(n_epochs=7, batch_size=16, backbone='Twice', lr_scheduler='multisteplr', lr_milestones=[35, 45])),
     (Plain, dict(n_epochs=7, batch_size=16, backbone='Plain')),
     (ContinualDataset, dict(n_epochs=50, batch_size=32, backbone='resnet18'))])
 def test_defaults_of_a_class(kind, expected):
