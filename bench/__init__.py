@@ -67,14 +67,14 @@ def train(model, dataset, args=None) -> dict:
 
 
 def get_avail_args(dataset: str, model: str, **flags) -> tuple:
-    """(required, optional) flags of such a run: name -> dict of `default`, `choices`, `help`."""
+    """(required, optional) flags of such a run: name -> dict of `default`, `choices`, `description`."""
     from bench.cli.parsing import parse_args
     parser = parse_args(_words(dict(model=model, dataset=dataset, **flags)), return_parser_only=True)
     required, optional = {}, {}
     for action in parser._actions:
         if action.dest not in ('help', 'model', 'dataset'):
             kind = required if action.required else optional
-            about = dict(default=parser.get_default(action.dest), choices=action.choices, help=action.help)
+            about = dict(default=parser.get_default(action.dest), choices=action.choices, description=action.help)
             kind.setdefault(action.dest, about)
     return required, optional
 

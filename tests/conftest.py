@@ -97,7 +97,11 @@ def command_line(monkeypatch, capfd):
     def run(*words):
         capfd.readouterr()
         monkeypatch.setattr(sys, 'argv', ['main.py', *map(str, words)])
-        return main.main(), *capfd.readouterr()
+        try:
+            code = main.main()
+        except SystemExit as end:
+            code = end.code
+        return code, *capfd.readouterr()
     return run
 
 

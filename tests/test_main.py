@@ -106,6 +106,13 @@ def test_help_ends_well_and_knows_the_flags_of_what_is_chosen(tiny_weights, caps
     assert ('--ridge_lambda' in out and '--n_splits' in out and '--stem_padding' in out) == bool(weights)
 
 
+def test_from_python_a_refused_run_raises_with_its_code(monkeypatch, capsys):
+    monkeypatch.setattr(main.sys, 'argv', ['main.py', '--model', 'sgd', '--dataset', 'seq-digits', '--lr', '-1'])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 2 and '--lr' in capsys.readouterr().err
+
+
 def test_parsing_takes_the_command_line_by_default(monkeypatch, tiny_weights):
     monkeypatch.setattr(main.sys, 'argv', ['main.py', '--model', 'sgd', '--dataset', 'seq-digits', '--weights', tiny_weights,
                                           '--model_config', 'base', '--lr', '3'])

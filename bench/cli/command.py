@@ -26,5 +26,12 @@ def run(args=None) -> None:
 
 
 def main(args=None) -> int:
-    """`run`, as an exit code: 0, or 2 after one line on what the user can mend."""
-    return run_command(lambda: run(args))
+    """`run`; returns 0.
+
+    Raises:
+        SystemExit: with the exit code of a run that did not end well, after one line: 2 for what the user can
+            mend. So a script that calls this stops where `python main.py` would.
+    """
+    if code := run_command(lambda: run(args)):
+        raise SystemExit(code)
+    return 0

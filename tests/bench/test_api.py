@@ -49,7 +49,7 @@ def test_a_method_of_a_notebook(monkeypatch):
             self.seen = getattr(self, 'seen', 0) + len(labels)
             return 0
     required, optional = bench.get_avail_args('seq-digits', 'mine')
-    assert set(required) == {'strength', 'lr'} and optional['bn']['choices'] == ('train', 'frozen')
+    assert set(required) == {'strength', 'lr'} and optional['bn']['choices'] == ('train', 'frozen') and 'batch' in optional['batch_size']['description']
     model, dataset = bench.load_runner('mine', 'seq-digits', strength=2, backbone='resnet18', num_filters=2, **FIXED)
     row = bench.train(model, dataset)
     assert model.seen == len(dataset.train_labels) and row['strength'] == 2 and model.net.classifier.in_features == 16
@@ -59,5 +59,7 @@ def test_what_mammoth_has_at_the_top_of_its_package_is_here_and_costs_nothing_un
     names = ['register_model', 'register_dataset', 'register_backbone', 'get_model_names', 'get_dataset_names', 'get_backbone_names', 'ContinualModel', 'ContinualDataset', 'MammothBackbone', 'ReturnTypes', 'Buffer', 'base_path', 'get_device', 'add_rehearsal_args', 'store_masked_loaders', 'set_default_from_args']
     assert not [name for name in names if getattr(bench, name, None) is None]
     assert not hasattr(bench, 'no_such_name')
+    import mammoth
+    assert all(getattr(mammoth, name) is getattr(bench, name) for name in [*names, 'load_runner', 'train', 'get_avail_args'])
     code = f'import sys; sys.path.insert(0, {str(ROOT)!r}); import bench; print("torch" in sys.modules)'
     assert python('-c', code, cwd=tmp_path).stdout == 'False\n'
