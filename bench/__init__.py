@@ -74,8 +74,8 @@ def get_avail_args(dataset: str, model: str, **flags) -> tuple:
     for action in parser._actions:
         if action.dest not in ('help', 'model', 'dataset'):
             kind = required if action.required else optional
-            about = dict(default=parser.get_default(action.dest), choices=action.choices, description=action.help)
-            kind.setdefault(action.dest, about)
+            kind.setdefault(action.dest, dict(default=parser.get_default(action.dest),
+                                              choices=action.choices, description=action.help))
     return required, optional
 
 
