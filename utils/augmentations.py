@@ -72,6 +72,49 @@ class BatchTransform(PlainTransform):
         return random_flip(batch, self.generator) if self.flip else batch
 
 
+class BatchedCompose:
+    """A `Compose` of torchvision for batches: crops, flips and normalisation of all images at once, other
+    steps image by image. Draws from torch's global random stream, as torchvision does.
+
+    Args:
+        steps: transforms of torchvision; those from and to PIL images have nothing to do here.
+    """
+    batched = True
+
+    def __init__(self, steps: list):
+        self.steps = steps
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """(B, C, H, W) in [0, 1], or one such image (C, H, W) -> network input."""
+        batch = images if images.dim() == 4 else images[None]
+        for step in self.steps:
+            batch = self._apply(step, batch)
+        return batch if images.dim() == 4 else batch[0]
+
+    @staticmethod
+    def _apply(step, batch: torch.Tensor) -> torch.Tensor:
+        kind = type(step).__name__
+        if kind in ('ToTensor', 'ToPILImage'):
+            return batch
+        if kind == 'Normalize':
+            return normalize(batch, step.mean, step.std)
+        if kind == 'RandomHorizontalFlip' and step.p == 0.5:
+            return random_flip(batch)
+        if (kind == 'RandomCrop' and isinstance(step.padding, int) and tuple(step.size) == batch.shape[2:]
+                and (step.fill, step.padding_mode) == (0, 'constant')):
+            return random_crop(batch, step.padding)
+        return torch.stack([step(image) for image in batch]) if len(batch) else batch
+
+
+def for_batches(transform):
+    """A transform as `apply_transform` wants it for whole batches: a `Compose` of torchvision's own
+    transforms becomes a `BatchedCompose`, all else stays."""
+    steps = getattr(transform, 'transforms', None)
+    if not steps or not all(type(t).__module__.startswith('torchvision.') for t in (transform, *steps)):
+        return transform
+    return BatchedCompose(list(steps))
+
+
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:
     """A transform of a batch: at once if it says so, else image by image on
     the CPU, as torchvision's expect it.

@@ -12,6 +12,7 @@ from torch import nn
 
 from core.environment import get_device, warn_once
 from scroll.errors import InputError
+from utils.augmentations import for_batches
 
 
 class ContinualModel(nn.Module):
@@ -45,7 +46,7 @@ class ContinualModel(nn.Module):
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__()
         self.net, self.loss, self.args, self.dataset = backbone, loss, args, dataset
-        self.transform = self.original_transform = transform
+        self.transform, self.original_transform = for_batches(transform), transform
         if dataset is not None:
             normalisation = dataset.get_normalization_transform()
             if normalisation is not None:

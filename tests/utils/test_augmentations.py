@@ -5,7 +5,14 @@ from torchvision import transforms
 
 from scroll.embedding.images import Preprocessing
 from tests.utils.conftest import MEAN, STD, bytes_of, images, match, moved
-from utils.augmentations import BatchTransform, apply_transform, normalize, random_crop, random_flip
+from utils.augmentations import (
+    BatchTransform,
+    apply_transform,
+    for_batches,
+    normalize,
+    random_crop,
+    random_flip,
+)
 
 PLAIN = Preprocessing(16)
 
@@ -94,3 +101,23 @@ def test_autosqueeze_unpacks_a_batch_of_one_only(transform):
 def test_floats_of_a_third_party_buffer_go_through_our_transform_as_its_images_do():
     a, b = (BatchTransform(PLAIN, 2, True, 3) for _ in range(2))
     torch.testing.assert_close(apply_transform(bytes_of(images()), a), apply_transform(images(), b))
+
+
+def test_a_compose_of_torchvision_serves_whole_batches():
+    """Each image draws for itself, values are torchvision's, and a step without a batched form is taken image by image."""
+    some = torch.rand(64, 3, 6, 6)
+    plain = transforms.Compose([transforms.ToPILImage(), transforms.ToTensor(), transforms.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))])
+    assert torch.allclose(for_batches(plain)(some), torch.stack([plain.transforms[-1](image) for image in some]))
+    flip = for_batches(transforms.Compose([transforms.RandomHorizontalFlip()]))(some)
+    kept, turned = ((flip == wanted).flatten(1).all(1) for wanted in (some, some.flip(-1)))
+    assert (kept ^ turned).all() and 10 < kept.sum() < 54
+    crop = for_batches(transforms.Compose([transforms.RandomCrop(6, padding=2)]))(some)
+    padded = torch.nn.functional.pad(some, (2, 2, 2, 2))
+    windows = torch.stack([padded[:, :, i:i + 6, j:j + 6] for i in range(5) for j in range(5)])
+    found = (windows == crop).flatten(2).all(2)
+    assert found.any(0).all() and found.any(1).sum() > 15
+    grey = for_batches(transforms.Compose([transforms.Grayscale(3), transforms.RandomCrop(4)]))
+    assert grey(some).shape == (64, 3, 4, 4) and grey(some[0]).shape == (3, 4, 4)
+    own = lambda image: image
+    for other in (None, own, transforms.Compose([own])):
+        assert for_batches(other) is other
