@@ -3,7 +3,7 @@
 Its models, data sets, backbones and configurations are found by name (`core.plugins`, `core.configs`), and
 a module that this project does not have, such as `utils.ring_buffer`, is imported from it, and so is a name
 that a module of ours lacks. What this project has takes precedence; the checkout's module of that name is
-`theirs.<name>`. Nothing of the checkout is
+`mammoth_checkout.<name>`. Nothing of the checkout is
 imported before it is asked for, and the `__init__` files of folders that are here, too, never run.
 """
 import importlib
@@ -17,7 +17,7 @@ from scroll.errors import InputError
 
 PACKAGES = ('backbone', 'datasets', 'models', 'utils')
 ROOT = Path(__file__).resolve().parents[1]
-THEIRS = 'theirs'       # modules of the checkout that this project has, too, are below this name
+THEIRS = 'mammoth_checkout'       # modules of the checkout that this project has, too, are below this name
 
 
 class Ours:
