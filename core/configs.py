@@ -48,7 +48,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     Raises:
         InputError: there is no such section, or the file has another form.
     """
-    path = _config_file(model)
+    path, known = _config_file(model), known | dict(dataset=known['dataset'].removeprefix(MAMMOTH))
     if which == 'base' or path is None and which in ('default', 'best'):
         if which == 'best':
             warn_once(f'--model_config best: models/config has no file for {model}')
