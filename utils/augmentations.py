@@ -109,10 +109,17 @@ class BatchedCompose:
 def for_batches(transform):
     """A transform as `apply_transform` wants it for whole batches: a `Compose` of torchvision's own
     transforms becomes a `BatchedCompose`, all else stays."""
-    steps = getattr(transform, 'transforms', None)
-    if not steps or not all(type(t).__module__.startswith('torchvision.') for t in (transform, *steps)):
+    steps = _flat(transform)
+    if len(steps) < 2 or not all(type(step).__module__.startswith('torchvision.') for step in steps):
         return transform
-    return BatchedCompose(list(steps))
+    return BatchedCompose(steps[1:])
+
+
+def _flat(transform) -> list:
+    """A transform, and after it the parts of a `Compose` and of those among its parts, without themselves."""
+    parts = getattr(transform, 'transforms', [])
+    inner = [_flat(part) for part in parts]
+    return [transform, *(step for steps in inner for step in (steps[1:] or steps))]
 
 
 def apply_transform(images: torch.Tensor, transform, autosqueeze: bool = False) -> torch.Tensor:

@@ -107,6 +107,8 @@ def test_a_compose_of_torchvision_serves_whole_batches():
     """Each image draws for itself, values are torchvision's, and a step without a batched form is taken image by image."""
     some = torch.rand(64, 3, 6, 6)
     plain = transforms.Compose([transforms.ToPILImage(), transforms.ToTensor(), transforms.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))])
+    nested = transforms.Compose([transforms.ToPILImage(), transforms.Compose(plain.transforms[1:])])
+    assert torch.equal(for_batches(nested)(some), for_batches(plain)(some))
     assert torch.allclose(for_batches(plain)(some), torch.stack([plain.transforms[-1](image) for image in some]))
     flip = for_batches(transforms.Compose([transforms.RandomHorizontalFlip()]))(some)
     kept, turned = ((flip == wanted).flatten(1).all(1) for wanted in (some, some.flip(-1)))
