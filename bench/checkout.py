@@ -204,7 +204,8 @@ def side_by_side(model: str, rows: list) -> str:
                      if row['model'] == model and row['where'] == where] for where in ('here', 'there'))
     (a, s), (b, t) = (np.array(values).T for values in (ours, theirs))
     interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
-    return (f'{model}: {a.mean():.1f} +- {a.std(ddof=1):.1f} here, {b.mean():.1f} +- {b.std(ddof=1):.1f} there, '
+    return (f'{model}: {a.mean():.1f} +- {a.std(ddof=1):.1f} here, '
+            f'{b.mean():.1f} +- {b.std(ddof=1):.1f} there, '
             f'difference {a.mean() - b.mean():+.1f} ({interval.low:+.1f} to {interval.high:+.1f}), '
             f'{np.median(s) / np.median(t):.2f} of its processor time')
 
@@ -227,7 +228,7 @@ def main() -> None:
     parser.add_argument('path', type=Path, help='the checkout')
     parser.add_argument('--dataset', default=f'{MAMMOTH}seq-cifar10', help='what models are run on')
     parser.add_argument('--models', nargs='+', default=[], help='only these; required by `compare`')
-    parser.add_argument('--seeds', type=whole(1), default=10, help='runs of each method here, and as many there')
+    parser.add_argument('--seeds', type=whole(1), default=10, help='runs of a method, here and there each')
     parser.add_argument('--seconds', type=whole(1), default=300, help='patience with one model or data set')
     parser.add_argument('--out', type=Path, default=ROOT / 'results' / 'mammoth', help='folder of the rows')
     words = [*sys.argv[1:], '--']
