@@ -1,6 +1,5 @@
 """Every kind of file that is read, corrupted in every way: it is refused in one line that names it, or read as it was. Nothing in
 a file is run, no other exception is raised, and time and memory are bounded."""
-import gzip
 import io
 import json
 import os
@@ -27,7 +26,6 @@ from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
 from core.rows import FILE, append_row, read_rows
 from datasets.utils import image_files, readers
-from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll import Adaptation, InputError, Scroll, archive
 from scroll.embedding.cache import FeatureCache
 from scroll.exemplars import STRATEGIES
@@ -39,7 +37,6 @@ from scroll.statistics import Statistics
 from tests.backbone.test_checkpoints import byol_content
 from tests.bench.test_safe_pickle import Calls
 from tests.conftest import files_below, refused, save_tiny
-from tests.datasets.test_mnist import idx
 from tests.models.conftest import small_digits  # noqa: F401
 
 SECONDS = 10
@@ -97,19 +94,6 @@ def mini_table(path):
     path.write_text('filename,label\na.png,n01\n')
 
 
-def mnist_file(path):
-    for split in ('train', 't10k'):
-        (path.parent / f'{split}-images-idx3-ubyte.gz').write_bytes(gzip.compress(idx(np.zeros((9, 28, 28)))))
-        (path.parent / f'{split}-labels-idx1-ubyte.gz').write_bytes(gzip.compress(idx(np.arange(9))))
-
-
-def tiny_file(path):
-    for split in ('train', 'val'):
-        for i in range(1, 21):
-            np.save(path.parent / f'x_{split}_{i:02}.npy', np.zeros((1, 64, 64, 3), np.float32))
-            np.save(path.parent / f'y_{split}_{i:02}.npy', np.array([i]))
-
-
 def form_of_tensors(path):
     """A flipped bit in a number makes another number, which nothing can tell."""
     return sorted((name, tuple(t.shape), t.dtype) for name, t in weights.load(str(path)).tensors.items())
@@ -144,8 +128,6 @@ KINDS = {
                      lambda path: type(saved_models.read(path)['model'])),
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': Kind(lambda path: path.write_bytes(mini()), mini_images),
     'MINIIMAGENET/test.csv': Kind(mini_table, mini_images),
-    'MNIST/train-images-idx3-ubyte.gz': Kind(mnist_file, lambda path: readers.mnist(path.parents[1]).train.shape),
-    'TINYIMG/processed/x_train_07.npy': Kind(tiny_file, lambda path: tiny_imagenet(path.parents[2]).train.shape),
     'byol.pkl': Kind(lambda path: path.write_bytes(pickle.dumps(byol_content(), 2)), form_of_tensors),
     'config.yaml': Kind(lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),
     'schedule.txt': Kind(lambda path: path.write_text(' '.join(map(str, range(80)))),
@@ -301,7 +283,7 @@ def corrupt(path, how: str) -> None:
 
 CASES = [(kind, how) for kind in KINDS for how in (*WAYS, *OWN.get(kind, ()))
          if kind in SPECIAL or how not in ('a pipe', 'endless')]
-MAY = 'config.yaml', 'MNIST/train-images-idx3-ubyte.gz'        # text or zeros may well be such a file
+MAY = 'config.yaml',        # text or zeros may well be such a file
 
 
 @pytest.fixture(scope='module')
