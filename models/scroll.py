@@ -9,6 +9,7 @@ batch size; f_T on demand; f* from f_T and the buffer after the last task (`--ad
 each), always from the pristine backbone. All state is kept under the labels of the files, so that renaming
 classes (`--permute_classes`) changes no digest.
 """
+import copy
 import time
 from contextlib import contextmanager
 
@@ -16,9 +17,9 @@ import numpy as np
 import torch
 
 from core.progress import Progress
-from models.utils import label_scores, learned_files, scroll_flags
+from models.utils import learned_files, scroll_flags
 from models.utils.continual_model import ContinualModel
-from models.utils.frozen_features import TestFeatures, as_images, make_embedder, settle_dtype
+from models.utils.frozen_features import TestFeatures, as_images, make_embedder
 from scroll.adaptation.adapters import kind_for
 from scroll.adaptation.selection import chosen
 from scroll.embedding.machine import describe_machine
@@ -49,7 +50,7 @@ class ScrollModel(ContinualModel):
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
     RAW_STREAM = ONLINE = True
     # the last: again from the unfinished segment
-    TRANSIENT = ('embedder', 'features_of', '_unfinished', '_glanced', 'scores')
+    TRANSIENT = ('embedder', 'features_of', '_unfinished', '_glanced')
     REFUSED_FLAGS = {**dict.fromkeys(('lr', 'lr_scheduler', 'scheduler_mode', 'lr_milestones',
                                       'sched_multistep_lr_gamma', 'batch_iterations'), _NO_STEPS),
                      **dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
@@ -63,15 +64,10 @@ class ScrollModel(ContinualModel):
         scroll_flags.add_flags(parser)
         return parser
 
-    @staticmethod
-    def check_args(args):
-        settle_dtype(args)
-        learned_files.check_file_args(args)
+    check_args = staticmethod(scroll_flags.check_args)
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
         super().__init__(backbone, loss, args, transform, dataset)
-        if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
-            raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
         self.net.requires_grad_(False)
         learned_files.check_writable(args)
         self.embedder = make_embedder(self.net, args, dataset, self.device)
@@ -89,10 +85,6 @@ class ScrollModel(ContinualModel):
         self._segment, self._waiting = [], []
         self._unfinished, self._glanced = None, 0
         self._force_online = False
-        self.by_class = learned_files.ClassStatistics(self.learner) if args.by_class else None
-        self.scores = None                                      # of `--save_scores`, at the end
-        if args.save_scores:
-            label_scores.check(args, dataset)
         if args.load_state:
             learned_files.load(self.learner, args.load_state, len(self.to_stream))
 
@@ -118,14 +110,12 @@ class ScrollModel(ContinualModel):
     def end_task(self, dataset):
         self._end_segment()
         self._learn()
-        if self._adapts():
+        if self.buffered and self.args.adaptation != 'none' and self.ends_task_of('adapt_every_task'):
             self._adapt()
-        if self.current_task == (self.args.stop_after or self.n_tasks) - 1:
-            learned_files.check_learned(self.learner, self.args)
-
-    def _adapts(self) -> bool:
-        return (self.buffered > 0 and self.args.adaptation != 'none'
-                and self.ends_task_of('adapt_every_task'))
+        last = self.current_task == (self.args.stop_after or self.n_tasks) - 1
+        if last and not hasattr(self.learner, 'statistics_'):
+            raise InputError('this run has seen no sample, so there is nothing to write' +
+                             f': --shard {self.args.shard} has none of the stream' * bool(self.args.shard))
 
     @property
     def buffered(self) -> int:
@@ -154,8 +144,6 @@ class ScrollModel(ContinualModel):
         for _, labels in self._waiting:
             part = slice(start, start + len(labels))
             self.learner.learn(images[part], features[part], keys[part], labels, self.feature_names)
-            if self.by_class is not None:
-                self.by_class.add(features[part], labels)
             start += len(labels)
         self._waiting = []
         self.seconds['embedding'] += embedded - began
@@ -167,18 +155,16 @@ class ScrollModel(ContinualModel):
         ended; its samples are embedded now, and again (from the cache) at its end."""
         self._learn()
         learner, new = self.learner, self._segment[self._glanced:]
-        online = {**learner.get_params(), 'buffer_size': 0, 'keep_keys': False}
         if new:
-            self._unfinished = self._unfinished or Scroll(**online)
+            self._unfinished = self._unfinished or Scroll(
+                **learner.get_params() | dict(buffer_size=0, keep_keys=False))
             images, labels = (np.concatenate(part) for part in zip(*new))
-            self._unfinished.learn(images, *self.embedder(images), labels)
+            self._unfinished.learn(images, *self.embedder(images), labels, self.feature_names)
             self._glanced = len(self._segment)
         if self._unfinished is not None:
-            known = [part for part in (learner, self._unfinished) if hasattr(part, 'statistics_')]
-            self.learner = Scroll(**online)
-            self.learner.load_state_dict(known[0].state_dict() | dict(adapted=False))
-            for part in known[1:]:
-                self.learner.merge(part)
+            self.learner = copy.copy(self._unfinished)
+            if hasattr(learner, 'statistics_'):
+                self.learner.merge(learner)
         try:
             yield
         finally:
@@ -221,51 +207,38 @@ class ScrollModel(ContinualModel):
             self.embedder.cache.flush()
 
     def save_files(self) -> None:
-        learned_files.save(self.learner, self.by_class, self.args, self.dataset)
-        if self.scores is not None:
-            self.scores.save(self.args.save_scores)
+        learned_files.save(self.learner, self.args, getattr(self.dataset, 'images', None))
 
     def summary(self) -> list:
-        online, final = self.accuracies
-        adapted = self.learner.adapted_
-        f_star = ''
-        if adapted is not None:
-            f_star = f', f* {adapted.digest()[:16]} (on {describe_machine(self.device)})'
-        lines = [f'statistics {self.learner.digest()[:16]}, f_T '
-                 f'{self.learner.predictor().digest()[:16]}{f_star}',
+        learner, adapted, (online, final) = self.learner, self.learner.adapted_, self.accuracies
+        lines = [f'statistics {learner.digest()[:16]}, f_T {learner.predictor().digest()[:16]}',
                  f'statistics and f_T are the same under every schedule, on {self.embedder.holds_on}']
-        if self.scores is not None:
-            lines += self.scores.summary()
-        if self.args.ridge_lambda == AUTO and self.learner.ridge_lambda_ is not None:
-            lines += [f'ridge lambda {self.learner.ridge_lambda_:g}, chosen from the statistics']
+        if self.args.ridge_lambda == AUTO and learner.ridge_lambda_ is not None:
+            lines += [f'ridge lambda {learner.ridge_lambda_:g}, chosen from the statistics']
         if adapted is not None:
-            lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(self.learner.buffer_)} '
+            lines[0] += f', f* {adapted.digest()[:16]} (on {describe_machine(self.device)})'
+            lines += [f'f_T {online:.2f} % -> f* {final:.2f} % ({adapted.mode}, {len(learner.buffer_)} '
                       f'samples, logit scale {adapted.initial_scale:.1f} -> {adapted.scale:.1f})']
             if final < online:
                 lines += ['warning: f* does worse than f_T here: fewer --iterations or smaller steps '
                           '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which asks first']
-        if self.learner.selection_:
-            lines += [_summary_of(self.learner.selection_)]
+        if learner.selection_:
+            lines += [_summary_of(learner.selection_)]
         seconds = ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())
         return [*lines, f'online stage: {seconds}']
 
     def results(self) -> dict:
         learner, adapted = self.learner, self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
-        row = dict(processes=1, online_accuracy=online, adapted_accuracy=None,
+        chosen_f_T = adapted is None and learner.selection_ is not None
+        row = dict(processes=1, online_accuracy=online,
+                   adapted_accuracy=final if adapted or chosen_f_T else None,
                    statistics_digest=learner.digest(), online_digest=learner.predictor().digest(),
-                   embedding_digest=self.embedder.digest, buffered=0, buffer_digest=None, adapted_digest=None,
-                   adapted_on=None, adapted_mode=None, initial_scale=None, final_scale=None,
+                   embedding_digest=self.embedder.digest, buffered=self.buffered,
+                   buffer_digest=learner.buffer_.content().digest() if self.buffered else None,
+                   adapted_digest=adapted and adapted.digest(),
+                   adapted_on=adapted and describe_machine(self.device),
+                   adapted_mode=adapted.mode if adapted else 'f_T' if chosen_f_T else None,
+                   initial_scale=adapted and adapted.initial_scale, final_scale=adapted and adapted.scale,
                    ridge_lambda_used=learner.ridge_lambda_)
-        if self.buffered:
-            row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
-        if self.args.save_scores:
-            self.scores = label_scores.of(learner, self.dataset, self.to_file)
-            row |= dict(label_error_auc=self.scores.auc)
-        if adapted is not None:
-            row |= dict(adapted_accuracy=final, adapted_digest=adapted.digest(),
-                        adapted_on=describe_machine(self.device), adapted_mode=adapted.mode,
-                        initial_scale=adapted.initial_scale, final_scale=adapted.scale)
-        elif learner.selection_ is not None:            # f* is f_T
-            row |= dict(adapted_accuracy=final, adapted_mode='f_T')
         return row | {f'seconds_{stage}': round(s, 3) for stage, s in self.seconds.items()}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
-from sklearn.metrics import roc_auc_score
 
 from bench.run.building import initialize
 from bench.run.training import train
@@ -195,31 +194,3 @@ def test_the_statistics_choose_the_same_lambda_under_every_schedule(row, ready):
     assert row('--predictor', 'ncc')['ridge_lambda_used'] is None
     with refused('--ridge_lambda', 'Auto', 'auto'):
         ready('--ridge_lambda', 'Auto')
-
-
-@pytest.fixture(scope='module')
-def scored(ready, base):
-    """(row, what its file of scores holds, data set) of a run with wrong labels and renamed classes."""
-    flags = '--save_scores', str(base / 'new' / 'scores.npz'), '--noise_rate', '0.2', '--permute_classes', '1', '--adaptation', 'none'
-    model, dataset, args = ready(*flags)
-    row = train(model, dataset, args)
-    with np.load(base / 'new' / 'scores.npz') as file:
-        return row, dict(file), dataset
-
-
-def test_scores_of_the_training_data_are_written_by_the_labels_of_the_files(scored):
-    row, found, dataset = scored
-    files, count = dataset.images.train_labels[found['ids']], len(dataset.train_labels)
-    assert (found['ids'] == np.arange(count)).all() and found['pred_probs'].shape == (count, 10)
-    assert (found['wrong'] == (found['labels'] != files)).all() and found['wrong'].mean() == pytest.approx(0.2, abs=0.01)
-    assert found['classes'].tolist() == dataset.images.class_names
-    assert (found['pred_probs'].argmax(axis=1) == files)[~found['wrong']].mean() > 0.6          # the network is tiny
-    own = found['pred_probs'][np.arange(count), found['labels']]
-    assert row['label_error_auc'] == pytest.approx(100 * roc_auc_score(found['wrong'], -own), abs=1e-3) and row['label_error_auc'] > 80
-
-
-@pytest.mark.parametrize('flags, word', [(['--shard', '1/2'], '--shard'), (['--label_perc', '0.5'], '--label_perc'),
-                                         (['--stop_after', '1'], '--stop_after'), (['--schedule', 'gaussian-resample'], 'gaussian-resample')])
-def test_scores_are_of_data_that_are_learned_whole(ready, base, flags, word):
-    with refused('--save_scores', word):
-        ready('--save_scores', str(base / 'none.npz'), *flags)

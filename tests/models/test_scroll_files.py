@@ -71,19 +71,16 @@ def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monke
 
 def test_a_class_is_forgotten_as_if_it_had_never_come(alone, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    row, model = alone('--save_statistics', 'classes', '--by_class', '1', '--save_state', 'state.npz',
-                       '--permute_classes', '1')
-    names = sorted(path.name for path in Path('classes').iterdir())
-    assert names == [f'class-{c}.npz' for c in range(10)]
+    _, model = alone('--save_statistics', 'all.npz', '--save_state', 'state.npz', '--permute_classes', '1')
+    images, labels = model.dataset.images.train, model.dataset.images.train_labels
+    part = Scroll(model.embedder).fit(images[labels == 3], labels[labels == 3])
+    part.statistics_.save('class-3.npz', model.embedder.digest)
     capsys.readouterr()
-    scroll_command(['merge', *(f'classes/{name}' for name in names), '-o', 'all.npz'])
-    assert capsys.readouterr().out == f"{row['statistics_digest']}\n"
-    assert scroll_command(['remove', 'all.npz', '--minus', 'classes/class-3.npz', '-o', 'rest.npz']) == 0
-    assert scroll_command(['unlearn', 'state.npz', '--minus', 'classes/class-3.npz', '-o', 'new.npz']) == 0
+    assert scroll_command(['remove', 'all.npz', '--minus', 'class-3.npz', '-o', 'rest.npz']) == 0
+    assert scroll_command(['unlearn', 'state.npz', '--minus', 'class-3.npz', '-o', 'new.npz']) == 0
     rest = Statistics.load('rest.npz')
     assert capsys.readouterr().out == 2 * f'{rest.digest()}\n'
     assert rest.classes.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    images, labels = model.dataset.images.train, model.dataset.images.train_labels
     assert Scroll(model.embedder).fit(images[labels != 3], labels[labels != 3]).digest() == rest.digest()
 
 
@@ -118,18 +115,13 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize('flags, words', [
-    (['--by_class', '1'], ['--by_class', '--save_statistics']),
     (['--keep_keys', '1'], ['--keep_keys', '--save_state']),
-    (['--load_state', 'x'], ['--load_state x', '--inference_only']),
+    (['--load_state', 'x'], ['--load_state', '--inference_only']),
     (['--inference_only', '1'], ['--inference_only', '--load_state']),
     (['--inference_only', '1', '--load_state', 'x', '--shard', '1/2'], ['--shard', 'nothing is learned']),
     (['--inference_only', '1', '--load_state', 'x', '--save_state', 'y'],
      ['--save_state', 'nothing is learned']),
-    (['--save_statistics', '{tmp}'], ['--save_statistics', 'file']),
-    (['--save_state', '{tmp}/file/x'], ['--save_state', 'file in a folder']),
-    (['--save_statistics', '{tmp}/file', '--by_class', '1'], ['--save_statistics', 'folder']),
-    (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already']),
-    (['--export', '{tmp}/file/x'], ['--export', 'folder']), (['--export_formats', 'onnx'], ['--export'])], ids=str)
+    (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already']), (['--export_formats', 'onnx'], ['--export'])], ids=str)
 def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
     (tmp_path / 'file').write_text('')
     with refused(*words):
@@ -137,15 +129,16 @@ def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
 
 
 @pytest.mark.parametrize('flags',
-                         [['--save_statistics', 'deep/down/x.npz'],
-                          ['--save_statistics', 'deep/down', '--by_class', '1'],
-                          ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
+                         [['--save_statistics', 'deep/down/x.npz'], ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
 def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys, flags):
     monkeypatch.chdir(tmp_path)
     Path('deep').write_text('a file')
     with refused(*flags[:2], 'deep/down', 'Not a directory'):
         alone(*flags)
     Path('deep').unlink()
+    Path('deep/down/x').mkdir(parents=True)
+    with refused('--save_state', 'Is a directory'):
+        alone('--save_state', 'deep/down')
 
     def read_only(**_):
         raise OSError(30, 'Read-only file system')
