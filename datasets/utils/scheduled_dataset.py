@@ -18,7 +18,7 @@ from scroll.errors import InputError
 from scroll.randomness import stream_seed
 from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
-from utils.augmentations import BatchTransform, PlainTransform, apply_transform
+from utils.augmentations import BatchTransform, PlainTransform
 
 _SMALLEST = 8                       # pixels that a network can take
 
@@ -44,7 +44,7 @@ class ScheduledDataset(ContinualDataset):
     PADDING, FLIP = 4, True
     ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
     READ_FLAGS = ('base_path', 'data_dir')
-    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may set them
+    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES', 'TRANSFORM', 'TEST_TRANSFORM')     # by no config file
 
     @staticmethod
     def get_parser(parser):
@@ -66,9 +66,14 @@ class ScheduledDataset(ContinualDataset):
         readers.check(cls.NAME, images)
 
     def _make_stream(self) -> None:
-        self._check_splits(self.N_CLASSES)
-        self._read()
-        self._check_splits(self.N_CLASSES)
+        flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
+        self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
+                                                for name, value in flags.items()})
+        self.decoded_by = getattr(self.images, 'decoded_by', '')
+        self.N_CLASSES, self.SIZE = len(self.images.class_names), self.images.train.shape[1:3]
+        if (self.args.n_splits or 1) > self.N_CLASSES:
+            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; use '
+                             f'1..{self.N_CLASSES}')
         self._label()
         if self.schedule.task_free:
             self.SETTING = 'general-continual'
@@ -82,14 +87,6 @@ class ScheduledDataset(ContinualDataset):
         label_changes.check_labelled(self.args, by_task)
         self.N_CLASSES_PER_TASK = sizes[0] if len(set(sizes)) == 1 else sizes
         self.preprocessing = self._make_preprocessing()
-        self.SIZE = self.images.train.shape[1:3]
-
-    def _read(self) -> None:
-        flags = {name: getattr(self.args, name, None) for name in self.READ_FLAGS}
-        self.images = _read_once(type(self), **{name: tuple(value) if isinstance(value, list) else value
-                                                for name, value in flags.items()})
-        self.decoded_by = getattr(self.images, 'decoded_by', '')
-        self.N_CLASSES = len(self.images.class_names)
 
     def _label(self) -> None:
         """The labels of the stream, of training and test, and its schedule."""
@@ -104,7 +101,7 @@ class ScheduledDataset(ContinualDataset):
         self._noise = noisy is not true
         self.class_order = label_changes.class_order(args, self.N_CLASSES)
         self.train_labels = self.class_order[noisy]
-        self.schedule = self._make_schedule()
+        self.schedule = _of_schedule(make_schedule, self._spec(), self.train_labels, args.seed)
         order = label_changes.task_order(args, len(self.schedule.tasks) - 1)
         if order is not None:                   # labels count up as classes come
             if self.schedule.task_free:
@@ -139,14 +136,6 @@ class ScheduledDataset(ContinualDataset):
             return 'split:1'
         return f'split:{_splits(self, args)}' if args.schedule is None else args.schedule
 
-    def _check_splits(self, n_classes: int) -> None:
-        if n_classes and self.args.n_splits and self.args.n_splits > n_classes:
-            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {n_classes} classes; use '
-                             f'1..{n_classes}')
-
-    def _make_schedule(self) -> Schedule:
-        return _of_schedule(make_schedule, self._spec(), self.train_labels, self.args.seed)
-
     def _classes_by_task(self) -> list:
         """Labels of the classes first seen in each task, sorted; class splits give each task its own."""
         seen, by_task = set(), []
@@ -158,8 +147,7 @@ class ScheduledDataset(ContinualDataset):
 
     def _make_preprocessing(self) -> Preprocessing:
         if self.args.weights in (None, 'none'):
-            return Preprocessing(self.args.input_size or max(_SMALLEST, *self.images.train.shape[1:3]),
-                                 self.MEAN, self.STD)
+            return Preprocessing(self.args.input_size or max(_SMALLEST, *self.SIZE), self.MEAN, self.STD)
         about = weights.load(self.args.weights, tensors=False)
         if unused := [name for name in ('MEAN', 'STD') if name in vars(self)]:
             warn_once(f"{' and '.join(unused)} of the config file are not used: --weights "
@@ -195,16 +183,11 @@ class ScheduledDataset(ContinualDataset):
         return ImageLoader(test, max(256, self.args.batch_size))
 
     def get_transform(self):
-        if hasattr(self, 'TRANSFORM'):
-            return _from_pil(self.TRANSFORM)
         seed = stream_seed(self.args.seed, f'augmentation {self.c_task}')
         return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
 
     def _test_transform(self):
-        if not hasattr(self, 'TEST_TRANSFORM'):
-            return self.preprocessing
-        transform = _from_pil(self.TEST_TRANSFORM)
-        return lambda images: apply_transform(InMemoryDataset.not_aug_transform(images), transform)
+        return self.preprocessing
 
     def get_normalization_transform(self):
         return PlainTransform(self.preprocessing)
@@ -239,12 +222,6 @@ def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
     cuts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     tasks = np.concatenate([[0], np.cumsum([len(ids) for ids in parts])])
     return replace(schedule, order=np.concatenate(parts), cuts=cuts, tasks=tasks)
-
-
-def _from_pil(transform):
-    """A config file's transform of PIL images, for float images in [0, 1]."""
-    from torchvision.transforms import Compose, ToPILImage
-    return Compose([ToPILImage(), transform])
 
 
 @lru_cache(maxsize=2)
