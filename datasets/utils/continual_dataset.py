@@ -24,8 +24,7 @@ class ContinualDataset:
     Class attributes:
         NAME, SETTING ('class-il', 'task-il', 'domain-il', 'general-continual', ...), N_TASKS, SIZE,
         N_CLASSES_PER_TASK (int, or list where tasks differ), N_CLASSES (by default it follows from these).
-        Optional: MEAN, STD, TRANSFORM, TEST_TRANSFORM; CONFUSED_WITH: class of the files -> the class that
-        asymmetric label noise takes it for; REFUSED_FLAGS: flag -> why it is refused.
+        Optional: MEAN, STD, TRANSFORM, TEST_TRANSFORM; REFUSED_FLAGS: flag -> why it is refused.
 
     Attributes:
         c_task (current_task): -1 before the first; train_loader; test_loaders: of each task so far.

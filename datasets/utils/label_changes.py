@@ -49,8 +49,8 @@ def _given_order(args, flag: str, count: int, *others: str):
     items = re.split('[,-]', str(text).replace(' ', ''))
     if sorted(items) != sorted(map(str, range(count))):
         what = 'tasks' if 'task' in flag else 'classes'
-        raise InputError(f'--{flag} {str(text)[:40]}: expected each of the {count} {what} 0..{count - 1} once, '
-                         'joined by commas or dashes')
+        raise InputError(f'--{flag} {str(text)[:40]}: expected each of the {count} {what} 0..{count - 1} '
+                         'once, joined by commas or dashes')
     return np.array(list(map(int, items)), np.int64)
 
 
@@ -87,25 +87,21 @@ def held_out(args, labels: np.ndarray, images) -> np.ndarray:
     return pick(labels, validation_share(args), numpy_stream(option(args, 'seed', 0), 'validation'))
 
 
-def noisy_labels(args, labels: np.ndarray, n_classes: int, confused_with: dict = None) -> np.ndarray:
+def noisy_labels(args, labels: np.ndarray, n_classes: int) -> np.ndarray:
     """int64 (N,): labels of the files, of which `--noise_rate` in each class are wrong.
 
-    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the class that this one is
-    confused with (Patrini et al. 2017), `confused_with[c]`; without that table the next class, in a circle.
+    `symmetric`: any other class, uniformly (van Rooyen et al. 2015). `asymmetric`: the next class, in a
+    circle (Han et al. 2018, pair flip).
     """
     rate, seed = option(args, 'noise_rate', 0), option(args, 'seed', 0)
     if not rate:
         return labels
     if n_classes < 2:
         raise InputError(f'--noise_rate {rate:g}: there is one class only, no label can be wrong')
-    changed = pick(labels, rate, numpy_stream(seed, 'label noise'))
+    changed, shift = pick(labels, rate, numpy_stream(seed, 'label noise')), 1
     if not option(args, 'noise_type', 'symmetric').startswith('asym'):
         shift = numpy_stream(seed, 'wrong labels').integers(1, n_classes, len(labels))
-        return np.where(changed, (labels + shift) % n_classes, labels)
-    other = (np.arange(n_classes) + 1) % n_classes
-    if confused_with:
-        other = np.array([confused_with.get(c, c) for c in range(n_classes)])
-    return np.where(changed, other[labels], labels)
+    return np.where(changed, (labels + shift) % n_classes, labels)
 
 
 def unlabelled(args, labels: np.ndarray, task: int) -> np.ndarray:

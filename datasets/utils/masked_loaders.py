@@ -93,7 +93,7 @@ def store_masked_loaders(train_dataset, test_dataset, setting) -> tuple:
             if hasattr(train, name):
                 setattr(test, name, take(getattr(train, name), np.flatnonzero(~kept)))
     order, true, test_labels = setting.class_order, labels[kept], _labels(test, setting)
-    noisy = label_changes.noisy_labels(args, true, setting.N_CLASSES, getattr(setting, 'CONFUSED_WITH', None))
+    noisy = label_changes.noisy_labels(args, true, setting.N_CLASSES)
     train, test = MammothDatasetWrapper(train), MammothDatasetWrapper(test, train=False)
     train.keep(kept)
     train.targets, test.targets = torch.from_numpy(order[noisy]), torch.from_numpy(order[test_labels])

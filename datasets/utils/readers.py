@@ -51,7 +51,7 @@ def check(name: str, images) -> None:
         if (not kind.startswith(('int', 'uint')) or shape != (len(pixels),)
                 or len(labels) and not 0 <= labels.min() <= labels.max() < count):
             raise InputError(f'{name}: its {part} labels are {kind} {shape}: expected whole numbers '
-                             f'({len(pixels)},), one an image, from 0 to {count - 1}')
+                             f'({len(pixels)},), one an image, 0..{count - 1} for its {count} classes')
     check_classes(name, images)
 
 
@@ -73,20 +73,12 @@ def check_classes(name: str, images: Images) -> None:
 def mini_split(base_path, split: str) -> tuple:
     """One split of miniImageNet: images (N, 84, 84, 3), labels (N,) and wnids in sorted order.
 
-    From `mini-imagenet-cache-<split>.pkl`, or from `<split>.csv` (columns filename, label) and `images/`, in
-    `<base_path>/MINIIMAGENET`. Images keep the order of the file within each class.
+    From `<base_path>/MINIIMAGENET/mini-imagenet-cache-<split>.pkl`. Images keep the order of the file within
+    each class.
     """
-    home = Path(base_path) / 'MINIIMAGENET'
-    cache, table = home / f'mini-imagenet-cache-{split}.pkl', home / f'{split}.csv'
-    if cache.is_file():
-        return _mini_pickle(cache)
-    if table.is_file():
-        return _mini_table(table, home / 'images')
-    raise InputError(f'miniImageNet is missing: put mini-imagenet-cache-{split}.pkl, or {split}.csv and '
-                     f'images/, into {home}')
-
-
-def _mini_pickle(path: Path) -> tuple:
+    path = Path(base_path) / 'MINIIMAGENET' / f'mini-imagenet-cache-{split}.pkl'
+    if not path.is_file():
+        raise InputError(f'miniImageNet is missing: put {path.name} into {path.parent}')
     content = safe_pickle.load(path)
     try:
         images, rows = content['image_data'], content['class_dict']
@@ -102,29 +94,11 @@ def _mini_pickle(path: Path) -> tuple:
         raise InputError(f"{path}: expected a dict with 'image_data' and 'class_dict' ({error})") from error
 
 
-def _mini_table(path: Path, home: Path) -> tuple:
-    import pandas
-    try:
-        table = pandas.read_csv(path, dtype=str, na_filter=False, encoding_errors='replace')
-        table = table.sort_values('label', kind='stable')
-        labels, wnids = pandas.factorize(table.label)                       # sorted already
-        files = table.filename.tolist()
-        if not files or '' in wnids or not all(Path(name).name == name and name.isprintable()
-                                               for name in files):
-            raise ValueError('an empty label, or a file name with folders or control characters')
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise InputError(f'{path}: expected lines with the columns filename and label '
-                         f'({" ".join(str(error).split())[:200]})') from error
-    return read_images([home / name for name in files], 84, home.parent), labels, list(wnids)
-
-
 def mini_imagenet(base_path) -> Images:
     """The 20 test classes of miniImageNet; of each class the first 100 images test, the other 500 train."""
     images, labels, wnids = mini_split(base_path, 'test')
     test = rank(labels) < _MINI_TEST_PER_CLASS
-    from_pickle = (Path(base_path) / 'MINIIMAGENET' / 'mini-imagenet-cache-test.pkl').is_file()
-    return Images(images[~test], labels[~test], images[test], labels[test], wnids,
-                  '' if from_pickle else decoders())
+    return Images(images[~test], labels[~test], images[test], labels[test], wnids)
 
 
 def rank(labels: np.ndarray) -> np.ndarray:

@@ -72,8 +72,8 @@ class ScheduledDataset(ContinualDataset):
         self.decoded_by = getattr(self.images, 'decoded_by', '')
         self.N_CLASSES, self.SIZE = len(self.images.class_names), self.images.train.shape[1:3]
         if (self.args.n_splits or 1) > self.N_CLASSES:
-            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; use '
-                             f'1..{self.N_CLASSES}')
+            raise InputError(f'--n_splits {self.args.n_splits}: {self.NAME} has {self.N_CLASSES} classes; '
+                             f'use 1..{self.N_CLASSES}')
         self._label()
         if self.schedule.task_free:
             self.SETTING = 'general-continual'
@@ -97,7 +97,7 @@ class ScheduledDataset(ContinualDataset):
         if label_changes.validation_share(args):
             self.test_images, test_labels = images.train[held], images.train_labels[held]
         true = images.train_labels[self.train_ids]
-        noisy = label_changes.noisy_labels(args, true, self.N_CLASSES, getattr(self, 'CONFUSED_WITH', None))
+        noisy = label_changes.noisy_labels(args, true, self.N_CLASSES)
         self._noise = noisy is not true
         self.class_order = label_changes.class_order(args, self.N_CLASSES)
         self.train_labels = self.class_order[noisy]

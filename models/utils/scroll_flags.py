@@ -1,10 +1,4 @@
-"""SCROLL's flags of the command line, from the tables of its settings.
-
-    python main.py --model scroll --dataset seq-cifar100 --shard 1/2 --save_statistics 1.npz  # one machine
-    python main.py --model scroll --dataset seq-cifar100 --shard 2/2 --save_statistics 2.npz  # another
-    python -m scroll merge 1.npz 2.npz -o all.npz
-    python main.py --model scroll --dataset seq-cifar100 --load_statistics all.npz --inference_only 1
-"""
+"""SCROLL's flags of the command line, from the tables of its settings."""
 import argparse
 import inspect
 

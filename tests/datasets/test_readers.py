@@ -4,7 +4,6 @@ import shutil
 import tarfile
 
 import numpy as np
-import PIL
 import pytest
 import torchvision
 from PIL import Image
@@ -113,44 +112,15 @@ def test_the_first_hundred_of_a_class_test_and_the_rest_train(mini_home):
     assert images.train.dtype == np.uint8
 
 
-def write_csv(home, split, lines):
-    """The table, and an 84x84 picture of one grey value for each line (label, file name, value)."""
-    (home / 'images').mkdir(parents=True, exist_ok=True)
-    (home / f'{split}.csv').write_text('filename,label\n' + ''.join(f'{name},{label}\n' for label, name, _ in lines))
-    for _, name, value in lines:
-        Image.fromarray(flat([value])[0]).save(home / 'images' / name)
-
-
-def test_the_table_with_a_folder_of_images_gives_the_same_as_the_pickle(tmp_path):
-    write_csv(tmp_path / 'csv' / 'MINIIMAGENET', 'train',
-              [('n02', 'b.png', 5), ('n01', 'z.png', 1), ('n02', 'a.png', 6), ('n01', 'y.png', 2)])
-    (tmp_path / 'pkl' / 'MINIIMAGENET').mkdir(parents=True)
-    dump(tmp_path / 'pkl' / 'MINIIMAGENET' / 'mini-imagenet-cache-train.pkl',
-         {'image_data': np.ascontiguousarray(flat([5, 1, 6, 2])), 'class_dict': {'n02': [0, 2], 'n01': [1, 3]}})
-    for base in ('csv', 'pkl'):
-        images, labels, wnids = readers.mini_split(tmp_path / base, 'train')
-        assert wnids == ['n01', 'n02'] and labels.tolist() == [0, 0, 1, 1]
-        np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
-
-
-@pytest.mark.parametrize('text', ['', 'filename,label\n', 'a,b\n1,2\n', 'filename,label\n../x.png,n01\n', 'filename,label\nx.png\n'])
-def test_a_table_with_other_content_is_named(tmp_path, text):
+def test_a_split_is_read_by_its_name_or_named(tmp_path):
     (tmp_path / 'MINIIMAGENET').mkdir()
-    (tmp_path / 'MINIIMAGENET' / 'test.csv').write_text(text)
-    with refused('test.csv', 'filename and label'):
-        readers.mini_split(tmp_path, 'test')
-    with refused('mini-imagenet-cache-train.pkl', 'train.csv', str(tmp_path / 'MINIIMAGENET')):
-        readers.mini_split(tmp_path, 'train')
-
-
-def test_decoders_are_named_where_pixels_come_from_image_files(tmp_path, mini_home, home):
-    """The versions that the pixels of a JPEG depend on."""
-    write_csv(tmp_path / 'csv' / 'MINIIMAGENET', 'test', [('n01', 'a.png', 5)])
-    assert decoders().startswith(f'Pillow {PIL.__version__}, ') and 'webp ' in decoders()
-    for images in (readers.digits(), readers.mini_imagenet(mini_home.parent)):
-        assert images.decoded_by == ''
-    for images in (readers.mini_imagenet(tmp_path / 'csv'), readers.folder(home, 8)):
-        assert images.decoded_by == decoders()
+    dump(tmp_path / 'MINIIMAGENET' / 'mini-imagenet-cache-train.pkl',
+         {'image_data': np.ascontiguousarray(flat([5, 1, 6, 2])), 'class_dict': {'n02': [0, 2], 'n01': [1, 3]}})
+    images, labels, wnids = readers.mini_split(tmp_path, 'train')
+    assert wnids == ['n01', 'n02'] and labels.tolist() == [0, 0, 1, 1]
+    np.testing.assert_array_equal(images, flat([1, 2, 5, 6]))
+    with refused('mini-imagenet-cache-test.pkl', str(tmp_path / 'MINIIMAGENET')):
+        readers.mini_imagenet(tmp_path)
 
 
 # -- digits ------------------------------------------------------------------------------------------------------------
@@ -189,7 +159,7 @@ def test_a_folder_of_grey_and_coloured_images(home):
     images = readers.folder(home, 84)
     assert images.class_names == ['a', 'b']
     assert images.train_labels.tolist() == images.test_labels.tolist() == [0, 0, 0, 1, 1]
-    assert images.train.shape == (5, 84, 84, 3) and images.train.dtype == np.uint8
+    assert images.train.shape == (5, 84, 84, 3) and images.train.dtype == np.uint8 and images.decoded_by == decoders()
     assert [image[40, 40].tolist() for image in images.train] == [[128, 128, 129], [0, 0, 0], [255] * 3, [10, 20, 30], [77] * 3]
     with refused(str(home / 'none'), 'train/<class>/'):
         readers.folder(home / 'none', 84)
