@@ -47,7 +47,7 @@ def test_the_warm_up_is_over_the_new_classes_and_moves_their_rows_of_the_head_al
         assert name.startswith('classifier') or torch.equal(value, before.state_dict()[name])
 
 
-@pytest.mark.parametrize('alpha, temperature', [(0, 2), (0.5, 2), (3, 1)])
+@pytest.mark.parametrize('alpha, temperature', [(3, 2)])
 def test_the_loss_by_hand_with_logits_recorded_for_each_image(start, alpha, temperature):
     """Cross-entropy over the classes seen + alpha * distillation over the old
     ones; unseen classes get no gradient.

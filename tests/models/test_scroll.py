@@ -47,9 +47,7 @@ def digests(row: dict, *names) -> dict:
 
 
 @pytest.mark.parametrize('flags', [
-    ['--n_splits', '1'], ['--n_splits', '2'], ['--n_splits', '3'], ['--n_splits', '10'],
-    ['--schedule', 'split:5,order=random'], ['--schedule', 'iid'],
-    ['--permute_classes', '1'], ['--batch_size', '1'], ['--batch_size', '1000'], ['--adapt_every_task', '1'],
+    ['--schedule', 'split:3,order=random'], ['--schedule', 'iid'], ['--batch_size', '1'],
     ['--permute_classes', '1', '--n_splits', '10', '--batch_size', '7']], ids=' '.join)
 def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags):
     reference = row('--n_splits', '5')
@@ -58,8 +56,7 @@ def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags
     assert row(*flags)['final_accuracy'] == reference['final_accuracy']
 
 
-@pytest.mark.parametrize('schedule', ['split:5,batch=7', 'iid,batch=100'])
-def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(row, schedule):
+def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(row, schedule='split:5,batch=7'):
     names = ('statistics_digest', 'online_digest', 'online_accuracy')
     pieces, reference = row('--schedule', schedule), row('--n_splits', '5')
     assert digests(pieces, *names) == digests(reference, *names) and pieces['buffered'] == 40
@@ -71,13 +68,12 @@ def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(r
 def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
     reference = row('--n_splits', '5')
-    seeded, shrunk, ncc = row('--seed', '1'), row('--ridge_lambda', '3'), row('--predictor', 'ncc')
-    lda, even = row('--predictor', 'lda'), row('--predictor', 'lda', '--shrinkage', '.9')
+    seeded, shrunk, even = row('--seed', '1'), row('--ridge_lambda', '3'), row('--predictor', 'lda', '--shrinkage', '.9')
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])         # nothing there is random
     assert seeded['adapted_digest'] != reference['adapted_digest']
-    for other in (shrunk, ncc, lda, even):
+    for other in (shrunk, even):
         assert other['statistics_digest'] == reference['statistics_digest']
-    assert len({other['online_digest'] for other in (reference, shrunk, ncc, lda, even)}) == 5
+    assert len({other['online_digest'] for other in (reference, shrunk, even)}) == 3
     assert row('--embed_dtype', 'bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 
@@ -122,11 +118,10 @@ def test_without_memory_there_is_the_online_predictor_alone(row):
 
 
 def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(row):
-    every, once = row('--adapt_every_task', '1', '--classifier_lr', '1'), row('--classifier_lr', '1')
-    assert every['adapted_digest'] == once['adapted_digest'] and every['task5'] == once['task5']
-    assert [every[f'task{t}'] for t in (2, 3, 4)] != [once[f'task{t}'] for t in (2, 3, 4)]
-    second = row('--adapt_every_task', '2', '--classifier_lr', '1')
-    assert [second[f'task{t}'] for t in (2, 3, 4, 5)] == [run[f'task{t}'] for t, run in zip((2, 3, 4, 5), (every, once, every, once))]
+    second, once = row('--adapt_every_task', '2', '--classifier_lr', '1'), row('--classifier_lr', '1')
+    assert second['adapted_digest'] == once['adapted_digest']
+    same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
+    assert same[::2] == [True] * 3 and False in same
 
 
 def test_a_run_leaves_its_network_as_it_was(ready):
@@ -176,7 +171,6 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
 @pytest.mark.parametrize('flags, words', [
     (['--n_epochs', '2'], ['--n_epochs 2', 'once']),
     (['--n_epochs', '0'], ['--n_epochs 0']),
-    (['--buffer_size', '0', '--adaptation', 'adapters'], ['--adaptation adapters', '--buffer_size is 0']),
     (['--buffer_size', '0', '--adaptation', 'full'], ['--adaptation full', '--buffer_size is 0']),
 ], ids=' '.join)
 def test_settings_that_make_no_sense_together(ready, flags, words):
@@ -184,7 +178,7 @@ def test_settings_that_make_no_sense_together(ready, flags, words):
         ready(*flags)
 
 
-def test_the_statistics_choose_the_same_lambda_under_every_schedule(row, ready):
+def test_the_statistics_choose_the_same_lambda_under_every_schedule(row):
     auto = row('--ridge_lambda', 'auto')
     assert auto['ridge_lambda'] == 'auto' and 2 ** -20 <= auto['ridge_lambda_used'] <= 2 ** 20
     other = row('--ridge_lambda', 'auto', '--schedule', 'iid', '--permute_classes', '1')
@@ -192,5 +186,3 @@ def test_the_statistics_choose_the_same_lambda_under_every_schedule(row, ready):
     assert digests(row('--ridge_lambda', str(auto['ridge_lambda_used']))) == digests(auto)
     assert row('--n_splits', '5')['ridge_lambda_used'] == exact_lambda(0.1)
     assert row('--predictor', 'ncc')['ridge_lambda_used'] is None
-    with refused('--ridge_lambda', 'Auto', 'auto'):
-        ready('--ridge_lambda', 'Auto')
