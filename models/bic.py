@@ -115,7 +115,7 @@ class Bic(ReplayModel):
         if not self.buffer.is_empty():
             self.join_and_hold_out(dataset)
         self.old, self.newest = self.seen, torch.zeros_like(self.old)
-        self.newest[torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)] = True
+        self.newest[self.new_classes(dataset)] = True
         self.bias = torch.tensor([1.0, 0.0], device=self.device)
 
     def join_and_hold_out(self, dataset) -> None:
@@ -127,7 +127,6 @@ class Bic(ReplayModel):
         train.data, train.targets = train.data[~held], train.targets[~held]
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
         logits = self.net(inputs)
         loss = masked_cross_entropy(logits, labels, self.seen)
         if self.teacher is not None:
@@ -137,9 +136,7 @@ class Bic(ReplayModel):
             loss = weight * distilled + (1 - weight) * loss
         if self.args.wd_reg:
             loss = loss + self.args.wd_reg * sum((p ** 2).sum() for p in self.net.parameters())
-        loss.backward()
-        self.opt.step()
-        return loss
+        return self.descend(loss)
 
     @torch.no_grad()
     def teacher_logits(self, inputs) -> torch.Tensor:

@@ -107,11 +107,7 @@ class Joint(ContinualModel):
     def learn(self, inputs, labels) -> torch.Tensor:
         """One step; returns the loss."""
         training_mode(self.net, self.args.bn)
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        self.opt.step()
-        return loss
+        return self.descend(self.loss(self.net(inputs), labels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, K) of uint8 images (B, H, W, C) or network inputs."""

@@ -110,9 +110,20 @@ class ContinualModel(nn.Module):
         """First and last + 1 class of a task."""
         return self.dataset.get_offsets(task)
 
+    def new_classes(self, dataset) -> torch.Tensor:
+        """int64 (n,): classes of the current task, on the device."""
+        return torch.as_tensor(dataset.task_classes(self.current_task)).to(self.device)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (B, N_CLASSES)."""
         return self.net(x)
+
+    def descend(self, loss: torch.Tensor) -> torch.Tensor:
+        """One step of the optimiser; returns the loss."""
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        return loss
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
         """Learn from one batch; returns the loss (a number or a tensor), or a dict with 'loss'.

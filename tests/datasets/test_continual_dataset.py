@@ -109,11 +109,6 @@ def test_segments_of_the_schedule_bound_the_batches(digits):
     assert names(torch.cat([x for x, _, _ in train]).numpy()) == names(dataset.images.train[order])
 
 
-def test_a_listed_order_of_classes(digits):
-    dataset = digits('--schedule', 'split:3,order=9-8-7-6-5-4-3-2-1-0')
-    assert [dataset.task_classes(t).tolist() for t in range(3)] == [[6, 7, 8, 9], [3, 4, 5], [0, 1, 2]]
-
-
 @pytest.mark.parametrize('flags, words', [
     (['--n_splits', '11'], ['--n_splits 11', 'seq-digits has 10 classes', '1..10']),
     (['--schedule', 'iid', '--n_splits', '5'], ['--schedule', '--n_splits']),
@@ -121,13 +116,6 @@ def test_a_listed_order_of_classes(digits):
 def test_schedules_that_cannot_be(digits, flags, words):
     with refused(*words):
         digits(*flags)
-
-
-def test_loaders_of_earlier_tasks_stay_usable(digits):
-    """`joint` keeps all train loaders and iterates over them at the end."""
-    loaders = [train for train, _ in walk(digits())]
-    for t, train in enumerate(loaders):
-        assert {y for batch in train for y in batch[1].tolist()} == {2 * t, 2 * t + 1}
 
 
 def test_all_data_sets_fulfil_the_contract():

@@ -38,18 +38,3 @@ def test_the_loss_by_hand(start, method, weights):
     if method == 'derpp':
         expected += weights[1] * cross_entropy(model.net(images), labels)
     assert model.meta_observe(*second).item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_each_term_has_a_draw_of_its_own(start, method='derpp', sizes=(12, 6, 6)):
-    """Two draws of 6 out of 12 are neither always the same nor halves of one draw, which would share none."""
-    model, dataset, _ = start(method, '--minibatch_size', '6', '--buffer_size', '12')
-    first, *_ = batches(model, dataset)
-    still(model).meta_observe(*first)
-    passes, shared = [], []
-    model.net.register_forward_hook(lambda net, given, out: passes.append([row.numpy().tobytes() for row in given[0]]))
-    for _ in range(10):
-        passes.clear()
-        model.meta_observe(*first)
-        assert tuple(map(len, passes)) == sizes
-        shared.append(len(set(passes[1]) & set(passes[-1])))
-    assert len(set(shared)) > 1

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from models.er_aml import contrastive_loss, partners
 from models.utils.cosine_classifier import CosineClassifier
 from tests.conftest import quick
-from tests.models.conftest import batches, cross_entropy, gradient, ids, next_task, seeded, still, stored
+from tests.models.conftest import batches, cross_entropy, ids, next_task, seeded, still, stored
 
 
 @quick
@@ -73,18 +73,6 @@ def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(
     contrast = 0.2 / 0.07 * np.log(2 + 2 * np.exp((float(a @ b) - 1) / 0.2))
     expected = replay_loss(model) + contrast
     assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_batch_of_one_class_teaches_nothing_but_replay_does(start):
-    """One class a task: loss and gradient are those of replay alone."""
-    model, dataset, _ = start('er-aml', '--lr', '0', '--minibatch_size', '99', '--schedule', 'split:10')
-    [batch, *_] = next_task(model, dataset)
-    images, labels = stored(still(model))
-    expected = gradient(F.cross_entropy(model.net(images), labels), model.net)
-    loss = replay_loss(model)
-    assert model.meta_observe(*batch).item() == pytest.approx(loss, rel=1e-5)
-    found = torch.cat([p.grad.reshape(-1) for p in model.net.parameters()])
-    assert torch.allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize('flags, begun',

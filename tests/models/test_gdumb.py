@@ -67,12 +67,3 @@ def test_one_sample_left_over_is_learned_too(start, size, flags):
 def test_what_cannot_be_learned_is_refused(trained, flags, words):
     with refused(*words):
         trained('gdumb', *FLAGS, *flags)
-
-
-def test_nothing_is_trained_with_inference_only(start):
-    """Nor on what a checkpoint had in its buffer, say."""
-    model, dataset, args = start('gdumb', *FLAGS, '--inference_only', '1')
-    model.buffer.add_data(torch.zeros(9, 8, 8, 1, dtype=torch.uint8), labels=torch.arange(9))
-    before = model.net.get_params().clone()
-    train(model, dataset, args)
-    assert torch.equal(model.net.get_params(), before)

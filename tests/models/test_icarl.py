@@ -111,16 +111,3 @@ def test_the_prediction_is_the_nearest_mean_of_exemplars(after, mirrored):
     assert torch.equal(torch.cat([model(row[None]) for row in x]), logits)
     model.net.scale, model.class_means = 1000.0, None
     assert torch.allclose(model(x), logits, atol=1e-5)
-
-
-def test_exemplars_join_the_training_data_once(after):
-    """Without the fields that they lack."""
-    model, dataset = after(1)
-    kept = rows_by_class(model)
-    loader, _ = dataset.get_data_loaders()
-    loader.dataset.add_extra_return_field('true_labels', loader.dataset.targets.clone())
-    own = len(loader.dataset)
-    model.meta_begin_task(dataset)
-    assert len(loader.dataset) == own + 31 and len(loader) == -(-(own + 31) // 12)
-    seen = torch.cat([labels for _, labels, _ in loader])
-    assert {c: int((seen == c).sum()) for c in kept} == {c: len(rows) for c, rows in kept.items()}

@@ -64,12 +64,3 @@ def test_a_step_follows_the_sum_of_both_gradients_of_batch_and_most_interfered(s
     expected = g + gradient(F.cross_entropy(model.net(candidates[chosen]), labels[chosen]), model.net)
     found, step = step_of(model, batch)
     assert found == pytest.approx(loss.item(), rel=1e-5) and close(step, expected)
-
-
-def test_a_buffer_without_other_tasks_replays_nothing(start):
-    """The one row was overwritten by the current task."""
-    model, dataset, _ = start('mir', '--buffer_size', '1')
-    [batch, *_] = next_task(model, dataset)
-    model.buffer.task_labels.fill_(1)
-    expected = gradient(F.cross_entropy(still(model).net(batch[0]), batch[1]), model.net)
-    assert close(step_of(model, batch)[1], expected)

@@ -13,7 +13,6 @@ from bench.run.building import initialize
 from bench.run.training import train
 from scroll.grid import GRID
 from scroll.heads.predictors import exact_lambda
-from tests.conftest import refused
 
 DIGESTS = ('statistics_digest', 'online_digest', 'buffer_digest', 'adapted_digest')
 SHORT = {'model_config': 'base', 'adapt_select': 'none', 'iterations': 3, 'minibatch_size': 20, 'buffer_size': 40}
@@ -166,16 +165,6 @@ def test_logits_are_in_the_labels_of_the_stream_and_minus_infinity_for_unseen_cl
     seen = dataset.test_labels[:60] < 5
     assert (logits.argmax(1).numpy()[seen] == dataset.test_labels[:60][seen]).mean() > 0.5
     torch.testing.assert_close(model(dataset.preprocessing(images))[:, :5], logits[:, :5], atol=1e-3, rtol=0)
-
-
-@pytest.mark.parametrize('flags, words', [
-    (['--n_epochs', '2'], ['--n_epochs 2', 'once']),
-    (['--n_epochs', '0'], ['--n_epochs 0']),
-    (['--buffer_size', '0', '--adaptation', 'full'], ['--adaptation full', '--buffer_size is 0']),
-], ids=' '.join)
-def test_settings_that_make_no_sense_together(ready, flags, words):
-    with refused(*words):
-        ready(*flags)
 
 
 def test_the_statistics_choose_the_same_lambda_under_every_schedule(row):

@@ -115,7 +115,7 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize('flags, words', [
-    (['--keep_keys', '1'], ['--keep_keys', '--save_state']),
+    (['--keep_keys', '1'], ['--keep_keys', '--save_state']), (['--buffer_size', '0', '--adaptation', 'full'], ['--buffer_size is 0']),
     (['--load_state', 'x'], ['--load_state', '--inference_only']),
     (['--inference_only', '1'], ['--inference_only', '--load_state']),
     (['--inference_only', '1', '--load_state', 'x', '--shard', '1/2'], ['--shard', 'nothing is learned']),
