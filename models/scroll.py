@@ -29,19 +29,8 @@ from scroll.learner import Scroll
 from scroll.settings import AUTO
 from utils.evaluate import evaluate
 
-# small segments wait for each other: the backbone runs on chunks, the learner on segments
-_EMBED_AT_ONCE = 1024
+_EMBED_AT_ONCE = 1024       # images: small segments wait for each other
 _NO_STEPS, _ONCE = 'SCROLL learns online without steps', 'SCROLL sees every sample once'
-
-
-def _summary_of(trials: list) -> str:
-    """The choice of cross-validation within the buffer, in a line."""
-    first, best = trials[0], chosen(trials)
-    if best is first:
-        return 'f* is f_T: no candidate was surely better on held-out samples of the buffer'
-    return (f'chosen on held-out samples of the buffer: {best.updates} updates, {best.share:g} of the way; '
-            f'cross-entropy {first.loss:.3f} -> {best.loss:.3f}, accuracy {100 * first.accuracy:.1f} -> '
-            f'{100 * best.accuracy:.1f} %')
 
 
 class ScrollModel(ContinualModel):
@@ -74,17 +63,15 @@ class ScrollModel(ContinualModel):
         self.features_of = TestFeatures(self.embedder)
         adaptation = scroll_flags.adaptation(args, dataset)
         images = None if hasattr(dataset, 'num_inputs') else self.embedder  # features are learned as they are
-        if images is not None and adaptation.mode_for(args.buffer_size) == 'adapters' and args.buffer_size:
-            kind_for(self.net)                              # better now than after the stream
+        if images is not None and args.buffer_size and adaptation.mode_for(args.buffer_size) == 'adapters':
+            kind_for(self.net)                              # an InputError better now than after the stream
         self.learner = Scroll(images, adaptation=adaptation, **scroll_flags.online(args))
         self.feature_names = getattr(getattr(dataset, 'images', None), 'feature_names', None)
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
-        self.online_curve, self.accuracies = [], None
-        self._segment, self._waiting = [], []
-        self._unfinished, self._glanced = None, 0
-        self._force_online = False
+        self.online_curve, self.accuracies, self._force_online = [], None, False
+        self._segment, self._waiting, self._unfinished, self._glanced = [], [], None, 0
         if args.load_state:
             learned_files.load(self.learner, args.load_state, len(self.to_stream))
 
@@ -114,8 +101,7 @@ class ScrollModel(ContinualModel):
             self._adapt()
         last = self.current_task == (self.args.stop_after or self.n_tasks) - 1
         if last and not hasattr(self.learner, 'statistics_'):
-            raise InputError('this run has seen no sample, so there is nothing to write' +
-                             f': --shard {self.args.shard} has none of the stream' * bool(self.args.shard))
+            raise InputError('this run has seen no sample (of its --shard), so there is nothing to write')
 
     @property
     def buffered(self) -> int:
@@ -223,7 +209,10 @@ class ScrollModel(ContinualModel):
                 lines += ['warning: f* does worse than f_T here: fewer --iterations or smaller steps '
                           '(--adapt_lr, --classifier_lr) may help, or --adapt_select folds, which asks first']
         if learner.selection_:
-            lines += [_summary_of(learner.selection_)]
+            first, best = learner.selection_[0], chosen(learner.selection_)
+            lines += ['f* is f_T: no candidate was surely better on held-out samples of the buffer' if best is
+                      first else f'chosen on held-out samples of the buffer: {best.updates} updates, '
+                      f'{best.share:g} of the way; cross-entropy {first.loss:.3f} -> {best.loss:.3f}']
         seconds = ', '.join(f'{stage} {s:.1f} s' for stage, s in self.seconds.items())
         return [*lines, f'online stage: {seconds}']
 

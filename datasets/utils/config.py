@@ -46,7 +46,7 @@ def build(kind, args):
     constants = {name: _value(name, value, source) for name, value in split_config(values)[0].items()}
     for name in getattr(kind, 'FIXED_BY_DATA', ()):
         if constants.pop(name, known := getattr(kind, name, None)) != known:
-            raise InputError(f'{source}: {name}: {kind.NAME} sets it itself; leave it out')
+            raise InputError(f'{source}: {name}: the data of {kind.NAME} say it is {known}; leave it out')
     dataset = kind.__new__(kind)
     vars(dataset).update(constants)
     _replace_static_methods(dataset, constants)

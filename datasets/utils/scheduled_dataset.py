@@ -18,7 +18,7 @@ from scroll.errors import InputError
 from scroll.randomness import stream_seed
 from scroll.schedule_forms import GRAMMAR
 from scroll.schedules import Schedule, is_task_free, make_schedule, n_splits
-from utils.augmentations import BatchTransform, PlainTransform
+from utils.augmentations import BatchTransform, PlainTransform, apply_transform
 
 _SMALLEST = 8                       # pixels that a network can take
 
@@ -44,7 +44,7 @@ class ScheduledDataset(ContinualDataset):
     PADDING, FLIP = 4, True
     ADAPT_PADDING = 6 / 84  # SCROLL's crop when it adapts, as a share of the image; filled with grey
     READ_FLAGS = ('base_path', 'data_dir')
-    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES', 'TRANSFORM', 'TEST_TRANSFORM')     # by no config file
+    FIXED_BY_DATA = ('SETTING', 'SIZE', 'N_CLASSES')                    # no config file may set them
 
     @staticmethod
     def get_parser(parser):
@@ -183,11 +183,16 @@ class ScheduledDataset(ContinualDataset):
         return ImageLoader(test, max(256, self.args.batch_size))
 
     def get_transform(self):
+        if hasattr(self, 'TRANSFORM'):
+            return _from_pil(self.TRANSFORM)
         seed = stream_seed(self.args.seed, f'augmentation {self.c_task}')
         return BatchTransform(self.preprocessing, self.PADDING, self.FLIP, seed)
 
     def _test_transform(self):
-        return self.preprocessing
+        if not hasattr(self, 'TEST_TRANSFORM'):
+            return self.preprocessing
+        transform = _from_pil(self.TEST_TRANSFORM)
+        return lambda images: apply_transform(InMemoryDataset.not_aug_transform(images), transform)
 
     def get_normalization_transform(self):
         return PlainTransform(self.preprocessing)
@@ -222,6 +227,12 @@ def reordered(schedule: Schedule, order: np.ndarray) -> Schedule:
     cuts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     tasks = np.concatenate([[0], np.cumsum([len(ids) for ids in parts])])
     return replace(schedule, order=np.concatenate(parts), cuts=cuts, tasks=tasks)
+
+
+def _from_pil(transform):
+    """A config file's transform of PIL images, for float images in [0, 1]."""
+    from torchvision.transforms import Compose, ToPILImage
+    return Compose([ToPILImage(), transform])
 
 
 @lru_cache(maxsize=2)

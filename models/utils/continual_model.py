@@ -73,7 +73,7 @@ class ContinualModel(nn.Module):
 
     def revisit_task(self, dataset) -> None:
         """Called instead of `begin_task` for each task that an interrupted run had begun, before the state is
-        loaded: for what a checkpoint leaves out because the data set has it (`TRANSIENT`)."""
+        loaded: for what checkpoints leave out (`TRANSIENT`)."""
 
     def get_parameters(self):
         """What the optimiser trains."""
@@ -96,14 +96,13 @@ class ContinualModel(nn.Module):
         return dict(adam=torch.optim.Adam, adamw=torch.optim.AdamW)[args.optimizer](params, **options)
 
     def ends_task_of(self, flag: str = None) -> bool:
-        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one; if it is
-        neither and `--stop_after` ends the run with it, a warning says so."""
+        """Whether the task that ends is the last of the stream or, with `--<flag> N`, an N-th one; a warning
+        where it is neither and `--stop_after` ends the run with it."""
         done, every = self.current_task + 1, getattr(self.args, flag) if flag else 0
         due = done == self.n_tasks or bool(every) and done % every == 0
         if done == self.args.stop_after and not due and not self.args.inference_only:
-            warn_once(f'--stop_after {done} ends the run before the last of {self.n_tasks} tasks, after '
-                      f'which {self.NAME} makes its final predictor; it is judged without it'
-                      + (f' (--{flag} {done} makes it here)' if flag else ''))
+            warn_once(f'--stop_after {done} ends the run before {self.NAME} makes its final predictor'
+                      + f' (--{flag} {done} makes it here)' * bool(flag))
         return due
 
     def get_offsets(self, task: int):
@@ -167,8 +166,7 @@ class ContinualModel(nn.Module):
         return []
 
     def save_files(self) -> None:
-        """Write the files of its own that flags ask for, at the end of a run, when its row is written.
-        InputError: one cannot be written; the run can be continued to write it."""
+        """Write the files that flags ask for, at the end of a run; InputError: one cannot be written."""
 
     @staticmethod
     def get_debug_iters() -> int:
@@ -187,8 +185,7 @@ class ContinualModel(nn.Module):
 
     @property
     def drops_unlabelled(self) -> bool:
-        """Whether samples without a label (-1) come and are left out: the method is not made for such
-        (`cssl`)."""
+        """Whether samples without a label (-1) come and the method is not made for such (`cssl`)."""
         shares = (getattr(self.args, name, 1) for name in ('label_perc', 'label_perc_by_class'))
         return min(shares) < 1 and 'cssl' not in getattr(self, 'COMPATIBILITY', ())
 
