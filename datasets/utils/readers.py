@@ -4,6 +4,7 @@ An InputError of one line says what is missing or damaged and where it belongs. 
 decoders of image files: other versions may give other pixels.
 """
 import http.client
+import re
 from collections import namedtuple
 from pathlib import Path
 
@@ -43,22 +44,16 @@ def check(name: str, images) -> None:
         raise InputError(f'{name}: read must return datasets.utils.readers.Images')
     count = len(images[4])
     for part, pixels, labels in (('training', *images[:2]), ('test', *images[2:4])):
-        kind, shape = _kind(pixels)
-        if kind != 'uint8' or len(shape) < 3 or 0 in shape[1:] or shape[3:] not in ((), (1,), (3,)):
-            raise InputError(f'{name}: its {part} images are {kind} {shape}: expected uint8 (N, H, W, 3), '
+        kinds = [f'{array.dtype} {array.shape}' if isinstance(array, np.ndarray) else
+                 f'a {type(array).__name__}' for array in (pixels, labels)]
+        if not re.fullmatch(r'uint8 \(\d+(, [1-9]\d*){2}(, [13])?\)', kinds[0]):
+            raise InputError(f'{name}: its {part} images are {kinds[0]}: expected uint8 (N, H, W, 3), '
                              '(N, H, W, 1) or (N, H, W)')
-        kind, shape = _kind(labels)
-        if (not kind.startswith(('int', 'uint')) or shape != (len(pixels),)
+        if (not re.fullmatch(rf'u?int\d+ \({len(pixels)},\)', kinds[1])
                 or len(labels) and not 0 <= labels.min() <= labels.max() < count):
-            raise InputError(f'{name}: its {part} labels are {kind} {shape}: expected whole numbers '
+            raise InputError(f'{name}: its {part} labels are {kinds[1]}: expected whole numbers '
                              f'({len(pixels)},), one an image, 0..{count - 1} for its {count} classes')
     check_classes(name, images)
-
-
-def _kind(values) -> tuple:
-    if isinstance(values, np.ndarray):
-        return str(values.dtype), values.shape
-    return f'a {type(values).__name__}', ()
 
 
 def check_classes(name: str, images: Images) -> None:

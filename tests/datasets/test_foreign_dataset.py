@@ -167,10 +167,3 @@ def test_labels_beyond_the_number_of_classes_are_told(arguments, monkeypatch):
     train = get_dataset(arguments('picture-digits')).get_data_loaders()[0]
     with refused('Digits', 'un-augmented'):
         train.dataset[0]
-
-
-def test_batches_do_not_depend_on_the_number_of_workers(arguments):
-    def content(workers):
-        train = get_dataset(arguments('picture-digits', num_workers=workers)).get_data_loaders()[0]
-        return [torch.cat([field.flatten().double() for field in batch]).tolist() for _ in range(2) for batch in train]
-    assert content(0) == content(2)

@@ -68,8 +68,7 @@ def as_set(images, labels) -> list:
 
 @pytest.mark.parametrize('size, share, per_class', [(32, 0.4, 3), (5, 0.1, 1)])
 def test_what_is_held_out(start, size, share, per_class):
-    """Equally many of each class, old ones out of the exemplars; nothing is lost,
-    nothing is trained on and held out."""
+    """Equally many of each class, old ones out of the exemplars; nothing is lost, nothing is trained on and held out."""
     model, dataset, _ = start('bic', '--buffer_size', size, '--valset_split', share)
     next_task(model, dataset, 0)
     model.meta_end_task(dataset)

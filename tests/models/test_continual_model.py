@@ -36,21 +36,12 @@ def test_attributes_are_ready_after_the_constructor(build):
     assert model.transform is model.original_transform
     assert model.transform(torch.rand(3, 8, 8)).shape == (3, 16, 16)
     assert model.normalization_transform(torch.rand(2, 3, 8, 8)).shape == (2, 3, 16, 16)
-    assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks,
-            model.SETTING) == (10, 10, 3, 3, 'class-il')
+    assert (model.N_CLASSES, model.num_classes, model.N_TASKS, model.n_tasks, model.SETTING) == (10, 10, 3, 3, 'class-il')
     assert model.cpt == model.classes_per_task == [4, 3, 3] and build('--n_splits', '5').cpt == 2
     assert (model.current_task, model.task_iteration, model.epoch_iteration) == (0, 0, 0)
-    assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task,
-            model.n_remaining_classes) == (-1,) * 4
+    assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == (-1,) * 4
     assert model.device == model.net.device == torch.device('cpu') and isinstance(model.opt, torch.optim.SGD)
     assert model.get_offsets(1) == (4, 7)
-
-
-def test_the_base_owns_no_parameters_but_those_of_the_network(build):
-    """GEM and A-GEM size their gradient vectors from `self.parameters()`."""
-    model = build()
-    assert [id(p) for p in model.parameters()] == [id(p) for p in model.net.parameters()]
-    assert set(model.state_dict()) == {f'net.{name}' for name in model.net.state_dict()}
 
 
 def test_counters_before_and_after_tasks(build):
@@ -62,8 +53,7 @@ def test_counters_before_and_after_tasks(build):
         model.task_iteration = 99
         model.meta_begin_task(dataset)
         assert model.opt is not old and model.current_task == task and model.task_iteration == 0
-        assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task,
-                model.n_remaining_classes) == counts
+        assert (model.n_seen_classes, model.n_past_classes, model.n_classes_current_task, model.n_remaining_classes) == counts
         model.meta_begin_epoch(0, dataset)
         assert model.epoch_iteration == 0
         model.meta_observe(1, 2, 3)

@@ -271,8 +271,7 @@ def test_each_method_learns(parse, monkeypatch, tmp_path, method):
     whole = WHOLE()
     monkeypatch.setattr(readers, 'digits', lambda: whole)
     scheduled_dataset._read_once.cache_clear()
-    flags = ['--weights', 'compact', '--input_size', '24', '--schedule', 'iid', '--batch_size', '16',
-             *LEARNING.get(method, [])]
+    flags = ['--weights', 'compact', '--input_size', '24', '--schedule', 'iid', '--batch_size', '16', *LEARNING.get(method, [])]
     flags += ['--n_epochs', '1'] if method in OFFLINE else []
     flags += ['--lr', '0.03'] if method not in ('scroll', 'gdumb', 'ens', 'icarl') else []
     if '--buffer_size' in known_flags(method) and '--buffer_size' not in flags:

@@ -22,8 +22,7 @@ def test_stored_logits_are_those_of_the_augmented_batch_in_training_before_the_s
     assert not any(torch.allclose(kept, other, atol=1e-4) for other in others)
 
 
-@pytest.mark.parametrize('method, weights',
-                         [('der', (2.0,)), ('derpp', (0.3, 0.7))])
+@pytest.mark.parametrize('method, weights', [('der', (2.0,)), ('derpp', (0.3, 0.7))])
 def test_the_loss_by_hand(start, method, weights):
     """Means over samples and classes; of a buffer that is replayed whole."""
     flags = [word for pair in zip(('--alpha', '--beta'), map(str, weights)) for word in pair]

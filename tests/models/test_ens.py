@@ -13,9 +13,7 @@ from tests.models.conftest import seeded
 def ens(start):
     def build(*flags):
         fixed = {'--n_classifiers': '6', '--top_k': '3', '--lr': '0.01'}
-        return start('ens',
-                     *(word for flag, value in fixed.items() if flag not in flags for word in (flag, value)),
-                     *flags)[0]
+        return start('ens', *(word for flag, value in fixed.items() if flag not in flags for word in (flag, value)), *flags)[0]
     return build
 
 

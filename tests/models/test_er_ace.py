@@ -14,8 +14,7 @@ from tests.models.conftest import batches, cross_entropy, still, stored
 
 
 @quick
-@given(seed=st.integers(0, 2 ** 20), batch=st.integers(1, 6), count=st.integers(1, 7),
-       offset=st.sampled_from([0, 300, -300]))
+@given(seed=st.integers(0, 2 ** 20), batch=st.integers(1, 6), count=st.integers(1, 7), offset=st.sampled_from([0, 300, -300]))
 def test_the_loss_and_its_gradient_computed_class_by_class(seed, batch, count, offset):
     random = np.random.default_rng(seed)
     z, y = random.normal(size=(batch, count)) * 3 + offset, random.integers(0, count, batch)

@@ -48,8 +48,7 @@ def test_partners_are_what_they_should_be_wherever_there_are_any(seed, batch, ke
 def test_partners_are_drawn_uniformly():
     """Six candidates each in 1200 draws: 200 +- 13."""
     pool, generator = ids(0, 0, 1, 0, 1, 2, 0, 1, 0, 2, 0, 1, 0), seeded()
-    drawn = np.array([[x[0].item() for x in partners(pool[:1], pool, ids(0, 1, 2), generator)[:2]]
-                      for _ in range(1200)])
+    drawn = np.array([[x[0].item() for x in partners(pool[:1], pool, ids(0, 1, 2), generator)[:2]] for _ in range(1200)])
     for column, candidates in zip(drawn.T, ([1, 3, 6, 8, 10, 12], [2, 4, 5, 7, 9, 11])):
         values, counts = np.unique(column, return_counts=True)
         assert values.tolist() == candidates and abs(counts - 200).max() < 60
@@ -61,8 +60,7 @@ def replay_loss(model) -> float:
 
 
 def test_the_loss_is_the_contrast_of_partners_found_by_their_pixels_plus_replay(start):
-    """The buffer holds samples of earlier classes and the very images of the batch,
-    of two classes: who else is whose?"""
+    """The buffer holds samples of earlier classes and the very images of the batch, of two classes: who else is whose?"""
     model, dataset, _ = start('er-aml', '--lr', '0', '--minibatch_size', '99')
     [(_, labels, images), *_] = next_task(still(model), dataset)
     rows = [(labels == label).nonzero()[0, 0].item() for label in labels.unique()[:2]]

@@ -15,8 +15,7 @@ def lessons(start):
         begin, seen, moved = model.net.get_params().clone(), [], []
         loss, end_task = model.loss, model.end_task
         model.loss = lambda logits, labels: (seen.append(labels.tolist()), loss(logits, labels))[1]
-        model.end_task = lambda dataset: (end_task(dataset),
-                                          moved.append(not torch.equal(model.net.get_params(), begin)))[0]
+        model.end_task = lambda dataset: (end_task(dataset), moved.append(not torch.equal(model.net.get_params(), begin)))[0]
         train(model, dataset, args)
         return seen, moved, dataset
     return run
@@ -36,8 +35,7 @@ def test_what_flags_do_to_a_stream_joint_sees_too(lessons, tmp_path, flags, samp
 
 
 def test_samples_come_in_random_order_whatever_the_schedule(lessons, schedule='gaussian:sigma=0.1'):
-    """A batch of 16 of ten classes in equal numbers nearly always has 4 of them or more; in
-    the order of the stream, at most 3."""
+    """A batch of 16 of ten classes in equal numbers nearly always has 4 of them or more; in the order of the stream, at most 3."""
     seen, *_ = lessons('--batch_size', '16', '--schedule', schedule, '--permute_classes', '0')
     assert len(seen) == 5 and all(len(set(labels)) > 3 for labels in seen)
 

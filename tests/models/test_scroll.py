@@ -108,14 +108,6 @@ def test_columns_of_the_adapted_predictor(row):
     assert one['schedule_digest'] != row('--n_splits', '2')['schedule_digest']
 
 
-def test_without_memory_there_is_the_online_predictor_alone(row):
-    bare = row('--buffer_size', '0')
-    names = ('statistics_digest', 'online_digest', 'online_accuracy')
-    assert digests(bare, *names) == digests(row('--n_splits', '5'), *names)
-    assert bare['buffered'] == 0 and bare['buffer_digest'] is bare['adapted_digest'] is None
-    assert bare['final_accuracy'] == bare['online_accuracy']
-
-
 def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_the_same_network(row):
     second, once = row('--adapt_every_task', '2', '--classifier_lr', '1'), row('--classifier_lr', '1')
     assert second['adapted_digest'] == once['adapted_digest']

@@ -26,8 +26,7 @@ def partitions(draw):
     """(7 logits cut into tasks of unequal size and any classes, seed)."""
     order = draw(st.permutations(range(7)))
     cuts = sorted(draw(st.sets(st.integers(1, 6), min_size=1, max_size=4)))
-    return [torch.tensor(part, dtype=torch.int64)
-            for part in np.split(np.array(order), cuts)], draw(st.integers(0, 2 ** 20))
+    return [torch.tensor(part, dtype=torch.int64) for part in np.split(np.array(order), cuts)], draw(st.integers(0, 2 ** 20))
 
 
 @quick
@@ -83,8 +82,7 @@ def test_the_loss_by_hand_in_the_third_task(start, coefficient):
     expected += cross_entropy(z_replayed, replayed_labels, classes(dataset, 0, 1))
     distilled = kl(z_teacher, z_replayed, [dataset.task_classes(t) for t in (0, 1)])
     assert distilled > 1e-3
-    assert model.meta_observe(inputs, labels,
-                              images).item() == pytest.approx(expected + coefficient * distilled, rel=1e-4)
+    assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected + coefficient * distilled, rel=1e-4)
 
 
 def test_with_one_class_a_task_the_first_teaches_nothing(start):
