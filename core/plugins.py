@@ -24,8 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = {         # package -> its files that declare names and come with this project; others are a user's
     'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
                'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
-    'datasets': {'mnist_360', 'perm_mnist', 'rot_mnist', 'seq_cifar10', 'seq_cifar100', 'seq_digits',
-                 'seq_features', 'seq_folder', 'seq_miniimg', 'seq_mnist', 'seq_tinyimg'},
+    'datasets': {'seq_cifar10', 'seq_cifar100', 'seq_digits', 'seq_features', 'seq_folder', 'seq_miniimg'},
     'backbone': {'MNISTMLP', 'efficientnet_lite', 'feature_layers', 'libraries', 'resnet12', 'resnet18',
                  'resnet50_byol', 'resnet_cifar', 'torchvision_resnets'},
 }

@@ -65,12 +65,10 @@ class SequentialFeatures(ScheduledDataset):
             raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
         if args.test_features and args.test_share is not None:
             raise InputError('--test_share has no effect with --test_features: leave it out')
-        if args.weights != 'none':
-            raise InputError(f'--weights {args.weights}: seq-features has no images that a backbone could '
-                             'embed: leave it out')
-        if 'num_inputs' not in inspect.signature(get_backbone_class(args.backbone)).parameters:
-            raise InputError(f'--backbone {args.backbone}: it takes images, and seq-features has vectors: '
-                             'use linear or mlp')
+        takes_vectors = 'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters
+        if args.weights != 'none' or not takes_vectors:
+            raise InputError(f'--weights {args.weights}, --backbone {args.backbone}: seq-features has no '
+                             'images, but vectors: leave --weights out, use linear or mlp')
 
     @classmethod
     def read(cls, args):

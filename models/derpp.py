@@ -23,7 +23,6 @@ class Derpp(ReplayModel):
         return parser
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
         logits = self.net(inputs)
         loss = self.loss(logits, labels)
         if not self.buffer.is_empty():
@@ -31,7 +30,6 @@ class Derpp(ReplayModel):
             loss = loss + self.args.alpha * F.mse_loss(self.net(replayed), stored_logits)
             replayed, stored_labels, _ = self.replay()
             loss = loss + self.args.beta * self.loss(self.net(replayed), stored_labels)
-        loss.backward()
-        self.opt.step()
+        self.descend(loss)
         self.buffer.add_data(examples=not_aug_inputs, labels=labels, logits=logits.detach())
         return loss

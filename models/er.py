@@ -19,9 +19,6 @@ class Er(ReplayModel):
         if not self.buffer.is_empty():
             replayed, replayed_labels = self.replay()
             batch, batch_labels = torch.cat([inputs, replayed]), torch.cat([labels, replayed_labels])
-        self.opt.zero_grad()
-        loss = self.loss(self.net(batch), batch_labels)
-        loss.backward()
-        self.opt.step()
+        loss = self.descend(self.loss(self.net(batch), batch_labels))
         self.buffer.add_data(examples=not_aug_inputs, labels=labels)
         return loss

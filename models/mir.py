@@ -57,8 +57,7 @@ class Mir(ReplayModel):
         if len(replayed):
             self.loss(self.net(self.augment(replayed)), replayed_labels).backward()
         self.opt.step()
-        tasks = torch.full_like(labels, self.current_task)
-        self.buffer.add_data(examples=not_aug_inputs, labels=labels, task_labels=tasks)
+        self.store(not_aug_inputs, labels)
         return loss
 
     def retrieve(self) -> tuple:

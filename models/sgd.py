@@ -14,8 +14,4 @@ class Sgd(ContinualModel):
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual']
 
     def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        self.opt.zero_grad()
-        loss = self.loss(self.net(inputs), labels)
-        loss.backward()
-        self.opt.step()
-        return loss
+        return self.descend(self.loss(self.net(inputs), labels))

@@ -7,9 +7,8 @@ Statistics and f_T get the digests of a learner that saw the stream so edited.
     python -m scroll unlearn state.npz --classes 3 -o new.npz               # where its statistics are known
 
 Sums over all classes do not tell what one class has added. So a class is removed with its samples, or with
-its statistics, if they were saved (`main.py --save_statistics FOLDER --by_class 1`); by its name alone where
-there is a Gram matrix for each class (heads `balanced` and `qda`), or where the buffer has kept all its
-samples.
+the statistics of its samples alone; by its name where there is a Gram matrix for each class (heads `balanced`
+and `qda`), or where the buffer has kept all its samples.
 
 The buffer drops the samples; their capacity stays free until new ones come. It is the buffer of a learner
 that never saw them wherever its capacity held all samples, or the other classes had their full share;

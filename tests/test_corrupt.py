@@ -1,6 +1,5 @@
 """Every kind of file that is read, corrupted in every way: it is refused in one line that names it, or read as it was. Nothing in
 a file is run, no other exception is raised, and time and memory are bounded."""
-import gzip
 import io
 import json
 import os
@@ -27,7 +26,6 @@ from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
 from core.rows import FILE, append_row, read_rows
 from datasets.utils import image_files, readers
-from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll import Adaptation, InputError, Scroll, archive
 from scroll.embedding.cache import FeatureCache
 from scroll.exemplars import STRATEGIES
@@ -39,7 +37,6 @@ from scroll.statistics import Statistics
 from tests.backbone.test_checkpoints import byol_content
 from tests.bench.test_safe_pickle import Calls
 from tests.conftest import files_below, refused, save_tiny
-from tests.datasets.test_mnist import idx
 from tests.models.conftest import small_digits  # noqa: F401
 
 SECONDS = 10
@@ -91,25 +88,6 @@ def mini(**changes) -> bytes:
     return pickle.dumps({name: value for name, value in content.items() if value is not None}, 2)
 
 
-def mini_table(path):
-    (path.parent / 'images').mkdir(exist_ok=True)
-    Image.new('RGB', (84, 84)).save(path.parent / 'images' / 'a.png')
-    path.write_text('filename,label\na.png,n01\n')
-
-
-def mnist_file(path):
-    for split in ('train', 't10k'):
-        (path.parent / f'{split}-images-idx3-ubyte.gz').write_bytes(gzip.compress(idx(np.zeros((9, 28, 28)))))
-        (path.parent / f'{split}-labels-idx1-ubyte.gz').write_bytes(gzip.compress(idx(np.arange(9))))
-
-
-def tiny_file(path):
-    for split in ('train', 'val'):
-        for i in range(1, 21):
-            np.save(path.parent / f'x_{split}_{i:02}.npy', np.zeros((1, 64, 64, 3), np.float32))
-            np.save(path.parent / f'y_{split}_{i:02}.npy', np.array([i]))
-
-
 def form_of_tensors(path):
     """A flipped bit in a number makes another number, which nothing can tell."""
     return sorted((name, tuple(t.shape), t.dtype) for name, t in weights.load(str(path)).tensors.items())
@@ -143,9 +121,6 @@ KINDS = {
     'model.pt': Kind(lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path),
                      lambda path: type(saved_models.read(path)['model'])),
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': Kind(lambda path: path.write_bytes(mini()), mini_images),
-    'MINIIMAGENET/test.csv': Kind(mini_table, mini_images),
-    'MNIST/train-images-idx3-ubyte.gz': Kind(mnist_file, lambda path: readers.mnist(path.parents[1]).train.shape),
-    'TINYIMG/processed/x_train_07.npy': Kind(tiny_file, lambda path: tiny_imagenet(path.parents[2]).train.shape),
     'byol.pkl': Kind(lambda path: path.write_bytes(pickle.dumps(byol_content(), 2)), form_of_tensors),
     'config.yaml': Kind(lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),
     'schedule.txt': Kind(lambda path: path.write_text(' '.join(map(str, range(80)))),
@@ -260,7 +235,6 @@ def shared(depth: int = 40) -> list:
 
 YAML_BOMB = 'a: &a [x,x,x,x,x,x,x,x,x]\n' + ''.join(f'{name}: &{name} [{",".join([f"*{before}"] * 9)}]\n'
                                                    for before, name in zip('abcdefghijk', 'bcdefghijkl'))
-CSV = b'filename,label\n'
 OWN = {             # kind -> ways of its own, all to be refused
     'w.safetensors': {
         'header of 2^63 bytes': changed(lambda content: b'\xff' * 8 + content[8:]), 'more at the end': changed(lambda content: content + b'more'),
@@ -285,9 +259,6 @@ OWN = {             # kind -> ways of its own, all to be refused
         'images without colours': mini(image_data=np.zeros((4, 84, 84), np.uint8)), 'few bytes that stand for 2^40 rows': mini(class_dict=dict(n01=shared())),
         'few bytes that ask for 64 GB': b'\x80\x02Nr\xff\xff\xff\xff.', 'a string of 2^60 bytes': b'\x80\x04\x8e' + struct.pack('<Q', 1 << 60) + b'x.',
         'ten thousand deep': b'\x80\x02' + b']' * 10_000 + b'a' * 9999 + b'.', 'a number of 99999 digits': b'I' + b'9' * 99_999 + b'\n.'}.items()},
-    'MINIIMAGENET/test.csv': {name: of(text) for name, text in {
-        'other columns': b'a,b\n1,2\n', 'header alone': CSV, 'no label': CSV + b'x.jpg,\n', 'no UTF-8': b'\xff\xfe\0', 'a missing image': CSV + b'no.jpg,n01\n',
-        'an image elsewhere': CSV + b'../../x.jpg,n01\n', 'an absolute path': CSV + b'/etc/passwd,n01\n', 'a folder': CSV + b'.,n01\n'}.items()},
     'x.png': {name: of(content) for name, content in {
         'too large': large_png(), 'PostScript': b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) (w) file\n',
         'broken TIFF': b'II*\0\xff\xff\xff\x7f', 'broken GIF': b'GIF89a' + b'\xff' * 9, 'SVG': b'<svg/>'}.items()}}
@@ -301,7 +272,7 @@ def corrupt(path, how: str) -> None:
 
 CASES = [(kind, how) for kind in KINDS for how in (*WAYS, *OWN.get(kind, ()))
          if kind in SPECIAL or how not in ('a pipe', 'endless')]
-MAY = 'config.yaml', 'MNIST/train-images-idx3-ubyte.gz'        # text or zeros may well be such a file
+MAY = 'config.yaml',        # text or zeros may well be such a file
 
 
 @pytest.fixture(scope='module')

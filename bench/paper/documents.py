@@ -131,15 +131,6 @@ def tuned_table(root: Path) -> list:
     return md_table(['', 'data set', '|M|', 'trials', 'values', 'held out', 'first trial'], rows)
 
 
-def label_errors_table(root: Path) -> list:
-    """How well out-of-sample scores find wrong labels, by head; f_T learned with them."""
-    runs = _runs(root, 'label_errors')
-    heads, columns = (list(dict.fromkeys(cell[i] for cell in runs)) for i in (0, 1))
-    rows = [[head, *(_with_deviation(summary(runs[head, column], metric)) for column in columns
-                     for metric in ('label_error_auc', 'online_accuracy'))] for head in heads]
-    return md_table(['head', *(title for column in columns for title in (f'{column}, AUC', 'f_T'))], rows)
-
-
 def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
     """The rows and columns of an experiment that have runs.
 
@@ -210,7 +201,7 @@ def cloud_rows(path: Path) -> dict:
 
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
-          'label_errors': label_errors_table, 'certificates': certificates_table, 'tuned': tuned_table,
+          'certificates': certificates_table, 'tuned': tuned_table,
           'heads': partial(heads_table, label='heads', with_state=True),
           'heads_adapted': partial(heads_table, label='heads_adapted'),
           'lite': partial(heads_table, label='lite_table_1_cifar', with_paper=True),

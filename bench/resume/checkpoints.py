@@ -4,12 +4,8 @@ A run with a results file keeps its newest checkpoint in `<base_path>/unfinished
 from its arguments: every `--checkpoint_every` minutes, between two batches, and at the ends of tasks. It is
 removed when the row and the files that were asked for are written. A new one replaces the old one only once
 it is on the disk (`atomic_write`). What is killed within a step (an adaptation, a fit) is learned again.
-
-Several processes (`core.distributed`) are all at the same step: the first writes, when all agree, and when
-they begin again it sends what it reads to the others, of whatever number.
 """
 import hashlib
-import io
 import json
 import os
 import pickle
@@ -27,7 +23,6 @@ import torch
 
 from bench.resume.run_state import Incomplete, Position, RunState
 from bench.resume.state import checksum
-from core import distributed
 from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
@@ -38,7 +33,6 @@ from utils import to_parsable_obj
 
 COST = 0.01                             # share of a run's time that its checkpoints may take
 TASK_END = 60.0  # seconds since the last checkpoint after which the end of a task is worth one
-TURNS = 16                              # batches after which several processes ask each other
 
 
 class Checkpoints:
@@ -50,14 +44,12 @@ class Checkpoints:
 
     def __init__(self, state: RunState, args, output, arguments: dict):
         self.state, self.output, self.every = state, output, 60 * output.checkpoint_every
-        self.active = self.every > 0 and not output.disable_log       # of several processes, in the first
-        self.wanted = bool(distributed.world().from_first(b'yes' if self.active else b''))
+        self.active = self.wanted = self.every > 0 and not output.disable_log
         name = f'{args.model}-{args.dataset}-{_digest(args, arguments)}.pt'
         self.path = Path(output.base_path) / 'unfinished' / name
         self.lock = filelock.FileLock(self.path.with_suffix('.lock'), timeout=0)
         self.about = _about(state) if self.active else None
         self.last, self.cost, self.stop, self._handlers = time.monotonic(), 0.0, None, {}
-        self._turn = 0
 
     def __enter__(self):
         if (self.wanted and self.output.save_after_interrupt
@@ -81,23 +73,18 @@ class Checkpoints:
 
     def restore(self):
         """Continue the interrupted run with these arguments, and say so: its `Position`; None without one."""
-        content, world = self._found(), distributed.world()
-        state = content and content['state']
-        if self.wanted and world.size > 1:
-            sent = world.from_first(self.path.read_bytes() if content else b'')
-            state = sent and torch.load(io.BytesIO(sent), map_location='cpu', weights_only=True)['state']
-        if not state:
+        content = self._found()
+        if content is None:
             return None
         try:
-            position = self.state.restore(state)
+            position = self.state.restore(content['state'])
         except InputError as error:
             raise InputError(f'{self.path}: {error}; --resume never starts over') from error
-        if content:
-            threads, now = content['about']['threads'], self.about['threads']
-            other = '' if threads == now else f', with {now} CPU threads in place of {threads}'
-            ago = span(max(0, time.time() - content['time']))
-            print(f'continuing the run that was interrupted {ago} ago, {position}{other} (--resume never '
-                  'starts over)', flush=True)
+        threads, now = content['about']['threads'], self.about['threads']
+        other = '' if threads == now else f', with {now} CPU threads in place of {threads}'
+        ago = span(max(0, time.time() - content['time']))
+        print(f'continuing the run that was interrupted {ago} ago, {position}{other} (--resume never '
+              'starts over)', flush=True)
         return position
 
     def _found(self):
@@ -130,24 +117,12 @@ class Checkpoints:
 
     def due(self, task_end: bool = False) -> bool:
         """Whether it is time for a checkpoint, or for an end."""
-        self._turn += 1
-        if distributed.world().size > 1 and not task_end and self._turn % TURNS:
-            return False
         since = time.monotonic() - self.last
         wait = min(self.every, TASK_END) if task_end else self.every
-        return self._agreed(self.active and since >= max(wait, self.cost / COST))
-
-    def _agreed(self, due: bool = False) -> bool:
-        """Whether it is time for one of the processes, or a signal has asked one of them for an end."""
-        if self.wanted:
-            said = distributed.world().exchange(f'{self.stop or 0} {int(due)}'.encode())
-            stops, dues = zip(*(map(int, text.split()) for text in said))
-            self.stop, due = max(stops) or None, any(dues)
-        return self.stop is not None or due
+        return self.stop is not None or self.active and since >= max(wait, self.cost / COST)
 
     def save(self, position: Position) -> None:
         """Write a checkpoint. Interrupted if a signal has asked for an end."""
-        self._agreed()
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None:
             then = f'to continue: {command_line()}' if saved else 'without a checkpoint'
@@ -227,9 +202,7 @@ def command_line() -> str:
             next(words, None)
         elif not word.startswith('--resume='):
             out.append(word)
-    if distributed.processes() == 1:
-        return shlex.join([sys.orig_argv[0], *out])
-    return shlex.join(['torchrun', '--nproc_per_node', os.environ['LOCAL_WORLD_SIZE'], *out])
+    return shlex.join([sys.orig_argv[0], *out])
 
 
 def _digest(args, arguments: dict) -> str:

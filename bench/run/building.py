@@ -1,6 +1,5 @@
 """From arguments to what a run consists of: data set, backbone, method."""
 from bench.run.settings import WhatToRun
-from core import distributed
 from scroll.errors import InputError
 
 
@@ -28,7 +27,6 @@ def initialize(args=None):
     run = WhatToRun.of(args)
     if run.num_threads:
         torch.set_num_threads(run.num_threads)
-    world = distributed.join(args)
     devices = choose_devices(run.device, several=run.distributed == 'dp')
     args.device = devices[0]
     base_path(args.base_path)
@@ -37,7 +35,7 @@ def initialize(args=None):
     reuse_memory()
     if not args.disable_log:
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
-    dataset = world.first_then_others(lambda: get_dataset(args))
+    dataset = get_dataset(args)
     args.class_order, args.num_classes = getattr(dataset, 'class_order', None), _outputs(args, dataset)
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs

@@ -12,7 +12,7 @@ URL, RFS, BYOL = 'url-resnet18', 'rfs-resnet12', 'byol-resnet50'
 OFFLINE = dict(optimizer='sgd', optim_mom=0, optim_wd=0, batch_size=32, n_epochs=50)
 ONLINE = OFFLINE | dict(n_epochs=1)
 TEN, TWENTY = OFFLINE | dict(n_epochs=10), OFFLINE | dict(n_epochs=20)
-GDUMB = dict(minlr=5e-4, lr_decay='cosine', cutmix_alpha=0, sampler='reservoir')
+GDUMB = dict(minlr=5e-4, cutmix_alpha=0, sampler='reservoir')
 GDUMB_ON_CIFAR = GDUMB | dict(maxlr=.05, fitting_epochs=20, fitting_batch_size=16, optim_mom=.9, optim_wd=1e-6)
 GDUMB_ON_MINI = GDUMB | dict(maxlr=.03, fitting_batch_size=32, optim_mom=0, optim_wd=0)
 CODE = dict(adapt_lr=.003, classifier_lr=.5, ridge_lambda=.001, scale=1, calibrate_scale=False, minibatch_size=50, scale_lr=1,

@@ -72,14 +72,6 @@ def test_every_pass_has_its_own_shuffle_and_the_seed_decides():
     assert a != b and [a, b] == [labels_of(twin), labels_of(twin)] and a != labels_of(other)
 
 
-def test_an_item_is_a_batch_of_one_without_its_first_dimension():
-    train, test = numbered(5), numbered(5, transform=lambda raw: raw.float(), train=False)
-    image, label, plain = train[3]
-    assert label == 3 and torch.equal(image, plain * 2) and plain[1, 0, 0] == pytest.approx(4 / 255)
-    image, label = test[3]
-    assert label == 3 and image[0, 0].tolist() == [3, 4, 5]
-
-
 def test_test_batches_are_pairs_raw_or_not():
     loader = ImageLoader(numbered(5, transform=lambda raw: raw.float(), train=False), 2)
     assert [tuple(len(x) for x in batch) for batch in loader] == [(2, 2), (2, 2), (1, 1)]

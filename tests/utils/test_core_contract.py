@@ -17,7 +17,6 @@ NAMES = '''
     models: get_model get_model_class get_model_names register_model ContinualModel
     models.utils.continual_model: ContinualModel
     models.utils.future_model: FutureModel
-    models.gem: store_grad overwrite_grad
     models.agem: project
     utils: binary_to_boolean_type none_or_float create_if_not_exists smart_joint in_notebook to_parsable_obj
     utils: field_with_aliases custom_str_underscore setup_logging
@@ -36,8 +35,6 @@ NAMES = '''
     datasets.utils.continual_dataset: MammothDatasetWrapper
     datasets.utils.gcl_dataset: GCLDataset
     datasets.transforms.denormalization: DeNormalize
-    datasets.transforms.rotation: Rotation
-    datasets.transforms.permutation: Permutation
     backbone: get_backbone register_backbone MammothBackbone ReturnTypes xavier num_flat_features
     backbone: REGISTERED_BACKBONES get_backbone_class
     backbone.ResNetBlock: ResNet BasicBlock conv3x3 resnet18 reduced_resnet18 resnet34
@@ -56,7 +53,6 @@ CALLS = [                                                   # module, name, posi
     ('utils.conf', 'create_seeded_dataloader', 2, ['non_verbose', 'batch_size', 'shuffle', 'num_workers']),
     ('utils.evaluate', 'evaluate', 2, ['last', 'return_loss']),
     ('datasets.utils.continual_dataset', 'store_masked_loaders', 3, []),
-    ('datasets.transforms.permutation', 'Permutation', 1, []),
 ]
 
 
