@@ -10,7 +10,6 @@ dependency) is an error only for the run that chose it. Names are compared lower
 user's file takes precedence over one of `SHIPPED` that declares the same name, and a line says so.
 """
 import ast
-import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from core.environment import warn_once
 from core.mammoth import import_hint
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = {         # package -> its files that declare names and come with this project; others are a user's
@@ -46,14 +45,6 @@ def backbone_name(name: str, options=()) -> str:
     if name == 'resnet18' and given & {'width', 'stem_padding'} and 'num_filters' not in given:
         return 'resnet18-md'
     return 'resnet18' if name == 'resnet18-cifar' else name
-
-
-def nearest(name: str, known) -> str:
-    """`': did you mean ...?'` for the known names closest to `name`, or
-    the whole list where none is close."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 
 def names_of(package: str, **homes):
@@ -87,11 +78,11 @@ class PluginFolder:
         key = normalise(name)
 
         def add(obj):
-            known, ours = self.registered.get(key), self._is_shipped(obj.__module__)
-            if known is not None and known.__module__ != obj.__module__:
+            known, ours = self.registered.get(key, obj), self._is_shipped(obj.__module__)
+            if known.__module__ != obj.__module__:
                 if self._is_shipped(known.__module__) == ours:
-                    both = f'{known.__module__} and {obj.__module__}'
-                    raise ValueError(f'{self.kind} {key!r} is registered by both {both}')
+                    raise ValueError(f'{self.kind} {key!r} is registered by both {known.__module__} and '
+                                     f'{obj.__module__}')
                 if ours:
                     return obj
             offers = self.files().get(key)
@@ -114,14 +105,11 @@ class PluginFolder:
     def files(self) -> dict:
         """name -> [(module name, attribute), ...] as read from the source files, the user's first."""
         if self._files is None:
-            self._files = {}
-            for path in sorted((ROOT / self.package).glob('[!_]*.py')):
-                for name, attribute in _offers(path, f'register_{self.kind}'):
-                    offers = self._files.setdefault(normalise(name), [])
-                    if (offer := (f'{self.package}.{path.stem}', attribute)) not in offers:
-                        offers.append(offer)
-            for offers in self._files.values():
-                offers.sort(key=lambda offer: self._is_shipped(offer[0]))
+            self._files, paths = {}, sorted((ROOT / self.package).glob('[!_]*.py'))
+            for path in sorted(paths, key=lambda path: self._is_shipped(f'{self.package}.{path.stem}')):
+                for name, attribute in dict(_offers(path, f'register_{self.kind}')).items():
+                    offer = f'{self.package}.{path.stem}', attribute
+                    self._files.setdefault(normalise(name), []).append(offer)
         return self._files
 
     def names(self) -> list:
@@ -133,10 +121,11 @@ class PluginFolder:
         return _Named(self)
 
     def check(self, name: str) -> None:
-        """InputError, with the nearest known names, if nothing is called `name`. Imports nothing."""
-        if normalise(name) not in self.names():
-            raise InputError(f"--{self.kind} {name}: no such {self.kind}; "
-                             f"{nearest(normalise(name), self.names())}")
+        """InputError, with the nearest known name, if nothing is called `name`. Imports nothing."""
+        known = self.names()
+        if normalise(name) not in known:
+            hint = did_you_mean(normalise(name), known) or f'; known: {", ".join(known)}'
+            raise InputError(f'--{self.kind} {name}: no such {self.kind}{hint}')
 
     def get(self, name):
         """The class or function of a name, or of a run's arguments, which have the name.
@@ -157,9 +146,8 @@ class PluginFolder:
                              ' rename one of them')
         if len(offers) > 1:
             self._tell(key, _file(first), offers[1:])
-        module, attribute = first
         try:
-            return getattr(importlib.import_module(module), attribute)
+            return getattr(importlib.import_module(first[0]), first[1])
         except InputError:
             raise
         except Exception as error:      # a file may do anything when it is imported
@@ -193,27 +181,23 @@ def _file(offer: tuple) -> str:
 
 
 def _offers(path: Path, decorator: str):
-    """Yield (name, attribute) for each plug-in that a source file declares;
-    nothing for a file that does not parse."""
+    """Yield (name, attribute) for each plug-in that a source file declares."""
     try:
         tree = ast.parse(path.read_text(encoding='utf-8'))
     except (SyntaxError, UnicodeDecodeError):
         yield path.stem, path.stem     # named after the file, so that choosing it shows what is wrong with it
         return
     for node in tree.body:
-        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            continue
-        for call in node.decorator_list:
+        for call in getattr(node, 'decorator_list', ()):
             if (isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant)
                     and ast.unparse(call.func).split('.')[-1] == decorator):
                 yield call.args[0].value, node.name
         if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
-            for statement in node.body:
-                target = getattr(statement, 'targets', [getattr(statement, 'target', None)])[0]
-                value = getattr(statement, 'value', None)
-                if (isinstance(target, ast.Name) and target.id == 'NAME'
-                        and isinstance(value, ast.Constant) and isinstance(value.value, str)):
-                    yield value.value, node.name
+            for line in node.body:
+                target = getattr(line, 'targets', [getattr(line, 'target', None)])[0]
+                value = getattr(getattr(line, 'value', None), 'value', None)
+                if isinstance(target, ast.Name) and target.id == 'NAME' and isinstance(value, str):
+                    yield value, node.name
 
 
 def keyword_flags(build) -> dict:
@@ -221,7 +205,6 @@ def keyword_flags(build) -> dict:
 
     `self`, `args`, `num_classes`, `num_inputs`, `*args` and `**kwargs` are not flags.
     """
-    parameters = inspect.signature(build).parameters
-    return {name: p for name, p in parameters.items()
+    return {name: p for name, p in inspect.signature(build).parameters.items()
             if name not in ('self', 'args', 'num_classes', 'num_inputs')
             and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

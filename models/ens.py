@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from core.arguments import real, whole
-from core.environment import check_memory
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import (
     TestFeatures,
@@ -17,6 +16,7 @@ from models.utils.frozen_features import (
     make_embedder,
     settle_dtype,
 )
+from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.grid import GRID
 from scroll.randomness import torch_stream
@@ -71,7 +71,7 @@ class Ens(ContinualModel):
         self.features_of = TestFeatures(self.embedder)
         m, d, K = args.n_classifiers, self.embedder.dim, self.N_CLASSES
         random = torch_stream(args.seed, 'ensemble')
-        check_memory(4 * m * K * (d + 1), f'--n_classifiers {m}')
+        check_memory(f'--n_classifiers {m}', 4 * m * K * (d + 1))
         self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
         weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=(m * d) ** -0.5,
                                              a=-2 * (m * d) ** -0.5, b=2 * (m * d) ** -0.5, generator=random)

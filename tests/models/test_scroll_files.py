@@ -1,4 +1,5 @@
 """SCROLL on several machines, and from files: the digests of one process that saw it all."""
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +40,10 @@ def test_shares_cover_all_and_overlap_nowhere():
     np.testing.assert_array_equal(in_shard(images, '2/3')[order], in_shard(images[order], '2/3'))
 
 
-@pytest.mark.parametrize('text', ['0/3', '4/3', '1', '1/0', 'a/b', '-1/3', '1/3/5', ''])
-def test_shares_that_are_none(parse, text):
-    with refused('--shard', 'i/n'):
-        parse('scroll', f'--shard={text}')
+def test_shares_that_are_none():
+    for text in ('0/3', '4/3', '1', '1/0', 'a/b', '-1/3', '1/3/5', ''):
+        with pytest.raises(ArgumentTypeError, match='i/n'):
+            shard(text)
     assert shard('3/3') == '3/3'
 
 
@@ -136,10 +137,8 @@ def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
         parse('scroll', *(flag.replace('{tmp}', str(tmp_path)) for flag in flags))
 
 
-@pytest.mark.parametrize('flags',
-                         [['--save_statistics', 'deep/down/x.npz'],
-                          ['--save_statistics', 'deep/down', '--by_class', '1'],
-                          ['--save_state', 'deep/down/x.npz'], ['--export', 'deep/down/x']], ids=str)
+@pytest.mark.parametrize('flags', [['--save_statistics', 'deep/down', '--by_class', '1'], ['--save_state', 'deep/down/x.npz'],
+                                   ['--export', 'deep/down/x']], ids=str)
 def test_a_folder_that_takes_no_files_ends_a_run_before_it_learns(alone, tmp_path, monkeypatch, capsys, flags):
     monkeypatch.chdir(tmp_path)
     Path('deep').write_text('a file')
