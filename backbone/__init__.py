@@ -17,7 +17,7 @@ from scroll.errors import InputError
 
 PLUGINS = PluginFolder('backbone', 'backbone')
 register_backbone = PLUGINS.register
-get_backbone_names = PLUGINS.mapping
+get_backbone_names = PLUGINS.names
 get_backbone_class = PLUGINS.get
 REGISTERED_BACKBONES = PLUGINS.registered       # those of the files imported so far
 _USUAL = 2048           # options above this may mean a network that no machine can hold

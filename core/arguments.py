@@ -18,12 +18,11 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=36, width=120)
 
     def _get_help_string(self, action):
-        text = action.help or ''
-        hidden = (action.default is None or action.default is False
-                  or action.default in ([], argparse.SUPPRESS))
-        if hidden or 'default' in text or not action.option_strings:
+        text, default = action.help or '', action.default
+        hidden = default in (None, [], argparse.SUPPRESS) or default is False or not action.option_strings
+        if hidden or 'default' in text:
             return text
-        return f"{text} (default: {str(action.default).replace('%', '%%')})".strip()
+        return f"{text} (default: {str(default).replace('%', '%%')})".strip()
 
 
 AFFECTS = {
@@ -103,10 +102,8 @@ class ArgumentParser(_Declaring, LineParser):
 
 
 def of_signature(parameter, types: dict = {}) -> dict:          # noqa: B006  never changed
-    """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`.
-
-    types: annotation -> command-line type, where it is not the annotation itself.
-    """
+    """Default, type and choices (from `Literal`) of a flag for an `inspect.Parameter`. types: annotation ->
+    command-line type, where it is not the annotation itself."""
     known, kind = {bool: binary_to_boolean_type} | types, parameter.annotation
     default = None if parameter.default is parameter.empty else parameter.default
     choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else None
@@ -166,8 +163,8 @@ labelled = real(most=1, positive=True)          # without a label there is nothi
 
 def noise_type(text: str) -> str:
     """Command-line type: `sym`, `symm` and `asym`, `asymm` are short for the choices."""
-    return {'sym': 'symmetric', 'symm': 'symmetric', 'asym': 'asymmetric',
-            'asymm': 'asymmetric'}.get(text, text)
+    short = dict(sym='symmetric', symm='symmetric', asym='asymmetric', asymm='asymmetric')
+    return short.get(text, text)
 
 
 def add_rehearsal_args(parser) -> None:

@@ -35,8 +35,7 @@ def model_config(model: str, which: str, known: dict) -> tuple:
     the section of the run's data set, in Mammoth's form: flags and, under buffer sizes, more special ones.
     `by`, of the file or of a rule, says how the values were chosen (`chosen_by`).
 
-    Raises:
-        InputError: there is no such section, or the file has another form.
+    InputError: there is no such section, or the file has another form.
     """
     path = _config_file(model)
     if which == 'base' or path is None and which in ('default', 'best'):

@@ -67,8 +67,7 @@ def warn_once(*messages) -> None:
 
 def set_random_seed(seed: int) -> None:
     """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own
-    streams), and let cuDNN choose only algorithms that give the same result each time.
-    """
+    streams), and let cuDNN choose only algorithms that give the same result each time."""
     import numpy as np
     import torch
     random.seed(seed)
@@ -80,23 +79,3 @@ def set_random_seed(seed: int) -> None:
 def results_folder(args, setting: str) -> Path:
     """Where the results of a run go: `<base_path>/<results_path>/<setting>/<dataset>/<model>`."""
     return Path(args.base_path) / args.results_path / setting / args.dataset / args.model
-
-
-def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: str = 'loader', **options):
-    """A `torch` loader of any data set, seeded; its batches do not depend on `--num_workers`.
-
-    Args:
-        non_verbose: accepted for files written for Mammoth; nothing is printed.
-        concern: name of the random stream: loaders of one concern draw the same numbers.
-        options: those of `DataLoader` (batch_size, shuffle, drop_last, collate_fn, ...).
-    """
-    from torch.utils.data import DataLoader, IterableDataset
-
-    from core.seeded_loader import SeededLoader
-    from scroll.randomness import stream_seed
-    options = dict(num_workers=getattr(args, 'num_workers', None) or 0) | options
-    if isinstance(dataset, IterableDataset):
-        return DataLoader(dataset, **options)
-    options.pop('generator', None)
-    return SeededLoader(dataset, stream_seed(getattr(args, 'seed', None) or 0, f'loader {concern}'),
-                        **options)

@@ -12,7 +12,6 @@ user's file takes precedence over one of `SHIPPED` that declares the same name, 
 import ast
 import importlib
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
 
 from core.environment import warn_once
@@ -36,11 +35,8 @@ def normalise(name: str) -> str:
 
 
 def backbone_name(name: str, options=()) -> str:
-    """Canonical name of a backbone with these options, also as files and rows of before call it.
-
-    Mammoth's `resnet18` was `resnet18-cifar`, and `resnet18`, with a `width` or a `stem_padding`, was what is
-    now `resnet18-md`.
-    """
+    """Canonical name of a backbone with these options, also as files and rows of before call it: Mammoth's
+    `resnet18` was `resnet18-cifar`, and one with a `width` or a `stem_padding` is now `resnet18-md`."""
     name, given = normalise(name), set(options)
     if name == 'resnet18' and given & {'width', 'stem_padding'} and 'num_filters' not in given:
         return 'resnet18-md'
@@ -57,12 +53,7 @@ def names_of(package: str, **homes):
 
 
 class PluginFolder:
-    """The plug-ins of one top-level package.
-
-    Args:
-        package: importable name and folder below the project root, for example `'models'`.
-        kind: word for messages and for the decorator `register_<kind>`, for example `'model'`.
-    """
+    """The plug-ins of one top-level package: its name, and the kind, for messages and `register_<kind>`."""
 
     def __init__(self, package: str, kind: str):
         self.package, self.kind = package, kind
@@ -71,10 +62,7 @@ class PluginFolder:
 
     def register(self, name: str):
         """Decorator: make a class or function available under `name`; a user's takes precedence over ours.
-
-        Raises:
-            ValueError: two files of the user's, or two of ours, take one name.
-        """
+        ValueError: two files of the user's, or two of ours, take one name."""
         key = normalise(name)
 
         def add(obj):
@@ -116,10 +104,6 @@ class PluginFolder:
         """All known names, sorted."""
         return sorted(set(self.files()) | set(self.registered))
 
-    def mapping(self) -> Mapping:
-        """name -> class or function, imported when asked for; the error where that fails."""
-        return _Named(self)
-
     def check(self, name: str) -> None:
         """InputError, with the nearest known name, if nothing is called `name`. Imports nothing."""
         known = self.names()
@@ -128,11 +112,8 @@ class PluginFolder:
             raise InputError(f'--{self.kind} {name}: no such {self.kind}{hint}')
 
     def get(self, name):
-        """The class or function of a name, or of a run's arguments, which have the name.
-
-        Raises:
-            InputError: the name is unknown (with the nearest known), or its file cannot be imported.
-        """
+        """The class or function of a name, or of a run's arguments, which have the name. InputError: the name
+        is unknown, or its file cannot be imported."""
         name = getattr(name, self.kind, name)
         key = normalise(name)
         found, offers = self.registered.get(key), self.files().get(key, [])
@@ -153,27 +134,6 @@ class PluginFolder:
         except Exception as error:      # a file may do anything when it is imported
             raise InputError(f'--{self.kind} {name}: {_file(first)} cannot be imported: '
                              f'{type(error).__name__}: {error}{import_hint(error)}') from error
-
-
-class _Named(Mapping):
-    """See `PluginFolder.mapping`."""
-
-    def __init__(self, folder: PluginFolder):
-        self.folder = folder
-
-    def __getitem__(self, name: str):
-        if normalise(name) not in self.folder.names():
-            raise KeyError(name)
-        try:
-            return self.folder.get(name)
-        except InputError as error:
-            return error
-
-    def __iter__(self):
-        return iter(self.folder.names())
-
-    def __len__(self):
-        return len(self.folder.names())
 
 
 def _file(offer: tuple) -> str:
@@ -201,10 +161,7 @@ def _offers(path: Path, decorator: str):
 
 
 def keyword_flags(build) -> dict:
-    """name -> inspect.Parameter for the parameters of a class or function that become command-line flags.
-
-    `self`, `args`, `num_classes`, `num_inputs`, `*args` and `**kwargs` are not flags.
-    """
+    """name -> inspect.Parameter, of the parameters of a class or function that become command-line flags."""
     return {name: p for name, p in inspect.signature(build).parameters.items()
             if name not in ('self', 'args', 'num_classes', 'num_inputs')
             and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

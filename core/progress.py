@@ -10,13 +10,10 @@ _told = time.monotonic() - EVERY + FIRST        # when a line was last written
 
 
 class Progress:
-    """A stage with a name: a context, or with `over` an iterator.
+    """A stage with a name: a context, or with `over` an iterator. A thread of its own speaks for it, so that
+    one that reads or computes in one piece is shown as well.
 
-    A thread of its own speaks for it, so that a stage that reads or computes in one piece is shown as well.
-
-    Args:
-        stage: its name. total: steps, samples, ... of it; None: unknown. done: of them before it begins.
-        quiet: say nothing (`--non_verbose 1`).
+    total: steps, samples, ... of it; None: unknown. done: of them before it begins. quiet: say nothing.
     """
 
     def __init__(self, stage: str, total: int = None, done: int = 0, quiet: bool = False):

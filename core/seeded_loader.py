@@ -5,19 +5,29 @@ import random
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from scroll.randomness import stream_seed
 
 
-class SeededLoader(DataLoader):
-    """A `DataLoader` whose order and augmentations follow from a seed alone; `dataset`
-    may be given other data at any time.
+def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: str = 'loader', **options):
+    """A loader of any data set, seeded; its batches do not depend on `--num_workers`.
 
-    While an item is made, the global generators of python, numpy and torch are seeded from
-    (seed, pass, index); afterwards they are as they were. Workers are started for each pass,
-    and so see the data set as it is then.
+    non_verbose: Mammoth's; nothing is printed. concern: name of the random stream, which is the same for all
+    loaders of one concern. options: those of `DataLoader`.
     """
+    options = dict(num_workers=getattr(args, 'num_workers', None) or 0) | options
+    if isinstance(dataset, IterableDataset):
+        return DataLoader(dataset, **options)
+    options.pop('generator', None)
+    seed = stream_seed(getattr(args, 'seed', None) or 0, f'loader {concern}')
+    return SeededLoader(dataset, seed, **options)
+
+
+class SeededLoader(DataLoader):
+    """A `DataLoader` whose order and augmentations follow from a seed: while an item is made, the global
+    generators of python, numpy and torch are seeded from (seed, pass, index), and then put back. Workers are
+    started for each pass, and so see the data set as it is then."""
 
     def __init__(self, dataset, seed: int, **options):
         super().__init__(dataset, generator=torch.Generator().manual_seed(seed), **options)

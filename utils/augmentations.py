@@ -29,13 +29,13 @@ class PlainTransform:
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, H, W, C), or float in [0, 1] (B, C, H, W) or (C, H, W) -> network input."""
-        batch = images if images.dim() == 4 else images[None]
-        batch = self.prepare(batch.permute(0, 3, 1, 2) if batch.dtype == torch.uint8 else batch)
+        if images.dim() == 3:
+            return self(images[None])[0]
+        batch = self.prepare(images.permute(0, 3, 1, 2) if images.dtype == torch.uint8 else images)
         batch = batch.float().div_(255) if batch.dtype == torch.uint8 else batch
         batch = self.preprocessing.resized(batch).clamp(0, 1)
-        batch = self.preprocessing.normalise(batch if batch.shape[1] == 3
-                                             else batch.expand(-1, len(self.mean), -1, -1))
-        return batch if images.dim() == 4 else batch[0]
+        grey = batch.shape[1] != 3
+        return self.preprocessing.normalise(batch.expand(-1, len(self.mean), -1, -1) if grey else batch)
 
     def prepare(self, batch: torch.Tensor) -> torch.Tensor:
         """What happens to the images (B, C, H, W) first, at their own size."""

@@ -104,13 +104,11 @@ class Buffer:
         self._check(given)
         rows = self.sample_selection_fn(self, len(examples), labels)
         self.num_seen_examples += len(examples)
-        offered = np.flatnonzero(rows >= 0)
-        if not len(offered):
+        last = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}      # of several it stays
+        if not last:
             return
-        # of samples given one row, the last stays in it
-        rows, last = np.unique(rows[offered][::-1], return_index=True)
-        source, target = torch.from_numpy(offered[::-1][last].copy()), torch.from_numpy(rows)
-        self._filled = max(self._filled, int(rows[-1]) + 1)
+        source, target = torch.tensor(list(last.values())), torch.tensor(list(last))
+        self._filled = max(self._filled, max(last) + 1)
         for name, values in given.items():
             store = self._rows(name, values)
             store[target.to(store.device)] = values[source.to(values.device)].to(store.device, store.dtype)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from core.environment import create_seeded_dataloader
+from core.seeded_loader import create_seeded_dataloader
 
 
 class Draws(Dataset):
