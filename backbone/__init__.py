@@ -11,13 +11,13 @@ from typing import Literal
 import torch
 from torch import nn
 
-from core.environment import check_memory
 from core.plugins import PluginFolder, keyword_flags
+from scroll.arguments import check_memory
 from scroll.errors import InputError
 
 PLUGINS = PluginFolder('backbone', 'backbone')
 register_backbone = PLUGINS.register
-get_backbone_names = PLUGINS.mapping
+get_backbone_names = PLUGINS.names
 get_backbone_class = PLUGINS.get
 REGISTERED_BACKBONES = PLUGINS.registered       # those of the files imported so far
 _USUAL = 2048           # options above this may mean a network that no machine can hold
@@ -149,7 +149,7 @@ def get_backbone(args) -> nn.Module:
         if any(type(value) is int and value > _USUAL for value in given.values()):
             with torch.device('meta'):
                 size = sum(p.numel() for p in build(**given).parameters())
-            check_memory(4 * size, f'--backbone {args.backbone} of {size:,} parameters')
+            check_memory(f'--backbone {args.backbone} of {size:,} parameters', 4 * size)
         return build(**given)
     except (ValueError, RuntimeError) as error:
         options = ', '.join(f'{name} {value}' for name, value in given.items() if name != 'num_classes')

@@ -1,5 +1,4 @@
 """Where a run lives (device, folders) and how its randomness begins."""
-import os
 import random
 import sys
 from functools import cache
@@ -25,40 +24,32 @@ def get_device(wanted=None):
 
 
 def _devices(wanted=None, several: bool = False) -> list:
-    """Torch devices by name.
-
-    Args:
-        wanted: None picks the GPU with most free memory, or the CPU; 'cpu', 'cuda', '1', 'cuda:1', or, if
-            `several` are allowed, '0,1'. None and 'cuda' are then all GPUs.
-    """
+    """Torch devices by name: 'cpu', 'cuda', '1', 'cuda:1', or, if `several` are allowed, '0,1'. None and
+    'cuda': the GPU with most free memory, or all if `several` are allowed; None without GPUs: the CPU."""
     import torch
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     words = [word.strip().removeprefix('cuda:') for word in str(wanted).split(',')]
-    if count and wanted is None or str(wanted) == 'cuda':
+    if count and str(wanted) in ('None', 'cuda'):
         free = [torch.cuda.mem_get_info(i)[0] for i in range(count)]
-        words = list(map(str, range(count) if several
-                         else sorted(range(count), key=lambda i: -free[i])[:1])) or words
+        words = [str(i) for i in (range(count) if several else [free.index(max(free))])]
     elif wanted is None:
         words = ['cpu']
     unknown = [word for word in words if word != 'cpu' and not (word.isdecimal() and int(word) < count)]
     if unknown or len(set(words)) < len(words) or 'cpu' in words[1:]:
         raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; "
-                         "use cpu" +
-                        (f' or 0..{count - 1}' if count else ''))
+                         f'use cpu{f" or 0..{count - 1}" if count else ""}')
     if len(words) > 1 and not several:
         raise InputError(f'--device {wanted}: a run uses one device, unless it has --distributed dp')
     return [torch.device('cpu' if word == 'cpu' else f'cuda:{word}') for word in words]
 
 
 def base_path(override=None) -> str:
-    """Mammoth's folder for data, with a slash at its end: `--base_path`. Another
-    one is used from when it is given."""
+    """Mammoth's folder for data, with a slash at its end: `--base_path`; from now on `override`, if given."""
     return _folder('base_path', override)
 
 
 def get_checkpoint_path(override=None) -> str:
-    """Mammoth's folder for checkpoints, with a slash at its end. Another
-    one is used from when it is given."""
+    """Mammoth's folder for checkpoints, with a slash at its end; from now on `override`, if given."""
     return _folder('checkpoint_path', override)
 
 
@@ -76,8 +67,7 @@ def warn_once(*messages) -> None:
 
 def set_random_seed(seed: int) -> None:
     """Seed the global generators of random, numpy and torch (for code that draws from them; ours has its own
-    streams), and let cuDNN choose only algorithms that give the same result each time.
-    """
+    streams), and let cuDNN choose only algorithms that give the same result each time."""
     import numpy as np
     import torch
     random.seed(seed)
@@ -86,34 +76,6 @@ def set_random_seed(seed: int) -> None:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
-def check_memory(size: int, what: str) -> None:
-    """InputError if something takes more bytes than this machine has."""
-    there = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    if size > there:
-        raise InputError(f'{what} takes {size / 2 ** 30:,.0f} GiB; this machine has {there / 2 ** 30:,.0f} '
-                         'GiB of memory')
-
-
 def results_folder(args, setting: str) -> Path:
     """Where the results of a run go: `<base_path>/<results_path>/<setting>/<dataset>/<model>`."""
     return Path(args.base_path) / args.results_path / setting / args.dataset / args.model
-
-
-def create_seeded_dataloader(args, dataset, non_verbose: bool = False, concern: str = 'loader', **options):
-    """A `torch` loader of any data set, seeded; its batches do not depend on `--num_workers`.
-
-    Args:
-        non_verbose: accepted for files written for Mammoth; nothing is printed.
-        concern: name of the random stream: loaders of one concern draw the same numbers.
-        options: those of `DataLoader` (batch_size, shuffle, drop_last, collate_fn, ...).
-    """
-    from torch.utils.data import DataLoader, IterableDataset
-
-    from core.seeded_loader import SeededLoader
-    from scroll.randomness import stream_seed
-    options = dict(num_workers=getattr(args, 'num_workers', None) or 0) | options
-    if isinstance(dataset, IterableDataset):
-        return DataLoader(dataset, **options)
-    options.pop('generator', None)
-    return SeededLoader(dataset, stream_seed(getattr(args, 'seed', None) or 0, f'loader {concern}'),
-                        **options)

@@ -16,7 +16,7 @@ PACKAGES = ('backbone', 'datasets', 'models', 'utils')
 
 
 class Checkout:
-    """Finds modules below our packages, as the last of `sys.meta_path`: it is asked only for what we lack."""
+    """Finds modules below our packages, as the last of `sys.meta_path`: for what we lack."""
 
     def __init__(self, root: Path):
         self.root, self.loaded = root, {}
@@ -33,24 +33,19 @@ class Checkout:
 
     def load_theirs(self, name: str):
         """The checkout's module of a name that we have, too; None if it has none."""
-        if name not in self.loaded:
-            spec = self.find_spec(name)
-            self.loaded[name] = spec and importlib.util.module_from_spec(spec)
+        if name not in self.loaded and (spec := self.find_spec(name)):
+            self.loaded[name] = importlib.util.module_from_spec(spec)
             try:
-                if spec:
-                    spec.loader.exec_module(self.loaded[name])
+                spec.loader.exec_module(self.loaded[name])
             except BaseException:
                 del self.loaded[name]
                 raise
-        return self.loaded[name]
+        return self.loaded.get(name)
 
 
 def use_checkout(path=None) -> None:
     """Take what we lack from the checkout at `path`, or else at MAMMOTH_PATH; without both nothing changes.
-
-    Raises:
-        InputError: there is no Mammoth.
-    """
+    InputError: there is no Mammoth."""
     source, path = ('--mammoth', path) if path else ('MAMMOTH_PATH', os.environ.get('MAMMOTH_PATH'))
     if not path:
         return

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from core.arguments import real, whole
-from core.environment import check_memory
 from models.utils import frozen_features
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, as_images
+from scroll.arguments import check_memory
 from scroll.errors import InputError
 from scroll.grid import GRID
 from scroll.randomness import torch_stream
@@ -66,7 +66,7 @@ class Ens(ContinualModel):
         self.features_of = TestFeatures(self.embedder)
         m, d, K = args.n_classifiers, self.embedder.dim, self.N_CLASSES
         random, std = torch_stream(args.seed, 'ensemble'), (m * d) ** -0.5
-        check_memory(4 * m * K * (d + 1), f'--n_classifiers {m}')
+        check_memory(f'--n_classifiers {m}', 4 * m * K * (d + 1))
         self.keys = F.normalize(torch.randn(m, d, generator=random)).to(self.device)
         self.weight = torch.nn.init.trunc_normal_(torch.empty(m, K, d), std=std, a=-2 * std, b=2 * std,
                                                   generator=random).to(self.device)

@@ -12,9 +12,9 @@ import torch
 from torch.utils.data import ConcatDataset, TensorDataset
 
 from core.arguments import whole
-from core.environment import create_seeded_dataloader
 from core.loss_watch import LossWatch
 from core.progress import Progress
+from core.seeded_loader import create_seeded_dataloader
 from datasets.utils.loader import InMemoryDataset
 from models.utils.continual_model import ContinualModel
 from utils.augmentations import apply_transform

@@ -46,6 +46,7 @@ class ScrollModel(ContinualModel):
                                      'SCROLL adapts with AdaDelta (--adapt_lr, --classifier_lr)'),
                      **dict.fromkeys(('eval_epochs', 'fitting_mode'), _ONCE),
                      'drop_last': 'SCROLL learns from every sample', 'bn': 'the backbone is frozen',
+                     'distributed': 'it trains no network',
                      'code_optimization': 'its features are to be the same to the last bit'}
 
     @staticmethod

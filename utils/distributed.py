@@ -1,10 +1,13 @@
-"""Mammoth's names for a network on several GPUs."""
+"""A network on several GPUs, under Mammoth's name."""
 import torch
+
+from core.mammoth import names_from_checkout
+
+__getattr__ = names_from_checkout(__name__)
 
 
 class CustomDP(torch.nn.DataParallel):
-    """A network that splits each batch among several GPUs; its other attributes are
-    those of the network, also to be set."""
+    """Splits each batch among several GPUs; other attributes are those of the network, also to be set."""
 
     def __getattr__(self, name: str):
         try:
@@ -14,12 +17,7 @@ class CustomDP(torch.nn.DataParallel):
 
     def __setattr__(self, name: str, value) -> None:
         module = vars(self).get('_modules', {}).get('module')
-        if module is not None and name not in vars(self) and hasattr(module, name):    # a new classifier, say
+        if name not in vars(self) and hasattr(module, name):                # a new classifier, say
             setattr(module, name, value)
         else:
             super().__setattr__(name, value)
-
-
-def make_dp(net: torch.nn.Module) -> CustomDP:
-    """The network on all GPUs that there are; without any, as it is on the CPU."""
-    return CustomDP(net.cuda() if torch.cuda.is_available() else net)

@@ -4,7 +4,7 @@ import hashlib
 import numpy as np
 
 from bench.certify.store import single
-from core.environment import check_memory
+from scroll.arguments import check_memory
 from scroll.certificates.prefix_sums import (
     Samples,
     SummedStream,
@@ -48,7 +48,7 @@ class ScrollTrials:
         if not np.array_equal(classes, self.test.classes):
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
-        check_memory(8 * len(classes) * (self.test.size + 1) ** 2, 'class sums')
+        check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
         parts = class_statistics(features, self.samples.labels, lift, by_class)
         self.summed = SummedStream(self.learner, parts)
         self.solved, self.said = {}, (None, None)

@@ -17,7 +17,7 @@ from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
 from core.mammoth import use_checkout
-from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, nearest, normalise
+from core.plugins import ROOT, PluginFolder, backbone_name, keyword_flags, normalise
 from core.progress import Progress
 from scroll.errors import InputError, did_you_mean
 
@@ -262,7 +262,7 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
     actions = {action.dest: action for action in reversed(parser._actions)}
     for name, value in values.items():
         if name not in actions:
-            raise InputError(f'{source}: {name} is not a flag of this run; {nearest(name, actions)}')
+            raise InputError(f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}')
         action = actions[name]
         value, many = None if value == 'None' else value, action.nargs not in (None, 0, '?')
         if value is not None and isinstance(value, list) != many:

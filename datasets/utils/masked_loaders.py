@@ -4,7 +4,7 @@ import copy
 import numpy as np
 import torch
 
-from core.environment import create_seeded_dataloader
+from core.seeded_loader import create_seeded_dataloader
 from datasets.utils import label_changes
 from datasets.utils.label_changes import option
 from scroll.errors import InputError

@@ -82,7 +82,7 @@ def resize(images: torch.Tensor, size: int, interpolation: str = 'lanczos',
     return rows @ (images @ columns.T)
 
 
-def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator) -> torch.Tensor:
+def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator = None) -> torch.Tensor:
     """Shift each image (B, C, H, W) by up to `padding` pixels each way, each its own way; fill with 0."""
     if padding == 0:
         return images
@@ -95,7 +95,7 @@ def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator) 
     return windows[torch.arange(count, device=images.device), row, column].permute(0, 3, 1, 2)
 
 
-def random_flip(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def random_flip(images: torch.Tensor, generator: torch.Generator = None) -> torch.Tensor:
     """Mirror each image (B, C, H, W) left to right with probability one half."""
     flip = (torch.rand(len(images), generator=generator) < 0.5).to(images.device)
     which, images = flip.nonzero()[:, 0], images.clone()

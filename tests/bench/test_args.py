@@ -142,7 +142,7 @@ def test_nonsense_in_a_config_file_is_refused(probe, where, text, words):
     *((text, ['when']) for text in (
         'best: 3', 'best: [1]', 'best: [{set: {strength: 1}}]', 'best: [{when: {}, set: 3}]',
         'best: [{when: {dataset: {min: 1}}, set: {}}]', 'best: [{when: {lr: {min: low}}, set: {}}]')),
-    *((text, []) for text in ('best: {probe-data: 3}', 'best: {probe-data: [1]}', 'best: {probe-data: {7: 3}}'))], ids=str)
+    *((text, []) for text in ('probe-data: 3', 'probe-data: [1]', 'best: {probe-data: {7: 3}}'))], ids=str)
 def test_a_model_config_of_another_shape_is_refused(probe, text, words):
     with refused('models/config/probe_model.yaml', *words):
         probe('--model_config=best', config=text)
@@ -203,14 +203,13 @@ def test_numbers_are_finite_and_large_enough(value, positive):
 
 SECTIONS = '''
 default: {strength: 1, optim_wd: 0.125}
-best:
-  probe_data:
-    strength: 2
-    n_epochs: 9
-    7: {strength: 3}
-    500: {strength: 4}
-  other: {strength: 5}
-  none-yet:
+probe_data:
+  strength: 2
+  n_epochs: 9
+  7: {strength: 3}
+  500: {strength: 4}
+other: {strength: 5}
+none-yet:
 '''
 
 
@@ -225,7 +224,7 @@ def test_sections_as_mammoth_has_them(probe, dataset, buffer, strength, epochs):
 
 
 def test_a_model_config_may_choose_that_of_the_data_set(probe):
-    args = probe('--model_config=best', config='best: {probe-data: {dataset_config: small}}', data_name='small', data_config='n_epochs: 4')
+    args = probe('--model_config=best', config='probe-data: {dataset_config: small}', data_name='small', data_config='n_epochs: 4')
     assert (args.dataset_config, args.n_epochs) == ('small', 4)
 
 

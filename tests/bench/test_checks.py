@@ -54,7 +54,7 @@ def test_flags_that_would_do_nothing(sgd, flags, needed):
     (['--start_from', '2', '--stop_after', '2'], ['--start_from 2', '--stop_after 2']),
     (['--start_from', '1', '--enable_other_metrics', '1'], ['--enable_other_metrics', '--start_from']),
     (['--joint', '1', '--start_from', '1'], ['--start_from', '--joint']), (['--joint', '2'], ['--joint', '2']),
-    (['--eval_future', '1'], ['--eval_future', 'sgd', 'FutureModel']), (['--label_perc', '1.5'], ['--label_perc', '1.5', 'from 0 to 1']),
+    (['--eval_future', '1'], ['--eval_future', 'sgd', 'FutureModel']), (['--label_perc', '1.5'], ['--label_perc', '1.5', 'at most 1']),
     (['--noise_type', 'odd', '--noise_rate', '0.1'], ['--noise_type', 'odd']), (['--validation', '-1'], ['--validation', '-1']),
     (['--wandb_project', 'x'], ['--wandb_entity', '--wandb_project', 'both']), (['--tensorboard'], ['--tensorboard', '--disable_log']),
 ])

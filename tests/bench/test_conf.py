@@ -6,13 +6,7 @@ import pytest
 import torch
 
 from core import environment as conf
-from core.environment import (
-    base_path,
-    choose_devices,
-    get_checkpoint_path,
-    get_device,
-    set_random_seed,
-)
+from core.environment import base_path, choose_devices, get_checkpoint_path, get_device, set_random_seed
 from tests.conftest import refused
 
 
@@ -30,16 +24,12 @@ def twelve_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'mem_get_info', lambda i: (100 if i == 10 else i, 100))
 
 
-def test_without_a_gpu_the_cpu_is_taken(monkeypatch):
+def test_without_a_gpu_the_cpu_is_taken_and_others_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
     assert get_device() == get_device('cpu') == torch.device('cpu')
-
-
-@pytest.mark.parametrize('wanted', ['cuda', '0', 'cuda:0', '7', 'gpu', '-1', ''])
-def test_a_device_that_is_not_there_is_refused(monkeypatch, wanted):
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
-    with refused(f'--device {wanted}', '0 CUDA devices', 'use cpu'):
-        get_device(wanted)
+    for wanted in ('cuda', '0', 'cuda:0', 'gpu', '-1', ''):
+        with refused(f'--device {wanted}', '0 CUDA devices', 'use cpu'):
+            get_device(wanted)
 
 
 def test_gpus_by_number_and_the_freest_by_default(twelve_gpus):

@@ -1,4 +1,5 @@
 """SCROLL on several machines, and from files: the digests of one process that saw it all."""
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +40,10 @@ def test_shares_cover_all_and_overlap_nowhere():
     np.testing.assert_array_equal(in_shard(images, '2/3')[order], in_shard(images[order], '2/3'))
 
 
-@pytest.mark.parametrize('text', ['0/3', '4/3', '1', '1/0', 'a/b', '-1/3', '1/3/5', ''])
-def test_shares_that_are_none(parse, text):
-    with refused('--shard', 'i/n'):
-        parse('scroll', f'--shard={text}')
+def test_shares_that_are_none():
+    for text in ('0/3', '4/3', '1', '1/0', 'a/b', '-1/3', '1/3/5', ''):
+        with pytest.raises(ArgumentTypeError, match='i/n'):
+            shard(text)
     assert shard('3/3') == '3/3'
 
 
@@ -114,18 +115,19 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
     assert bare['online_digest'] == row['online_digest'] and bare['adapted_digest'] is None
 
 
-@pytest.mark.parametrize('flags, words', [
+WRONG = [
     (['--keep_keys', '1'], ['--keep_keys', '--save_state']), (['--buffer_size', '0', '--adaptation', 'full'], ['--buffer_size is 0']),
-    (['--load_state', 'x'], ['--load_state', '--inference_only']),
-    (['--inference_only', '1'], ['--inference_only', '--load_state']),
+    (['--load_state', 'x'], ['--load_state', '--inference_only']), (['--inference_only', '1'], ['--inference_only', '--load_state']),
     (['--inference_only', '1', '--load_state', 'x', '--shard', '1/2'], ['--shard', 'nothing is learned']),
-    (['--inference_only', '1', '--load_state', 'x', '--save_state', 'y'],
-     ['--save_state', 'nothing is learned']),
-    (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already']), (['--export_formats', 'onnx'], ['--export'])], ids=str)
-def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
+    (['--inference_only', '1', '--load_state', 'x', '--save_state', 'y'], ['--save_state', 'nothing is learned']),
+    (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already']), (['--export_formats', 'onnx'], ['--export'])]
+
+
+def test_flags_that_do_not_go_together(parse, tmp_path):
     (tmp_path / 'file').write_text('')
-    with refused(*words):
-        parse('scroll', *(flag.replace('{tmp}', str(tmp_path)) for flag in flags))
+    for flags, words in WRONG:
+        with refused(*words):
+            parse('scroll', *(flag.replace('{tmp}', str(tmp_path)) for flag in flags))
 
 
 @pytest.mark.parametrize('flags',

@@ -81,8 +81,3 @@ def test_more_values_are_normalised_by_their_own_and_remembered(samples):
         assert torch.equal(net(X[:samples]), twin(X[:samples])) and equal(statistics(net), statistics(twin))
         net.eval(), twin.eval()
         assert torch.equal(net(X[:1, :, :3, :3]), twin(X[:1, :, :3, :3])) and not net[1].training
-
-
-def test_there_need_be_no_network():
-    with allow_single_values(None):
-        pass

@@ -1,5 +1,6 @@
 """docs/mammoth-flags.md: each flag of Mammoth is there, and what the page says of
 it is what the command line does."""
+import functools
 import re
 import shlex
 
@@ -31,6 +32,12 @@ ROWS = re.findall(r'^\| `(-\S+)` \| `([^`]+)` \| (\w+) \| ?(.*?) ?\|$',
 NO_BUFFER = ('lwf', 'ewc_on')
 
 
+@functools.cache
+def parser_of(*words):
+    """With the flags of these methods, data sets and backbones."""
+    return parse_args(words, return_parser_only=True)
+
+
 def parser_and_arguments(words: list):
     """Of a run with these words, and what else it needs."""
     given = dict(zip(words, [*words[1:], '']))
@@ -40,7 +47,8 @@ def parser_and_arguments(words: list):
     if given.get('--model') == 'gdumb':
         fixed.pop('--lr')
     words = [*(word for flag, value in fixed.items() if flag not in words for word in (flag, value)), *words]
-    return parse_args(words, return_parser_only=True), parse_args(words)
+    which = [word for pair in zip(words, words[1:]) if pair[0] in ('--model', '--dataset', '--backbone') for word in pair]
+    return parser_of(*which), parse_args(words)
 
 
 def test_the_page_has_every_flag_once():
