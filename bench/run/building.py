@@ -1,5 +1,4 @@
 """From arguments to what a run consists of: data set, backbone, method."""
-from bench.run.settings import WhatToRun
 from core import distributed
 from scroll.errors import InputError
 
@@ -25,15 +24,14 @@ def initialize(args=None):
     from datasets import get_dataset
     from models import get_model
     from scroll.embedding.embedder import state_digest
-    run = WhatToRun.of(args)
-    if run.num_threads:
-        torch.set_num_threads(run.num_threads)
+    if args.num_threads:
+        torch.set_num_threads(args.num_threads)
     world = distributed.join(args)
-    devices = choose_devices(run.device, several=run.distributed == 'dp')
+    devices = choose_devices(args.device, several=args.distributed == 'dp')
     args.device = devices[0]
     base_path(args.base_path)
     get_checkpoint_path(args.checkpoint_path)
-    set_random_seed(run.seed)
+    set_random_seed(args.seed)
     reuse_memory()
     if not args.disable_log:
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
@@ -42,14 +40,14 @@ def initialize(args=None):
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs
     net = get_backbone(args)
-    if run.weights != 'none':
-        weights.load(run.weights).load_into(net)
+    if args.weights != 'none':
+        weights.load(args.weights).load_into(net)
     digest = state_digest(net)
-    optimise(net, run.code_optimization)
+    optimise(net, args.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     arrange(model)
-    if run.distributed == 'dp':
+    if args.distributed == 'dp':
         split_among_gpus(model, devices)
     return model, dataset, args
 

@@ -9,7 +9,6 @@ from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
 from bench.run.fitting import make_fitting
-from bench.run.settings import Output, Stream, Training
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
@@ -32,25 +31,24 @@ def train(model, dataset, args, test: bool = True) -> dict:
     Raises:
         InputError: something cannot be; if that is a file of the model, only when the row is written.
     """
-    stream, output = Stream.of(args), Output.of(args)
     saved_models.check_writable(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
-    if not output.disable_log:
+    if not args.disable_log:
         for folder in folders.values():
             results.check_writable(folder)
-    first, tasks = _part_of_the_stream(dataset, stream)
-    record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
-    later = _later_loaders(model, dataset) if output.eval_future else []
+    first, tasks = _part_of_the_stream(dataset, args)
+    record, anytime = Record(first), Anytime(model, dataset, args.eval_every)
+    later = _later_loaders(model, dataset) if args.eval_future else []
     state = RunState(model, dataset, args, record=record, anytime=anytime)
-    with Checkpoints(state, args, output, arguments) as checkpoints:
+    with Checkpoints(state, args, arguments) as checkpoints:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
         tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
-        if output.enable_other_metrics and start == Position():
+        if args.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
-        if stream.inference_only and start.task and not restored: # a run that is evaluated where it was
+        if args.inference_only and start.task and not restored:     # a run that is evaluated where it was
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
             _evaluate_task(model, dataset, record, tracker)
@@ -58,14 +56,14 @@ def train(model, dataset, args, test: bool = True) -> dict:
         file = saved_models.make(state, args, arguments, tasks - 1, last=True) if ended else None
 
         for task in range(start.task, tasks):
-            training, last, trained = Training.of(args), task == tasks - 1, task >= first
+            last, trained = task == tasks - 1, task >= first
             if not (task == start.task and start.begun):
-                _begin_task(model, dataset, state, record, training, output)
+                _begin_task(model, dataset, args, state, record)
             with allow_single_values(model.net):
-                if trained and not stream.inference_only:
+                if trained and not args.inference_only:
                     _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker)
                 with (Stopwatch(record.seconds, 'stream'),
-                      Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
+                      Progress(f'End of task {task + 1}', quiet=args.non_verbose)):
                     model.meta_end_task(dataset)
             if trained:
                 _evaluate_task(model, dataset, record, tracker)
@@ -77,26 +75,25 @@ def train(model, dataset, args, test: bool = True) -> dict:
             if last or checkpoints.due(task_end=True):
                 checkpoints.save(Position(task + 1))
 
-        if test and stream.validation and hasattr(dataset, 'without_validation'):
+        if test and args.validation and hasattr(dataset, 'without_validation'):
             _evaluate_for_real(model, dataset, record)
         record.tell_total()
-        record.anytime = anytime
-        row = finish(model, dataset, args, arguments, record, folders)
+        row = finish(model, dataset, args, arguments, record, anytime, folders)
         tracker.finish(row)
         unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
         if not unwritten:
             checkpoints.finished()
     if record.unkept or unwritten:
         advice = '; free some space or choose other paths, and ' + checkpoints.resume_hint()
-        written = '' if output.disable_log else ' and its row is written'
+        written = '' if args.disable_log else ' and its row is written'
         raise InputError(f'the run has finished{written}, but '
                          + '; '.join([*record.unkept, *unwritten]) + advice * bool(unwritten))
     return row
 
 
-def _part_of_the_stream(dataset, stream: Stream) -> tuple:
+def _part_of_the_stream(dataset, args) -> tuple:
     """(first task that is trained, number of tasks that are begun)."""
-    first, last = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
+    first, last = args.start_from or 0, args.stop_after or dataset.N_TASKS
     for flag, value, most in (('start_from', first, dataset.N_TASKS - 1),
                               ('stop_after', last, dataset.N_TASKS)):
         if value > most:
@@ -104,32 +101,32 @@ def _part_of_the_stream(dataset, stream: Stream) -> tuple:
     return first, last
 
 
-def _begin_task(model, dataset, state, record, training: Training, output: Output) -> None:
+def _begin_task(model, dataset, args, state, record) -> None:
     """The next task's data, and what the method does before it learns them."""
-    training_mode(model.net, training.bn)
+    training_mode(model.net, args.bn)
     state.next_task()
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=output.non_verbose):
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=args.non_verbose):
         model.meta_begin_task(dataset)
-    if output.enable_other_metrics and dataset.c_task > 0:
+    if args.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
             row += accuracies
 
 
 def _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker) -> None:
     """The task's epochs and batches, from where the run was interrupted."""
-    training, task, loader = Training.of(args), dataset.c_task, state.loader
+    task, loader = dataset.c_task, state.loader
     serve(loader, model)
     scheduler = get_scheduler(model, args, reload_optim=False)
-    fitting = make_fitting(training, model, dataset)
-    limit = model.get_debug_iters() if training.debug_mode else None
+    fitting = make_fitting(args, model, dataset)
+    limit = model.get_debug_iters() if args.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
         total = limit or (len(loader) if hasattr(loader, '__len__') else None)
         progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
         with Stopwatch(record.seconds, 'stream') as watch:
             if not batches:                                 # else this pass was interrupted
-                training_mode(model.net, training.bn)
+                training_mode(model.net, args.bn)
                 model.meta_begin_epoch(epoch, dataset)
             losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
             for batch in progress.over(state.batches(limit)):
@@ -139,7 +136,7 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
                     rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
                     progress.tell(loss=losses.mean, **rate)
                     tracker.log(dict(loss=losses.mean, **rate), record.images)
-                if scheduler and training.scheduler_mode == 'iter':
+                if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()
                 if anytime.add(labels):
                     tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
@@ -149,13 +146,13 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
                     losses.check()
                     watch.lap()
                     checkpoints.save(Position(task, epoch, batches, begun=True))
-            if scheduler and training.scheduler_mode == 'epoch':
+            if scheduler and args.scheduler_mode == 'epoch':
                 scheduler.step()
             losses.check()
             model.meta_end_epoch(epoch, dataset)
             fitting.end_epoch(epoch, batches)
         epoch, batches = epoch + 1, 0
-        if training.eval_epochs and epoch % training.eval_epochs == 0 and fitting.wants_epoch(epoch):
+        if args.eval_epochs and epoch % args.eval_epochs == 0 and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
             tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
