@@ -3,7 +3,6 @@ import re
 import signal
 import sys
 
-from core.distributed import end, say_once
 from scroll.commands import ending
 from scroll.errors import InputError
 
@@ -47,23 +46,22 @@ def _run(main) -> int:
     try:
         return main() or 0
     except InputError as error:
-        text = ' '.join(str(error).split())
-        say_once(f'{_name()}: error: '
-                 f'{text if len(text) <= 1600 else f"{text[:800]} ... {text[-800:]}"}')
-        return end(2)
+        text = str(error)
     except BrokenPipeError:
         raise
     except OSError as error:
-        say_once(f'{_name()}: error: {" ".join(ending.describe(error).split())}')
-        return end(2)
+        text = ending.describe(error)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
-        say_once(f'{_name()}: error: there is not enough memory for this run: use smaller sizes')
-        return end(2)
+        text = 'there is not enough memory for this run: use smaller sizes'
     except Interrupted as stop:
-        say_once(str(stop))
-        return end(stop.code)
+        print(stop, file=sys.stderr, flush=True)
+        return stop.code
     except KeyboardInterrupt:
         print('interrupted: nothing was written', file=sys.stderr)
         return 130
+    text = ' '.join(text.split())
+    text = text if len(text) <= 1600 else f'{text[:800]} ... {text[-800:]}'
+    print(f'{_name()}: error: {text}', file=sys.stderr, flush=True)
+    return 2

@@ -15,9 +15,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from core.distributed import agree_on_arguments, world
 from core.progress import Progress
-from models.utils import label_scores, learned_files, scroll_flags, shared_work
+from models.utils import label_scores, learned_files, scroll_flags
 from models.utils.continual_model import ContinualModel
 from models.utils.frozen_features import TestFeatures, as_images, make_embedder, settle_dtype
 from scroll.adaptation.adapters import kind_for
@@ -48,9 +47,9 @@ class ScrollModel(ContinualModel):
     """SCROLL (Wang, Ciccone, Luise, Yapp, Pontil, Ciliberto 2022), Algorithm 1."""
     NAME = 'scroll'
     COMPATIBILITY = ['class-il', 'domain-il', 'task-il', 'general-continual', 'cssl']
-    RAW_STREAM = ONLINE = SHARED = True
+    RAW_STREAM = ONLINE = True
     # the last: again from the unfinished segment
-    TRANSIENT = ('embedder', 'features_of', 'world', '_unfinished', '_glanced', 'scores')
+    TRANSIENT = ('embedder', 'features_of', '_unfinished', '_glanced', 'scores')
     REFUSED_FLAGS = {**dict.fromkeys(('lr', 'lr_scheduler', 'scheduler_mode', 'lr_milestones',
                                       'sched_multistep_lr_gamma', 'batch_iterations'), _NO_STEPS),
                      **dict.fromkeys(('optimizer', 'optim_wd', 'optim_mom', 'optim_nesterov'),
@@ -74,11 +73,8 @@ class ScrollModel(ContinualModel):
         if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
             raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
         self.net.requires_grad_(False)
-        self.world = world()
-        agree_on_arguments(args, getattr(dataset, 'schedule', None))
-        if self.world.rank == 0:
-            learned_files.check_writable(args)
-        self.embedder = shared_work.shared(make_embedder(self.net, args, dataset, self.device), self.world)
+        learned_files.check_writable(args)
+        self.embedder = make_embedder(self.net, args, dataset, self.device)
         self.features_of = TestFeatures(self.embedder)
         adaptation = scroll_flags.adaptation(args, dataset)
         images = None if hasattr(dataset, 'num_inputs') else self.embedder  # features are learned as they are
@@ -142,7 +138,7 @@ class ScrollModel(ContinualModel):
             self._waiting.append(tuple(np.concatenate(part) for part in zip(*self._segment)))
             self._segment = []
         self._unfinished, self._glanced = None, 0
-        if sum(len(labels) for _, labels in self._waiting) >= _EMBED_AT_ONCE * self.world.size:
+        if sum(len(labels) for _, labels in self._waiting) >= _EMBED_AT_ONCE:
             self._learn()
 
     def _learn(self) -> None:
@@ -153,13 +149,7 @@ class ScrollModel(ContinualModel):
         began = time.perf_counter()
         with Progress(f'Embedding, task {self.current_task + 1}', len(images),
                       quiet=self.args.non_verbose) as progress:
-            if self._needs_no_buffer():
-                labels = np.concatenate([labels for _, labels in self._waiting])
-                self.learner.add_statistics(shared_work.summed(self.learner, self.embedder, images, labels,
-                                                      progress.update))
-                self._waiting = []                              # nothing is left to be learned one by one
-            else:
-                features, keys = self.embedder(images, progress.update)
+            features, keys = self.embedder(images, progress.update)
         embedded, start = time.perf_counter(), 0
         for _, labels in self._waiting:
             part = slice(start, start + len(labels))
@@ -170,11 +160,6 @@ class ScrollModel(ContinualModel):
         self._waiting = []
         self.seconds['embedding'] += embedded - began
         self.seconds['statistics'] += time.perf_counter() - embedded
-
-    def _needs_no_buffer(self) -> bool:
-        """Whether several processes embed samples of which the statistics alone are kept."""
-        return self.world.size > 1 and self.by_class is None and not (self.args.buffer_size
-                                                                      or self.args.keep_keys)
 
     @contextmanager
     def mid_stream(self):
@@ -203,7 +188,7 @@ class ScrollModel(ContinualModel):
         began = time.perf_counter()
         updates = self.learner.adaptation.updates(len(self.learner.buffer_ or ()))
         with Progress('Adapting', updates, quiet=self.args.non_verbose) as progress:
-            shared_work.adapt(self.learner, self.world, lambda loss: progress.update())
+            self.learner.adapt(lambda loss: progress.update())
         self.seconds['adaptation'] += time.perf_counter() - began
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -236,10 +221,9 @@ class ScrollModel(ContinualModel):
             self.embedder.cache.flush()
 
     def save_files(self) -> None:
-        if self.world.rank == 0:
-            learned_files.save(self.learner, self.by_class, self.args, self.dataset)
-            if self.scores is not None:
-                self.scores.save(self.args.save_scores)
+        learned_files.save(self.learner, self.by_class, self.args, self.dataset)
+        if self.scores is not None:
+            self.scores.save(self.args.save_scores)
 
     def summary(self) -> list:
         online, final = self.accuracies
@@ -268,14 +252,14 @@ class ScrollModel(ContinualModel):
     def results(self) -> dict:
         learner, adapted = self.learner, self.learner.adapted_
         online, final = (round(a, 4) for a in self.accuracies)
-        row = dict(processes=self.world.size, online_accuracy=online, adapted_accuracy=None,
+        row = dict(processes=1, online_accuracy=online, adapted_accuracy=None,
                    statistics_digest=learner.digest(), online_digest=learner.predictor().digest(),
                    embedding_digest=self.embedder.digest, buffered=0, buffer_digest=None, adapted_digest=None,
                    adapted_on=None, adapted_mode=None, initial_scale=None, final_scale=None,
                    ridge_lambda_used=learner.ridge_lambda_)
         if self.buffered:
             row |= dict(buffered=len(learner.buffer_), buffer_digest=learner.buffer_.content().digest())
-        if self.args.save_scores:                               # every process comes here, and takes part
+        if self.args.save_scores:
             self.scores = label_scores.of(learner, self.dataset, self.to_file)
             row |= dict(label_error_auc=self.scores.auc)
         if adapted is not None:

@@ -270,14 +270,6 @@ class Statistics:
                 raise InputError(f'cannot {what} statistics {meaning.format(given)} {where} those '
                                  f'{meaning.format(own)}')
 
-    def summed(self, classes: np.ndarray, total) -> 'Statistics':
-        """The sum of the statistics of several processes, each of which calls this on its own. classes:
-        sorted, of all of them. total: array int64 -> the sum of what all processes give."""
-        own = self._complete()
-        counts, sums = (_in_rows(array, own.classes, classes) for array in (own.counts, own.sums))
-        gram = _in_rows(own.gram, own.classes, classes) if self.by_class else own.gram
-        return self.empty_like().assign(classes, *map(total, (counts, sums, gram)))
-
     def without_lift(self) -> 'Statistics':
         """The statistics of the same samples had they not been lifted: u comes first in h."""
         u, own = np.r_[:self.dim, self.size], self._complete()

@@ -2,7 +2,6 @@
 import importlib.util
 import os
 
-from core.distributed import check_processes
 from scroll.errors import InputError
 
 _STOPPING = ('early_stopping_patience', 'early_stopping_metric', 'early_stopping_freq',
@@ -74,7 +73,6 @@ def check_method(model, dataset, args, given: set) -> None:
         for flag, why in owner.REFUSED_FLAGS.items():
             if flag in given:
                 raise InputError(f'--{flag} has no effect on --{kind} {getattr(args, kind)}: {why}')
-    check_processes(model, args)
     for owner in (model, dataset):
         if hasattr(owner, 'check_args'):
             owner.check_args(args)

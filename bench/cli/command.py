@@ -3,7 +3,6 @@ import importlib.util
 import os
 
 from bench.run.building import initialize
-from core import distributed
 from core.commands import run_command
 from core.plugins import ROOT
 
@@ -18,11 +17,9 @@ def _environment() -> None:
 def run(args=None) -> None:
     """One run, from arguments to results."""
     _environment()
-    distributed.mute_others()
     model, dataset, args = initialize(args)             # first: `--help` ends here, and needs no torch
     from bench.run.training import train
     train(model, dataset, args)
-    distributed.leave()
 
 
 def main(args=None) -> int:

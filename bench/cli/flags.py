@@ -173,5 +173,5 @@ def add_management_args(parser) -> None:
     flag('--num_threads', affects='speed', type=whole(1, 1024), help='CPU threads (default: torch decides)')
     flag('-O', '--code_optimization', affects='bits', type=int, choices=(0, 1, 2, 3), default=0,
          help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
-    flag('--distributed', affects='speed', choices=('no', 'dp', 'ddp'), default='no',
-         help='dp: batches split among GPUs; ddp: scroll in several processes, which torchrun starts')
+    flag('--distributed', affects='speed', choices=('no', 'dp'), default='no',
+         help='dp: batches split among GPUs')

@@ -1,5 +1,4 @@
 """From arguments to what a run consists of: data set, backbone, method."""
-from core import distributed
 from scroll.errors import InputError
 
 
@@ -26,7 +25,6 @@ def initialize(args=None):
     from scroll.embedding.embedder import state_digest
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
-    world = distributed.join(args)
     devices = choose_devices(args.device, several=args.distributed == 'dp')
     args.device = devices[0]
     base_path(args.base_path)
@@ -35,7 +33,7 @@ def initialize(args=None):
     reuse_memory()
     if not args.disable_log:
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
-    dataset = world.first_then_others(lambda: get_dataset(args))
+    dataset = get_dataset(args)
     args.class_order, args.num_classes = getattr(dataset, 'class_order', None), _outputs(args, dataset)
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs

@@ -74,7 +74,7 @@ def check(args, dataset) -> None:
 
 
 def of(learner: Scroll, dataset: ScheduledDataset, to_file: np.ndarray) -> LabelScores:
-    """Scores of all training samples. In a run of several processes all of them must ask.
+    """Scores of all training samples.
 
     Args:
         to_file: (K,) label in the files of each label in the stream.
