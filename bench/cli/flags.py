@@ -94,10 +94,9 @@ def add_stream_args(parser) -> None:
 def add_fitting_args(parser) -> None:
     """How long a task is trained."""
     flag = argument_group(parser, 'how long').add_argument
-    flag('--fitting_mode', choices=('epochs', 'iters', 'time', 'early_stopping'), default='epochs',
-         help='until n_epochs, n_iters, fitting_minutes, or no improvement on the newest task')
+    flag('--fitting_mode', choices=('epochs', 'iters', 'early_stopping'), default='epochs',
+         help='until n_epochs, n_iters, or no improvement on the newest task')
     flag('--n_iters', type=whole(1), help='batches a task (--fitting_mode iters)')
-    flag('--fitting_minutes', type=real(positive=True), help='minutes a task (--fitting_mode time)')
     flag('--early_stopping_patience', type=whole(1), default=5, help='evaluations without improvement')
     flag('--early_stopping_metric', choices=('loss', 'accuracy'), default='loss')
     flag('--early_stopping_freq', type=whole(1), default=1, help='epochs between evaluations')
@@ -125,22 +124,20 @@ def add_checkpoint_args(parser) -> None:
          help='on Ctrl-C and SIGTERM finish the step and write a checkpoint; 0: end at once')
     flag('--savecheck', affects='place', choices=('last', 'task'),
          help='keep the model as a file: after the last task, or each')
-    flag('--save_checkpoint_mode', affects='place', choices=('safe', 'old_pickle'), default='safe',
-         help='of such files; old_pickle, which holds code, can be read but is not written')
+    flag('--save_checkpoint_mode', affects='place', choices=('safe',), default='safe', help='of such files')
     flag('--ckpt_name', affects='place', help='how the names of these files begin')
     flag('--checkpoint_path', affects='place', default='./checkpoints/', help='folder of these files')
-    flag('--loadcheck', affects='content', help='begin with the model in such a file, or at such a URL; with '
-                             '--start_from, continue its run')
+    flag('--loadcheck', affects='content',
+         help='begin with the model in such a file; with --start_from, continue its run')
 
 
 def add_tracking_args(parser) -> None:
-    """Weights & Biases, TensorBoard; `--force_compat`, as in Mammoth."""
+    """Weights & Biases; `--force_compat`, as in Mammoth."""
     flag = argument_group(parser, 'tracking').add_argument
     flag('--wandb_entity', affects='display', help='with wandb_project: log to Weights & Biases')
     flag('--wandb_project', affects='display')
     flag('--wandb_name', affects='display', help='of the run')
     on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
-    flag('--tensorboard', affects='display', default=False, help='log to <results>/tensorboard', **on_off)
     flag('--nowand', affects='display', default=False,
          help='no Weights & Biases, whatever else is said', **on_off)
     flag('--force_compat', default=False,

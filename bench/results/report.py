@@ -31,7 +31,6 @@ class Record:
         first: number of the first task that was trained. seconds: by stage. images: of the stream, seen.
         class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: by task.
         before, untrained: (class-il, task-il) lists for forward transfer. later: on tasks to come.
-        unkept: a line for each file of `--savecheck` that could not be written.
         test, real_sizes: (class-il, task-il) on the real test set after a run on held-out samples; its sizes.
     """
 
@@ -41,7 +40,7 @@ class Record:
         self.first, self.class_il, self.task_il, self.test_sizes = first, [], [], []
         self.before, self.untrained, self.later = ([], []), ([], []), []
         self.seconds = dict(stream=0.0, evaluation=0.0, total=0.0)
-        self.images, self.test, self.real_sizes, self.unkept = 0, None, None, []
+        self.images, self.test, self.real_sizes = 0, None, None
 
     def tell_total(self) -> None:
         """Note the time since the run began."""
@@ -115,32 +114,38 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
     """The leading columns: mean accuracy after each task, and with `transfer` how tasks changed others."""
     R = (record.class_il, record.task_il)[which]
-    row = {f'task{record.first + i + 1}': round(metrics.mean(accuracies), 4)
-           for i, accuracies in enumerate(R)}
+    row = {f'task{record.first + i + 1}': round(metrics.mean(part), 4) for i, part in enumerate(R)}
+    row |= dict.fromkeys(_METRICS)
     if transfer and len(R) > 1:
-        return row | dict(forward_transfer=metrics.forward_transfer(record.before[which],
-                                                                    record.untrained[which]),
-                          backward_transfer=metrics.backward_transfer(R), forgetting=metrics.forgetting(R))
-    return row | dict.fromkeys(_METRICS)
+        forward = metrics.forward_transfer(record.before[which], record.untrained[which])
+        row |= zip(_METRICS, (forward, metrics.backward_transfer(R), metrics.forgetting(R)))
+    return row
 
 
 def _at_the_end(record: Record, which: int) -> dict:
     R = (record.class_il, record.task_il)[which]
-    row = dict(final_accuracy=round(float(np.average(R[-1], weights=record.test_sizes)), 4),
+    row = dict(final_accuracy=_weighted(R[-1], record.test_sizes),
                average_incremental_accuracy=round(metrics.average_incremental_accuracy(R), 4),
                accuracy_per_task=json.dumps(np.round(R[-1], 4).tolist()))
     if record.test:
-        row |= dict(test_accuracy=round(float(np.average(record.test[which], weights=record.real_sizes)), 4),
+        row |= dict(test_accuracy=_weighted(record.test[which], record.real_sizes),
                     test_accuracy_per_task=json.dumps(np.round(record.test[which], 4).tolist()))
-    later = (metrics.mean(accuracies[which]) for accuracies in record.later)
-    return row | {f'future_accuracy_after_task{record.first + i + 1}': round(accuracy, 4)
-                  for i, accuracy in enumerate(later)}
+    return row | {f'future_accuracy_after_task{record.first + i + 1}': round(metrics.mean(later[which]), 4)
+                  for i, later in enumerate(record.later)}
+
+
+def _weighted(accuracies: list, sizes: list) -> float:
+    return round(float(np.average(accuracies, weights=sizes)), 4)
 
 
 def _about(model, record: Record) -> dict:
+    """Seconds, memory (MB, 10^6 bytes: of this process, and what torch had on its GPU), versions, time."""
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
+    gpu = torch.cuda.max_memory_allocated(model.device) if model.device.type == 'cuda' else None
     return dict(**{f'seconds_{stage}': round(s, 3) for stage, s in record.seconds.items()},
                 images_per_second=round(record.images / max(record.seconds['stream'], 1e-9), 1),
-                **_peaks(model.device), **versions(), psi_digest=model.psi_digest, run=record.run,
+                peak_memory_mb=round(memory / 1e6, 1), peak_gpu_memory_mb=gpu and round(gpu / 1e6, 1),
+                **versions(), psi_digest=model.psi_digest, run=record.run,
                 finished=f'{datetime.datetime.now():%Y-%m-%d %H:%M:%S}')
 
 
@@ -184,11 +189,3 @@ def versions() -> dict:
         commit = ''
     return dict(python=platform.python_version(), torch=torch.__version__, numpy=np.__version__,
                 host=socket.gethostname(), git_commit=commit)
-
-
-def _peaks(device) -> dict:
-    """Largest sizes so far in MB (10^6 bytes): of this process, and of what torch had on its GPU."""
-    unit = 1 if sys.platform == 'darwin' else 1024
-    return dict(peak_memory_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1),
-                peak_gpu_memory_mb=round(torch.cuda.max_memory_allocated(device) / 1e6, 1)
-                if device.type == 'cuda' else None)

@@ -88,7 +88,7 @@ class Checkpoints:
         with naming(f'{self.path} (--resume never starts over)'):
             changed = [name for name, was in content['about'].items() if self.about.get(name, was) != was]
             if changed and self.args.resume != 'always':
-                raise InputError('a run with these arguments was interrupted, and since then this has changed: '
+                raise InputError('a run with these arguments was interrupted, and since then this changed: '
                                  f'{", ".join(changed[:3])}; --resume always continues it all the same')
             position, ago = self.state.restore(content['state']), span(max(0, time.time() - content['time']))
         print(f'continuing the run that was interrupted {ago} ago, {position} (--resume never starts over)',

@@ -16,6 +16,7 @@ import torch
 from bench.resume.state import Packer, load_model_state, unpack
 
 _MAX_ITEMS = 1000                       # of a container in which random streams are looked for
+_CLOSED = type, types.ModuleType, types.FunctionType
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +185,7 @@ def find_generators(roots, apart=()) -> list:
         elif isinstance(thing, (list, tuple, dict)):
             items = thing.values() if isinstance(thing, dict) else thing
             waiting += items if len(thing) <= _MAX_ITEMS else []
-        elif hasattr(thing, '__dict__') and not isinstance(thing, (type, types.ModuleType, types.FunctionType)):
+        elif hasattr(thing, '__dict__') and not isinstance(thing, _CLOSED):
             waiting += vars(thing).values()
     return found
 

@@ -23,7 +23,7 @@ from utils import to_parsable_obj
 _SAME = ('model', 'dataset', 'backbone', 'n_splits', 'schedule', 'joint', 'permute_classes',
          'custom_class_order', 'custom_task_order', 'buffer_size', 'validation', 'input_size', 'num_classes',
          'seed')                        # arguments that a run and the one that it continues share
-_COUNTER, _CLASSIFIER = IGNORED['batch counter'], IGNORED['classifier']
+_COUNTER = IGNORED['batch counter']
 
 
 def check_writable(args) -> None:
@@ -34,16 +34,16 @@ def check_writable(args) -> None:
             tempfile.TemporaryFile(dir=args.checkpoint_path).close()
 
 
-def make(state, args, arguments: dict, task: int, last: bool):
-    """What `--savecheck` asks for after this task, as it is now: (path, content) for `keep`, or None."""
-    if args.savecheck != 'task' and not (args.savecheck == 'last' and last):
-        return None
+def save(state, args, arguments: dict, task: int) -> None:
+    """Write what `--savecheck` asks for after this task. InputError if that cannot be.
+
+    arguments: name -> value, as the run began.
+    """
     model, record = state.model, state.parts['record']
     day, time, name = record.run.split('-')
     which = 'joint' if args.joint else task if args.savecheck == 'task' else 'last'
-    words = [args.model, args.dataset, args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}',
-             name, which]
-    words = [args.ckpt_name] * (args.ckpt_name is not None) + words
+    words = [*([] if args.ckpt_name is None else [args.ckpt_name]), args.model, args.dataset,
+             args.dataset_config, args.buffer_size, args.n_epochs, f'{day}-{time}', name, which]
     path = Path(args.checkpoint_path) / ('_'.join(map(str, words)) + '.pt')
     content = dict(model={name: t.cpu() if isinstance(t, torch.Tensor) else t
                           for name, t in model.state_dict().items()},
@@ -56,11 +56,6 @@ def make(state, args, arguments: dict, task: int, last: bool):
     except Incomplete as error:
         warn_once(f'--savecheck: {args.model} keeps what no file can hold ({error}): a run cannot be '
                   f'continued from {path}')
-    return path, content
-
-
-def keep(path: Path, content: dict) -> None:
-    """Write it. InputError if that cannot be."""
     with unwritable(path):
         write(path, content)
     print(f'  checkpoint: {path}', flush=True)
@@ -76,20 +71,18 @@ def read(path) -> dict:
         if not Path(path).is_file():
             raise InputError('there is no such file')
         content = load_torch(path)
-        if not (isinstance(content, dict) and isinstance(content.get('model'), dict)):
-            content = dict(model=content)
-        args = content.get('args') or {}
-        args = dict(vars(args) if isinstance(args, argparse.Namespace) else args)
         if not all(isinstance(name, str) for name in content['model']):
             raise InputError('not the file of a model')
+        args = content.get('args') or {}
+        args = dict(vars(args) if isinstance(args, argparse.Namespace) else args)
         if isinstance(args.get('backbone'), str):
             args['backbone'] = backbone_name(args['backbone'], args)
-        return content | (dict(args=args) if 'args' in content else {})
+        return {**content, 'args': args}
 
 
 def saved_args(path) -> dict:
     """The arguments of the run that wrote the file (`read`), as far as they were given a value."""
-    return {name: value for name, value in read(path).get('args', {}).items() if value is not None}
+    return {name: value for name, value in read(path)['args'].items() if value is not None}
 
 
 def load(state, args) -> Position:
@@ -102,8 +95,7 @@ def load(state, args) -> Position:
     with naming(f'--loadcheck {args.loadcheck}'):
         if content.get('run') is not None and (first or args.inference_only):
             return _resume(state, args, content, first)
-        if content['model'] is not None:
-            _load_weights(state.model, content['model'], bare='args' not in content)
+        _load_weights(state.model, content['model'])
         if 'buffer' in content and hasattr(state.model, 'load_buffer') and hasattr(state.model, 'buffer'):
             _load_buffer(state.model, state.dataset, content['buffer'])
         if first and content.get('results'):                # the accuracies on the tasks before
@@ -117,7 +109,7 @@ def load(state, args) -> Position:
 
 def _resume(state, args, content: dict, first: int) -> Position:
     """Exactly where the file's run was, if it was this run; the row has a name of its own."""
-    ended, saved, record = content['run']['position'][0], content.get('args', {}), state.parts['record']
+    ended, saved, record = content['run']['position'][0], content['args'], state.parts['record']
     if first and ended != first:
         raise InputError(f'--start_from {first}: its run ended after task {ended}; give --start_from {ended}')
     for name in _SAME:
@@ -130,23 +122,17 @@ def _resume(state, args, content: dict, first: int) -> Position:
     return position
 
 
-def _load_weights(model, tensors: dict, bare: bool) -> None:
-    """A method's tensors by name; of a bare network, all but its classifier."""
-    for prefix in ('net.', 'module.', 'backbone.') if bare else ():
-        tensors = {name.removeprefix(prefix): t for name, t in tensors.items()}
-    whole = model.net if bare else model
-    own, given = whole.state_dict(), {}
+def _load_weights(model, tensors: dict) -> None:
+    """A method's tensors by name; without counters of batches or a teacher if they are missing."""
+    own, given = model.state_dict(), {}
     for name, tensor in tensors.items():
-        name = name.replace('.shortcut.', '.downsample.')            # Mammoth's word
-        teacher = getattr(whole, name.split('.')[0], whole) is None  # made when tasks begin
-        if not (teacher or bare and _CLASSIFIER.fullmatch(name) or _COUNTER.fullmatch(name) and name not in own):
+        name = name.replace('.shortcut.', '.downsample.')                                   # Mammoth's word
+        if name in own or not (_COUNTER.fullmatch(name) or getattr(model, name.split('.')[0], model) is None):
             given[name] = tensor
     for name in own.keys() & given.keys():
         if given[name].is_floating_point() != own[name].is_floating_point() or given[name].is_complex():
             raise InputError(f'{name} is of {given[name].dtype} and should be of {own[name].dtype}')
-    fixed = {name: t for name, t in own.items()
-             if _COUNTER.fullmatch(name) or bare and _CLASSIFIER.fullmatch(name)}
-    whole.load_state_dict(fixed | given)
+    model.load_state_dict({name: t for name, t in own.items() if _COUNTER.fullmatch(name)} | given)
 
 
 def _load_buffer(model, dataset, content) -> None:

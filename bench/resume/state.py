@@ -16,8 +16,8 @@ from torch import nn
 from scroll.errors import InputError
 
 KIND = '__kind__'                       # key of a packed value that is more than plain data
-_OF_THE_RUN = {'args', 'dataset', 'loss', 'transform', 'original_transform', 'normalization_transform', 'device',
-               'psi_digest', *vars(nn.Module())}
+_OF_THE_RUN = {'args', 'dataset', 'loss', 'transform', 'original_transform', 'normalization_transform',
+               'device', 'psi_digest', *vars(nn.Module())}
 _PLAIN = (bool, int, float, str, type(None))
 _CONSTANT = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, torch.device, torch.dtype)
 
@@ -84,13 +84,13 @@ class Packer:
         if isinstance(value, torch.Tensor):
             return _tensor(value)
         if isinstance(value, np.ndarray) and value.dtype != object:
-            numbers = value.dtype.kind not in 'US'
-            return {KIND: 'array', 'dtype': value.dtype.str, 'shape': value.shape,
-                    'values': torch.from_numpy(np.require(value, None, 'CW')) if numbers else value.tolist()}
+            texts = value.dtype.kind in 'US'
+            values = value.tolist() if texts else torch.from_numpy(np.require(value, None, 'CW'))
+            return {KIND: 'array', 'dtype': value.dtype.str, 'shape': value.shape, 'values': values}
         if type(value) in (list, tuple, set):
             return type(value)(self.pack(item, f'{path}.{i}') for i, item in enumerate(value))
         if isinstance(value, dict):
-            if type(value) not in (dict, collections.OrderedDict):         # a defaultdict, a Counter: the one there is filled
+            if type(value) not in (dict, collections.OrderedDict):      # a Counter: the one there is filled
                 self.needs[path] = type(value).__name__
             return {self.pack(key, f'{path}.{key}'): self.pack(item, f'{path}.{key}')
                     for key, item in value.items()}
@@ -123,7 +123,8 @@ def unpack(packed, present, model: nn.Module):
     if isinstance(packed, torch.Tensor):
         return packed.detach().clone().requires_grad_(packed.requires_grad)
     if isinstance(packed, (list, tuple, set)):
-        known = present if type(present) is type(packed) and len(present) == len(packed) else [None] * len(packed)
+        same = type(present) is type(packed) and len(present) == len(packed)
+        known = present if same else [None] * len(packed)
         return type(packed)(unpack(item, there, model) for item, there in zip(packed, known))
     if not isinstance(packed, dict):
         return packed

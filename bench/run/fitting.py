@@ -1,7 +1,6 @@
 """How long a task is trained: `--fitting_mode`."""
 import copy
 import math
-import time
 
 from scroll.errors import InputError
 from utils.evaluate import evaluate, is_task_aware
@@ -9,7 +8,7 @@ from utils.evaluate import evaluate, is_task_aware
 
 def make_fitting(args, model, dataset) -> 'Epochs':
     """The rule that `--fitting_mode` names, for one task."""
-    rules = dict(epochs=Epochs, iters=Iterations, time=Minutes, early_stopping=EarlyStopping)
+    rules = dict(epochs=Epochs, iters=Iterations, early_stopping=EarlyStopping)
     return rules[args.fitting_mode](args, model, dataset)
 
 
@@ -64,24 +63,6 @@ class Iterations(Epochs):
         if not batches:
             raise InputError(f'--fitting_mode {self.args.fitting_mode}: task {self.dataset.c_task + 1} '
                              'has not one whole batch: use a smaller --batch_size, or --drop_last 0')
-
-
-class Minutes(Iterations):
-    """`--fitting_minutes` by the clock, and one batch at least; a batch that is being learned is finished."""
-
-    def __init__(self, args, model, dataset):
-        super().__init__(args, model, dataset)
-        self.end, self.progress = time.monotonic() + 60 * args.fitting_minutes, dict(left=1)
-
-    def end_batch(self):
-        self.progress['left'] = int(time.monotonic() < self.end)
-        return not self.progress['left']
-
-    def state_dict(self):
-        return dict(self.progress, seconds=self.end - time.monotonic())      # another process has another clock
-
-    def load_state_dict(self, state):
-        self.end, self.progress = time.monotonic() + state['seconds'], dict(left=state['left'])
 
 
 class EarlyStopping(Epochs):

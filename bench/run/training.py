@@ -1,6 +1,5 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
 import copy
-import sys
 
 from bench.results.report import Record, Stopwatch, finish
 from bench.results.tracking import Tracker
@@ -29,7 +28,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
         The results row, which is also written unless `--disable_log 1`.
 
     Raises:
-        InputError: something cannot be; if that is a file of the model, only when the row is written.
+        InputError: something is invalid, or the run has its row and a file of the model cannot be written.
     """
     saved_models.check_writable(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
@@ -45,18 +44,16 @@ def train(model, dataset, args, test: bool = True) -> dict:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
-        tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
+        tracker = Tracker(args)
         if args.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
         if args.inference_only and start.task and not restored:     # a run that is evaluated where it was
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
             _evaluate_task(model, dataset, record, tracker)
-        ended = restored and restored.task == tasks             # all but its row, or a file
-        file = saved_models.make(state, args, arguments, tasks - 1, last=True) if ended else None
 
         for task in range(start.task, tasks):
-            last, trained = task == tasks - 1, task >= first
+            trained = task >= first
             if not (task == start.task and start.begun):
                 _begin_task(model, dataset, args, state, record)
             with allow_single_values(model.net):
@@ -69,10 +66,9 @@ def train(model, dataset, args, test: bool = True) -> dict:
                 _evaluate_task(model, dataset, record, tracker)
                 if later[task + 1:]:
                     _evaluate_later(model, dataset, record, later)
-            file = saved_models.make(state, args, arguments, task, last=last)
-            if file and not last:                               # the last one comes after the row
-                record.unkept += _unwritten(saved_models.keep, *file)
-            if last or checkpoints.due(task_end=True):
+            if args.savecheck == 'task' and task < tasks - 1:
+                saved_models.save(state, args, arguments, task)
+            if task == tasks - 1 or checkpoints.due(task_end=True):
                 checkpoints.save(Position(task + 1))
 
         if test and args.validation and hasattr(dataset, 'without_validation'):
@@ -80,14 +76,14 @@ def train(model, dataset, args, test: bool = True) -> dict:
         record.tell_total()
         row = finish(model, dataset, args, arguments, record, anytime, folders)
         tracker.finish(row)
-        unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
-        if not unwritten:
-            checkpoints.finished()
-    if record.unkept or unwritten:
-        advice = '; free some space or choose other paths, and ' + checkpoints.resume_hint()
-        written = '' if args.disable_log else ' and its row is written'
-        raise InputError(f'the run has finished{written}, but '
-                         + '; '.join([*record.unkept, *unwritten]) + advice * bool(unwritten))
+        try:                            # the row comes first: a file that cannot be written does not cost it
+            model.save_files()
+            if args.savecheck:
+                saved_models.save(state, args, arguments, tasks - 1)
+        except InputError as error:
+            raise InputError(f'the run has finished, but {error}; free some space or choose another path, '
+                             f'and {checkpoints.resume_hint()}') from error
+        checkpoints.finished()
     return row
 
 
@@ -135,11 +131,11 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
                 if losses.add(loss):
                     rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
                     progress.tell(loss=losses.mean, **rate)
-                    tracker.log(dict(loss=losses.mean, **rate), record.images)
+                    tracker.log(loss=losses.mean, **rate)
                 if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()
                 if anytime.add(labels):
-                    tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
+                    tracker.log(anytime_accuracy=anytime.curve[-1][1])
                 if fitting.end_batch():
                     break
                 if checkpoints.due():
@@ -176,16 +172,6 @@ def _learn_batch(model, loader, batch, epoch: int) -> tuple:
         raise InputError('batch norms without running statistics cannot train on one sample at a time: give '
                          '--batch_size and --minibatch_size above 1, a larger --input_size, or --bn frozen'
                          ) from error
-
-
-def _unwritten(write, *given) -> list:
-    """Call what writes files that are no reason to lose a run; a line on what could not be written."""
-    try:
-        write(*given)
-    except InputError as error:
-        print(f'warning: {error}', file=sys.stderr, flush=True)
-        return [str(error)]
-    return []
 
 
 def _evaluate_task(model, dataset, record, tracker) -> None:

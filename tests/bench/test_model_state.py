@@ -76,8 +76,8 @@ def test_the_loaded_method_goes_on_training_what_it_loaded():
     assert not torch.equal(again.net.get_params(), before)
 
 
-@pytest.mark.parametrize('damage', [lambda s: s.update(opt=('state', ('dict', [], None), None)), lambda s: s['net'][1].popitem(),
-                                    lambda s: s.update(numpy_random=3, count=('nonsense', 3, None))])
+@pytest.mark.parametrize('damage', [lambda s: s.update(opt=s['torch_random']), lambda s: s['net']['tensors'].popitem(),
+                                    lambda s: s['numpy_random'].update(state=3)])
 def test_a_state_that_does_not_fit_is_refused(damage):
     state = model_state(Everything(0, learned=True))
     damage(state)

@@ -134,12 +134,6 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
     assert all(training for _, training in seen)
 
 
-def test_the_number_of_workers_changes_nothing(run):
-    def learned(workers):
-        return run(Sgd, '--n_splits', '2', '--num_workers', str(workers), '--seed', '7')[1].net.get_params()
-    assert torch.equal(learned(0), learned(2))
-
-
 @pytest.mark.parametrize('losses, mean', [([1, 2.0, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}], 3),
                                           ([None, {}, 2], 2), ([np.float64(1), torch.tensor(2, dtype=torch.float64)], 1.5), ([None], None)])
 def test_the_mean_of_what_observe_returned(losses, mean):
@@ -151,17 +145,9 @@ def test_the_mean_of_what_observe_returned(losses, mean):
 
 
 @pytest.mark.parametrize('bad', [float('nan'), torch.tensor(float('inf')), {'loss': torch.tensor(float('nan'))}, np.float32('nan')])
-def test_a_loss_that_is_not_finite_ends_the_run(bad):
-    watch = LossWatch('task 3, epoch 2')
-    watch.add(1.0)
-    with refused('task 3, epoch 2', 'smaller --lr'):
-        watch.add(bad)
-        watch.check()
-
-
-def test_a_diverging_run_ends_in_one_line(run, monkeypatch):
-    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: float('nan') if self.current_task else 0)
-    with refused('no longer finite (task 2, epoch 1)'):
+def test_a_loss_that_is_not_finite_ends_the_run(run, monkeypatch, bad):
+    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: bad if self.current_task else 0)
+    with refused('no longer finite (task 2, epoch 1)', 'smaller --lr'):
         run(Diary)
 
 
