@@ -204,8 +204,6 @@ def _flags_of(parser, build, title: str) -> None:
     """A flag for each keyword parameter of a signature (data set, backbone); one that is there serves it."""
     taken = {action.dest for action in parser._actions}
     new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
-    if shared := [name for name in keyword_flags(build) if name in taken]:
-        warn_once(f"{title}: {', '.join(shared)} of its signature: a flag of that name serves both")
     group = parser.add_argument_group(title) if new else None
     for name, parameter in new.items():
         required = parameter.default is parameter.empty
@@ -240,7 +238,7 @@ def given_flags(parser: ArgumentParser, argv) -> set:
         option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
         action = parser._option_string_actions.get(option)
         if action is not None and action.dest in found:
-            raise InputError(f'{found[action.dest]} and {option} say the same: give one of them')
+            raise InputError(f'{option} is given 2 times, before as {found[action.dest]}: give it once')
         if action is not None:
             found[action.dest] = option
     return set(found)

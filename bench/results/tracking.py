@@ -22,9 +22,8 @@ class Tracker:
                 self.run = wandb.init(entity=args.wandb_entity, project=args.wandb_project,
                                       name=args.wandb_name, config={k: str(v) for k, v in vars(args).items()})
             except wandb.Error as error:
-                raise InputError('--wandb_entity: Weights & Biases cannot be used '
-                                 f'({" ".join(str(error).split())}); see `wandb login`, or give --nowand 1'
-                                 ) from error
+                raise InputError(f'--wandb_entity: Weights & Biases cannot be used ({error}); '
+                                 'see `wandb login`, or give --nowand 1') from error
 
     def log(self, **values: float) -> None:
         """Numbers by name."""
@@ -33,13 +32,12 @@ class Tracker:
 
     def log_accuracies(self, class_il: list, task_il: list, dataset, suffix: str = '') -> None:
         """Accuracies on the tasks so far, percent."""
-        shown = {'class': class_il, 'task': task_il}
-        shown = dict(domain=class_il) if dataset.SETTING == 'domain-il' else shown
-        values = dict(Task=dataset.c_task)
-        for name, accuracies in shown.items():
-            values[f'RESULT_{name}_mean_accs{suffix}'] = sum(accuracies) / len(accuracies)
-            for i, accuracy in enumerate(accuracies):
-                values[f'RESULT_{name}_acc_{i + 1}{suffix}'] = accuracy
+        values, domain = dict(Task=dataset.c_task), dataset.SETTING == 'domain-il'
+        for name, accuracies in {'domain' if domain else 'class': class_il, 'task': task_il}.items():
+            if not (domain and name == 'task'):
+                values[f'RESULT_{name}_mean_accs{suffix}'] = sum(accuracies) / len(accuracies)
+                for i, accuracy in enumerate(accuracies, 1):
+                    values[f'RESULT_{name}_acc_{i}{suffix}'] = accuracy
         self.log(**values)
 
     def finish(self, row: dict) -> None:

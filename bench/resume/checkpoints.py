@@ -78,7 +78,7 @@ class Checkpoints:
         if not (self.active and self.path.exists() and self._locked()):
             return None
         if self.args.resume == 'never':
-            self._remove()
+            self.path.unlink()
             return None
         try:
             content = read(self.path)
@@ -143,13 +143,9 @@ class Checkpoints:
     def finished(self) -> None:
         """The row is written: the next run with these arguments is a new one."""
         if self.lock.is_locked:
-            self._remove()
+            self.path.unlink(missing_ok=True)
             Path(self.lock.lock_file).unlink(missing_ok=True)
             self.lock.release(force=True)
-
-    def _remove(self) -> None:
-        for path in (self.path, *self.path.parent.glob(f'{self.path.name}.*.part')):    # of killed processes
-            path.unlink(missing_ok=True)
 
 
 def write(path: Path, content: dict) -> None:

@@ -3,8 +3,7 @@ from scroll.errors import InputError
 
 
 def initialize(args=None):
-    """Data set, backbone and model of a run: (model, dataset, args). Without
-    arguments, those of the command line."""
+    """Data set, backbone and model of a run: (model, dataset, args). args: default: of the command line."""
     if args is None:
         from bench.cli.parsing import parse_args
         args = parse_args()
@@ -12,14 +11,7 @@ def initialize(args=None):
 
     from backbone import get_backbone, weights
     from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
-    from core.environment import (
-        base_path,
-        choose_devices,
-        get_checkpoint_path,
-        results_folder,
-        set_random_seed,
-    )
-    from core.rows import check_writable
+    from core.environment import base_path, choose_devices, get_checkpoint_path, set_random_seed
     from datasets import get_dataset
     from models import get_model
     from scroll.embedding.embedder import state_digest
@@ -31,10 +23,12 @@ def initialize(args=None):
     get_checkpoint_path(args.checkpoint_path)
     set_random_seed(args.seed)
     reuse_memory()
-    if not args.disable_log:
-        check_writable(results_folder(args, 'class-il').parent.parent.parent)
     dataset = get_dataset(args)
-    args.class_order, args.num_classes = getattr(dataset, 'class_order', None), _outputs(args, dataset)
+    args.class_order = getattr(dataset, 'class_order', None)
+    args.num_classes = getattr(args, 'num_classes', dataset.N_CLASSES)      # outputs of the network
+    if args.num_classes < dataset.N_CLASSES:
+        raise InputError(f'--num_classes {args.num_classes}: {args.dataset} has {dataset.N_CLASSES} classes; '
+                         'give at least that')
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs
     net = get_backbone(args)
@@ -48,12 +42,3 @@ def initialize(args=None):
     if args.distributed == 'dp':
         split_among_gpus(model, devices)
     return model, dataset, args
-
-
-def _outputs(args, dataset) -> int:
-    """Outputs of the network: one for each class, or `--num_classes`."""
-    outputs = getattr(args, 'num_classes', dataset.N_CLASSES)
-    if outputs < dataset.N_CLASSES:
-        raise InputError(f'--num_classes {outputs}: {args.dataset} has {dataset.N_CLASSES} classes; give as '
-                         'many or more')
-    return outputs

@@ -7,7 +7,7 @@ from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
-from bench.run.fitting import make_fitting
+from bench.run.fitting import Fitting
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
@@ -36,7 +36,9 @@ def train(model, dataset, args, test: bool = True) -> dict:
     if not args.disable_log:
         for folder in folders.values():
             results.check_writable(folder)
-    first, tasks = _part_of_the_stream(dataset, args)
+    first, tasks = args.start_from or 0, args.stop_after or dataset.N_TASKS
+    if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
+        raise InputError(f'--start_from {first} --stop_after {tasks}: this stream has {dataset.N_TASKS} tasks')
     record, anytime = Record(first), Anytime(model, dataset, args.eval_every)
     later = _later_loaders(model, dataset) if args.eval_future else []
     state = RunState(model, dataset, args, record=record, anytime=anytime)
@@ -87,16 +89,6 @@ def train(model, dataset, args, test: bool = True) -> dict:
     return row
 
 
-def _part_of_the_stream(dataset, args) -> tuple:
-    """(first task that is trained, number of tasks that are begun)."""
-    first, last = args.start_from or 0, args.stop_after or dataset.N_TASKS
-    for flag, value, most in (('start_from', first, dataset.N_TASKS - 1),
-                              ('stop_after', last, dataset.N_TASKS)):
-        if value > most:
-            raise InputError(f'--{flag} {value}: this stream has {dataset.N_TASKS} tasks; use at most {most}')
-    return first, last
-
-
 def _begin_task(model, dataset, args, state, record) -> None:
     """The next task's data, and what the method does before it learns them."""
     training_mode(model.net, args.bn)
@@ -114,7 +106,7 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
     task, loader = dataset.c_task, state.loader
     serve(loader, model)
     scheduler = get_scheduler(model, args, reload_optim=False)
-    fitting = make_fitting(args, model, dataset)
+    fitting = Fitting(args, model, dataset)
     limit = model.get_debug_iters() if args.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):

@@ -148,7 +148,7 @@ def test_an_unknown_data_set_config_lists_those_there_are(probe):
 
 
 @pytest.mark.parametrize('flags, words', [
-    (['--seed=1', '--seed', '1'], ['--seed', 'say the same']), (['--batch-size=3'], ['--batch-size', 'did you mean --batch_size?']),
+    (['--seed=1', '--seed', '1'], ['--seed', '2 times']), (['--batch-size=3'], ['--batch-size', 'did you mean --batch_size?']),
     (['--optim', 'sgd'], ['--optim:']), (['--zzzzzz', '3'], ['--zzzzzz', '--help']), (['stray'], ['stray']),
     (['--seed'], ['--seed', 'expected one argument']), (['--seed', '1.5'], ['--seed', '1.5', 'whole number']),
     (['--optim_wd', 'nan'], ['--optim_wd', 'nan']), (['--optim_wd', '-0.1'], ['--optim_wd', '-0.1']),

@@ -27,7 +27,7 @@ def test_values(parse, flags, name, value):
 
 @pytest.mark.parametrize('first, second', [('--label_perc=0.5', '--lpt=0.5'), ('--load_best_args', '--model_config=base'), ('-O1', '-O2')])
 def test_one_thing_said_by_two_names(sgd, first, second):
-    with refused('-O' if second[:2] == '-O' else second.split('=')[0], 'say the same'):
+    with refused('-O' if second[:2] == '-O' else second.split('=')[0], '2 times'):
         parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '1', '--weights', 'none', first, second])
 
 

@@ -69,9 +69,8 @@ def test_a_split_network_answers_as_the_network_does():
         split.no_such_thing                                     # noqa: B018
 
 
-def test_one_device_and_methods_without_training_are_refused():
-    two = [torch.device('cuda:0'), torch.device('cuda:1')]
-    with refused('--distributed dp', 'two CUDA devices', 'cuda:0'):
-        split_among_gpus(SimpleNamespace(opt='there'), two[:1])
-    with refused('--distributed dp', 'some-method', 'no network'):
-        split_among_gpus(SimpleNamespace(opt=None, NAME='some-method'), two)
+@pytest.mark.parametrize('opt, count', [('there', 1), (None, 2)])
+def test_one_device_and_methods_without_training_are_refused(opt, count):
+    devices = [torch.device('cuda:0'), torch.device('cuda:1')][:count]
+    with refused('--distributed dp', 'two CUDA devices', 'cuda:0', 'some-method'):
+        split_among_gpus(SimpleNamespace(opt=opt, NAME='some-method'), devices)

@@ -51,5 +51,5 @@ def test_a_service_that_cannot_be_reached_is_one_line(wandb):
     def fail(**options):
         raise wandb.Error('no key\nlog in first')
     wandb.init = fail
-    with refused('no key log in first', '--nowand 1'):
+    with refused('log in first', '--nowand 1'):
         Tracker(flags())

@@ -59,8 +59,7 @@ def test_a_part_of_the_stream(run):
     assert [name for name in row if name.startswith('task')] == ['task3', 'task4'] and len(json.loads(row['accuracy_per_task'])) == 4
 
 
-@pytest.mark.parametrize('flags, words', [(['--start_from', '5'], ['--start_from 5', '5 tasks', 'at most 4']),
-                                          (['--stop_after', '6'], ['--stop_after 6', '5 tasks', 'at most 5'])])
+@pytest.mark.parametrize('flags, words', [(['--start_from', '5'], ['--start_from 5', '5 tasks']), (['--stop_after', '6'], ['--stop_after 6', '5 tasks'])])
 def test_parts_that_are_not_there(run, flags, words):
     with refused(*words):
         run(Diary, *flags)
