@@ -7,18 +7,8 @@
     print(row['final_accuracy'], row['weights'], model.net)
 
 Keyword arguments are the flags of `main.py`, with their defaults, config files and checks; what is wrong is a
-`scroll.errors.InputError` of one line. Classes of a notebook are found once they are registered:
-
-    from bench import ContinualModel, register_model
-
-    @register_model('mine')
-    class Mine(ContinualModel):
-        COMPATIBILITY = ['class-il']
-
-        def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-            ...
-
-Importing this imports no torch: what is named in `_FROM` is imported when it is asked for.
+`scroll.errors.InputError` of one line. Classes of a notebook are found once they are registered
+(`@register_model('mine')`). Importing this imports no torch: what `_FROM` names is imported when asked for.
 """
 from core.plugins import names_of
 

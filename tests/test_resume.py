@@ -16,7 +16,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import models
-from bench.results import plots
 from bench.resume import checkpoints, run_state
 from bench.resume.state import model_state
 from bench.run.building import initialize
@@ -76,7 +75,6 @@ def reaper(monkeypatch):
 @pytest.fixture
 def start(parse, small_digits, monkeypatch):             # noqa: F811
     """start(folder, method, *flags): (model, data set, arguments), ready to train, with a checkpoint at every other opportunity."""
-    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
     due, turns = checkpoints.Checkpoints.due, itertools.count()
     monkeypatch.setattr(checkpoints.Checkpoints, 'due', lambda self, **more: due(self, **more) and next(turns) % 2 == 0)
 
@@ -173,8 +171,6 @@ def test_every_method_and_stream_ends_with_the_same_bits(start, reaper, tmp_path
                                              ('flowing-digits',)))
 def test_data_sets_written_for_mammoth(arguments, reaper, tmp_path, monkeypatch, data):     # noqa: F811
     """Their loaders, of any make, begin an interrupted pass again."""
-    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
-
     def start(folder):
         torch.rand(3), np.random.rand(2)                            # the global generators were elsewhere
         return initialize(arguments(data, '--disable_log', '0', '--base_path', str(folder), '--checkpoint_every', '1e-9',

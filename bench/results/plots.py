@@ -1,29 +1,8 @@
-"""Pictures of runs, of schedules and of methods under many schedules."""
+"""Pictures of schedules and of methods under many schedules."""
 import math
 from pathlib import Path
 
 from bench.results import style
-
-_ON_SEEN = 'accuracy on the classes seen (%)'
-
-
-def accuracy_curve(path: Path, curves: dict, title: str, seen: str = 'tasks seen') -> Path:
-    """Draw accuracy on the classes seen after each task.
-
-    curves: name -> list of (task, percent); the first is the method's, later ones are dashed and hollow, so
-    that both show where they coincide. seen: what is counted in place of tasks.
-    """
-    with style.picture(path) as (_, axes):
-        for i, (name, points) in enumerate(curves.items()):
-            colour, marker = style.of(next(iter(curves)))
-            look = dict(linestyle='--', mfc='none', markersize=9) if i else dict(linewidth=2)
-            axes.plot(*zip(*points), marker=marker, color='black' if i else colour, label=style.name(name),
-                      clip_on=False, **look)
-        axes.set(xlabel=seen, ylabel=_ON_SEEN, title=title, ylim=(0, 100))
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        if len(curves) > 1:
-            axes.legend(loc='lower left')
-    return path
 
 
 def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll') -> Path:
@@ -37,7 +16,8 @@ def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll')
             axes.plot([100 * n / samples[-1] for n in samples], accuracies, marker='.', markersize=3,
                       linewidth=0.6, color=style.of(method)[0],
                       alpha=min(1, max(0.1, 2 * len(curves) ** -0.5)), clip_on=False)
-        axes.set(xlabel='stream seen (%)', ylabel=_ON_SEEN, title=title, xlim=(0, 100), ylim=(0, 100))
+        axes.set(xlabel='stream seen (%)', ylabel='accuracy on the classes seen (%)', title=title,
+                 xlim=(0, 100), ylim=(0, 100))
     return path
 
 

@@ -1,4 +1,4 @@
-"""What a run has measured, and how it is shown: console, results files, plot, trackers."""
+"""What a run has measured, and how it is shown: results files and console."""
 import datetime
 import json
 import platform
@@ -13,7 +13,6 @@ import uuid
 import numpy as np
 import torch
 
-from bench.results import plots
 from bench.results.keys import key_text
 from core import rows as results
 from core.plugins import ROOT
@@ -75,7 +74,7 @@ class Stopwatch:
 
 
 def finish(model, dataset, args, arguments: dict, record: Record, anytime, folders: dict) -> dict:
-    """Rows, plots and closing summary; returns the row of the first setting.
+    """Rows and closing summary; returns the row of the first setting.
 
     Args:
         arguments: as the run began. anytime: `bench.run.anytime.Anytime`. folders: setting -> of its rows.
@@ -93,22 +92,9 @@ def finish(model, dataset, args, arguments: dict, record: Record, anytime, folde
                          **_at_the_end(record, which), **anytime.results(), **({} if rows else own),
                          **{k: v for k, v in arguments.items() if k not in common}, **about}
         if not args.disable_log:
-            paths[f'row, {setting}'] = results.append_row(folders[setting], rows[setting])
-    setting, row = next(iter(rows.items()))
-    if not args.disable_log:
-        curves = {'plot': ({model.NAME: [(i, row[f'task{i}']) for i in range(1, dataset.N_TASKS + 1)
-                                         if f'task{i}' in row], **model.curves()}, 'tasks seen')}
-        if anytime.curve:
-            curves['anytime plot'] = {model.NAME: anytime.curve}, 'samples seen'
-        title, folder = f'{model.NAME} on {dataset.NAME}, {spec}', folders[setting] / 'plots'
-        try:
-            for name, (points, seen) in curves.items():
-                path = folder / f"{record.run}{'-anytime' * (seen == 'samples seen')}.png"
-                paths[name] = plots.accuracy_curve(path, points, title, seen)
-        except OSError as error:                            # a run is not lost because it cannot be drawn
-            print(f'warning: {folder} cannot be written ({error.strerror}): no plot', file=sys.stderr)
+            paths[setting] = results.append_row(folders[setting], rows[setting])
     _print_summary(model, rows, record, paths)
-    return row
+    return next(iter(rows.values()))
 
 
 def _accuracies(record: Record, which: int, transfer: bool) -> dict:
@@ -170,8 +156,8 @@ def _print_summary(model, rows: dict, record: Record, paths: dict) -> None:
     begins = ' (as the backbone begins)' if row['weights'] == 'none' else ''
     _tell(f"backbone: {row['backbone']}, weights: {row['weights']}{begins}")
     _tell('seconds: ' + ', '.join(f'{stage} {s:.1f}' for stage, s in record.seconds.items()))
-    for name, path in paths.items():
-        print(f'  {name}: {path}')
+    for setting, path in paths.items():
+        print(f'  row, {setting}: {path}')
     sys.stdout.flush()
 
 

@@ -38,7 +38,7 @@ def train(model, dataset, args, test: bool = True) -> dict:
             results.check_writable(folder)
     first, tasks = args.start_from or 0, args.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
-        raise InputError(f'--start_from {first} --stop_after {tasks}: this stream has {dataset.N_TASKS} tasks')
+        raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
     record, anytime = Record(first), Anytime(model, dataset, args.eval_every)
     later = _later_loaders(model, dataset) if args.eval_future else []
     state = RunState(model, dataset, args, record=record, anytime=anytime)

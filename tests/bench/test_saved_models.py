@@ -9,7 +9,6 @@ import torch
 
 from backbone import get_backbone
 from bench.cli.parsing import parse_args
-from bench.results import plots
 from bench.resume import run_state, saved_models
 from bench.run.building import initialize
 from bench.run.training import train
@@ -24,10 +23,8 @@ pytestmark = pytest.mark.usefixtures('small_digits')
 
 
 @pytest.fixture
-def run(parse, tmp_path, monkeypatch):
+def run(parse, tmp_path):
     """run(method, *flags): (model, data set, row) of a whole run; its files are in `tmp_path / 'kept'`."""
-    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
-
     def whole(method, *flags, folder='run'):
         words = [*QUICK.get(method, []), '--n_splits', '3', '--batch_size', '16', *flags]
         if '--buffer_size' in known_flags(method) and '--buffer_size' not in words and '--loadcheck' not in words:
@@ -185,7 +182,6 @@ def test_a_folder_that_cannot_take_the_files_is_told_before_anything_is_learned(
 
 def test_a_checkpoint_of_mammoths_goes_on_on_a_data_set_file_of_its_kind(parse, foreign, tmp_path, monkeypatch):     # noqa: F811
     """Its backbone is named in it, its buffer holds float images, which its transforms take when they are replayed."""
-    monkeypatch.setattr(plots, 'accuracy_curve', lambda path, *given: path)
     flags = ['--buffer_size', '20', '--n_epochs', '1', '--batch_size', '64', '--lr', '0.01']
     net = get_backbone(parse('er', '--weights', 'none', '--backbone', 'resnet18', '--num_filters', '2', '--num_classes', '10', *flags))
     tensors = {f'net.{name}'.replace('.downsample.', '.shortcut.'): tensor for name, tensor in net.state_dict().items()}

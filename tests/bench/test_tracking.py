@@ -49,7 +49,7 @@ def test_names_of_domains_and_of_epochs(wandb):
 
 def test_a_service_that_cannot_be_reached_is_one_line(wandb):
     def fail(**options):
-        raise wandb.Error('no key\nlog in first')
+        raise wandb.Error('no key, log in first')
     wandb.init = fail
     with refused('log in first', '--nowand 1'):
         Tracker(flags())
