@@ -86,7 +86,9 @@ class Checkpoints:
             print(f'{error}; the run starts over')
             return None
         with naming(f'{self.path} (--resume never starts over)'):
-            changed = [name for name, was in content['about'].items() if self.about.get(name, was) != was]
+            was, now = content['about'], self.about
+            changed = [file for file, digest in was['code'].items() if now['code'].get(file, digest) != digest]
+            changed += [name for name in now if name != 'code' and was[name] != now[name]]
             if changed and self.args.resume != 'always':
                 raise InputError('a run with these arguments was interrupted, and since then this changed: '
                                  f'{", ".join(changed[:3])}; --resume always continues it all the same')
@@ -188,11 +190,11 @@ def _digest(args, arguments: dict) -> str:
 
 
 def _about(state: RunState) -> dict:
-    """What a run's bits follow from besides its arguments; files of this project by their digests."""
+    """What a run's bits follow from besides its arguments."""
     schedule = getattr(state.dataset, 'schedule', None)
-    return dict(torch=str(torch.__version__), numpy=np.__version__, device=state.model.device.type,
-                weights=state.model.psi_digest,
-                schedule=schedule.digest() if hasattr(schedule, 'digest') else None, **code_digests())
+    return dict(code=code_digests(), torch=str(torch.__version__), numpy=np.__version__,
+                device=state.model.device.type, weights=state.model.psi_digest,
+                schedule=schedule.digest() if hasattr(schedule, 'digest') else None)
 
 
 def code_digests() -> dict:

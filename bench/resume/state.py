@@ -77,9 +77,9 @@ class Packer:
             return None
 
     def _pack(self, value, path: str):
-        if isinstance(value, np.generic) and not isinstance(value, np.void):
+        if isinstance(value, np.generic):
             value = value.item()
-        if isinstance(value, _PLAIN):
+        if type(value) in _PLAIN:
             return value
         if isinstance(value, torch.Tensor):
             return _tensor(value)

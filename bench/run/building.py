@@ -11,7 +11,14 @@ def initialize(args=None):
 
     from backbone import get_backbone, weights
     from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
-    from core.environment import base_path, choose_devices, get_checkpoint_path, set_random_seed
+    from core.environment import (
+        base_path,
+        choose_devices,
+        get_checkpoint_path,
+        results_folder,
+        set_random_seed,
+    )
+    from core.rows import check_writable
     from datasets import get_dataset
     from models import get_model
     from scroll.embedding.embedder import state_digest
@@ -23,6 +30,8 @@ def initialize(args=None):
     get_checkpoint_path(args.checkpoint_path)
     set_random_seed(args.seed)
     reuse_memory()
+    if not args.disable_log:                        # before data are read
+        check_writable(results_folder(args, 'class-il').parent.parent.parent)
     dataset = get_dataset(args)
     args.class_order = getattr(dataset, 'class_order', None)
     args.num_classes = getattr(args, 'num_classes', dataset.N_CLASSES)      # outputs of the network

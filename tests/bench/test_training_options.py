@@ -133,14 +133,12 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
     assert all(training for _, training in seen)
 
 
-@pytest.mark.parametrize('losses, mean', [([1, 2.0, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}], 3),
-                                          ([None, {}, 2], 2), ([np.float64(1), torch.tensor(2, dtype=torch.float64)], 1.5), ([None], None)])
-def test_the_mean_of_what_observe_returned(losses, mean):
+def test_the_mean_of_what_observe_returned():
     watch = LossWatch('here')
-    for loss in losses:
+    for loss in (1, 2.0, None, {}, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}, np.float64(3)):
         watch.add(loss)
     watch.check()
-    assert watch.mean == mean
+    assert watch.mean == 3
 
 
 @pytest.mark.parametrize('bad', [float('nan'), torch.tensor(float('inf')), {'loss': torch.tensor(float('nan'))}, np.float32('nan')])
