@@ -139,7 +139,7 @@ def add_tracking_args(parser) -> None:
     flag('--wandb_name', affects='display', help='of the run')
     on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
     flag('--nowand', affects='display', default=False,
-         help='no Weights & Biases, whatever else is said', **on_off)
+         help='no Weights & Biases, despite other flags', **on_off)
     flag('--force_compat', default=False,
          help='let a task-aware method run on a stream without tasks', **on_off)
 
@@ -155,9 +155,9 @@ def add_management_args(parser) -> None:
          help="'cpu', 'cuda' or the number of a GPU; with --distributed dp several, joined by commas "
                            '(default: the GPU with most free memory, if there is one)')
     flag('--notes', affects='display', help='free text, kept in the results')
-    flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every so many epochs')
+    flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every N epochs')
     flag('--eval_every', affects='record', type=whole(1),
-         help='also evaluate every so many samples of the stream, on the classes that have come '
+         help='also evaluate every N samples of the stream, on the classes that have come '
               '(anytime accuracy)')
     flag('--enable_other_metrics', affects='record', type=binary_to_boolean_type, default=False,
          help='forward and backward transfer, forgetting')

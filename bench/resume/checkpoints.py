@@ -87,7 +87,7 @@ class Checkpoints:
             return None
         with naming(f'{self.path} (--resume never starts over)'):
             was, now = content['about'], self.about
-            changed = [file for file, digest in was['code'].items() if now['code'].get(file, digest) != digest]
+            changed = [file for file, old in was['code'].items() if now['code'].get(file, old) != old]
             changed += [name for name in now if name != 'code' and was[name] != now[name]]
             if changed and self.args.resume != 'always':
                 raise InputError('a run with these arguments was interrupted, and since then this changed: '

@@ -2,7 +2,7 @@
 
 The state of a method is its attributes but those of the run (data set, arguments, transforms) and those that
 its class names in `TRANSIENT`: numbers, texts, tensors, arrays, and lists, tuples, sets and dicts of these;
-networks; generators; whatever has `state_dict` and `load_state_dict`. Anything else cannot be kept.
+networks; generators; objects with `state_dict` and `load_state_dict`. Anything else cannot be kept.
 """
 import collections
 import copy

@@ -40,7 +40,7 @@ def optimise(net, level: int) -> None:
     if level == 3:
         try:
             torch.compile(lambda x: x + 1)(torch.zeros(2, device=next(net.parameters()).device))
-        except Exception as error:          # whatever the compilers of this machine say
+        except Exception as error:          # compilers raise anything
             raise InputError(f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: '
                              f'{error}); use -O 2') from error
         net.compile()

@@ -1,4 +1,4 @@
-"""Weights & Biases, by a stand-in: what it is told."""
+"""Weights & Biases, by a stand-in: what it gets."""
 import sys
 from types import ModuleType, SimpleNamespace
 

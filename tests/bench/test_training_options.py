@@ -148,13 +148,6 @@ def test_a_loss_that_is_not_finite_ends_the_run(run, monkeypatch, bad):
         run(Diary)
 
 
-def test_batch_norms_that_cannot_train_are_told(run, monkeypatch):
-    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: torch.nn.functional.batch_norm(
-        torch.rand(1, 3, 1, 1), None, None, training=True))
-    with refused('--minibatch_size', '--bn frozen'):
-        run(Diary)
-
-
 def test_an_optimiser_made_in_begin_task_is_the_one_that_is_scheduled(run, monkeypatch):
     def begin_task(self, dataset):
         self.opt = torch.optim.Adam(self.net.parameters(), lr=1.0)
