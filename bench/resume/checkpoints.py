@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from bench.resume.run_state import Incomplete, Position, RunState
-from bench.resume.state import naming
+from bench.resume.state import loading
 from core.arguments import FREE, affects
 from core.commands import Interrupted, on_stop
 from core.plugins import ROOT
@@ -85,7 +85,7 @@ class Checkpoints:
         except InputError as error:
             print(f'{error}; the run starts over')
             return None
-        with naming(f'{self.path} (--resume never starts over)'):
+        with loading(f'{self.path} (--resume never starts over)'):
             was, now = content['about'], self.about
             changed = [file for file, old in was['code'].items() if now['code'].get(file, old) != old]
             changed += [name for name in now if name != 'code' and was[name] != now[name]]

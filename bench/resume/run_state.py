@@ -16,6 +16,7 @@ import torch
 from bench.resume.state import Packer, load_model_state, unpack
 
 _MAX_ITEMS = 1000                       # of a container in which random streams are looked for
+_MAX_WRAPPED = 5                        # data sets around data sets
 _CLOSED = type, types.ModuleType, types.FunctionType
 
 
@@ -72,7 +73,7 @@ class RunState:
     def _data(self) -> list:
         """The training loader, its data set, and what that wraps."""
         parts, part = [], self.loader
-        while hasattr(part, '__dict__') and part is not self.dataset:
+        while hasattr(part, '__dict__') and part is not self.dataset and len(parts) < _MAX_WRAPPED:
             parts, part = [*parts, part], vars(part).get('dataset')
         return parts
 

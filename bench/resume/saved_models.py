@@ -12,7 +12,7 @@ import torch
 
 from bench.resume.checkpoints import write
 from bench.resume.run_state import Incomplete, Position
-from bench.resume.state import naming
+from bench.resume.state import loading
 from core.environment import warn_once
 from core.plugins import backbone_name
 from core.torch_files import IGNORED, load_torch
@@ -67,7 +67,7 @@ def read(path) -> dict:
     Raises:
         InputError: it is neither.
     """
-    with naming(f'--loadcheck {path}'):
+    with loading(f'--loadcheck {path}'):
         if not Path(path).is_file():
             raise InputError('there is no such file')
         content = load_torch(path)
@@ -92,7 +92,7 @@ def load(state, args) -> Position:
     if args.loadcheck is None:
         return Position()
     content, first = read(args.loadcheck), args.start_from or 0
-    with naming(f'--loadcheck {args.loadcheck}'):
+    with loading(f'--loadcheck {args.loadcheck}'):
         if content.get('run') is not None and (first or args.inference_only):
             return _resume(state, args, content, first)
         _load_weights(state.model, content['model'])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 
 KIND = '__kind__'                       # key of a packed value that is more than plain data
 _OF_THE_RUN = {'args', 'dataset', 'loss', 'transform', 'original_transform', 'normalization_transform',
@@ -30,7 +30,7 @@ def model_state(model: nn.Module) -> dict:
 def load_model_state(model: nn.Module, state: dict) -> None:
     """Give a newly built method this state. InputError if something in it does not fit."""
     for name, packed in state.items():
-        with naming(name):
+        with loading(name):
             value = unpack(packed, getattr(model, name, None), model)
             if name in model._buffers and value is not None:
                 model._buffers[name] = value.to(model.device)
@@ -41,14 +41,15 @@ def load_model_state(model: nn.Module, state: dict) -> None:
 
 
 @contextmanager
-def naming(what):
-    """Errors become InputErrors that begin with what was loaded, also of hostile or damaged data."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f'{what}: {error}') from error
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-        raise InputError(f'{what}: does not fit this run ({" ".join(str(error).split())[:300]})') from error
+def loading(what):
+    """Errors in the block are InputErrors that begin with what is loaded, also of hostile or damaged data."""
+    with naming(what):
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f'does not fit this run ({" ".join(str(error).split())[:300]})') from error
 
 
 class Packer:

@@ -15,10 +15,10 @@ def sgd(parse):
 
 @pytest.mark.parametrize('flags, name, value', [
     (['--validation'], 'validation', 10), (['--validation', '25'], 'validation', 25), (['--lpt', '0.5'], 'label_perc', 0.5),
-    (['--label_perc_by_task', '0.1'], 'label_perc', 0.1), (['--lpc', '0.25'], 'label_perc_by_class', 0.25),
+    (['--lpc', '0.25'], 'label_perc_by_class', 0.25),
     (['--noise_rate', '0', '--noise_type', 'sym'], 'noise_type', 'symmetric'), (['-O3'], 'code_optimization', 3),
-    (['--load_best_args'], 'model_config', 'best'), ([], 'load_best_args', None), (['--nowand'], 'nowand', 1), ([], 'nowand', 1),
-    (['--non_verbose', '--seed', '3'], 'non_verbose', True), ([], 'fitting_mode', 'epochs'),
+    (['--load_best_args'], 'model_config', 'best'), (['--nowand'], 'nowand', 1), ([], 'nowand', 1),
+    (['--non_verbose', '--seed', '3'], 'non_verbose', True),
 ])
 def test_values(parse, flags, name, value):
     args = parse_args(['--model', 'sgd', '--dataset', 'seq-digits', '--lr', '1', '--weights', 'none', *flags])

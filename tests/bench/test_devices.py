@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.run.devices import CustomDP, arrange, optimise, split_among_gpus
+from bench.run.devices import arrange, optimise, split_among_gpus
 from tests.conftest import refused
 from tests.scroll.conftest import tiny_net
 
@@ -55,18 +55,6 @@ def test_precision_of_products(level, precision):
     net = tiny_net()
     optimise(net, level)
     assert torch.get_float32_matmul_precision() == precision and net._compiled_call_impl is None
-
-
-def test_a_split_network_answers_as_the_network_does():
-    """Without GPUs `torch` runs the network itself."""
-    net = tiny_net().eval()
-    split = CustomDP(net)
-    x = torch.rand(3, 3, 16, 16)
-    assert torch.equal(split(x), net(x)) and torch.equal(split(x, returnt='features'), net(x, returnt='features'))
-    assert split.classifier is net.classifier and split.device == net.device and torch.equal(split.get_params(), net.get_params())
-    assert split.module is net and torch.equal(copy.deepcopy(split)(x), net(x))
-    with pytest.raises(AttributeError):
-        split.no_such_thing                                     # noqa: B018
 
 
 @pytest.mark.parametrize('opt, count', [('there', 1), (None, 2)])
