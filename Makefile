@@ -13,7 +13,7 @@ RUN := .venv/bin/python
 	.venv/bin/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
-demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row, a plot
+demo: .venv/installed           ## SCROLL on scikit-learn's digits: accuracies, a CSV row
 	$(RUN) main.py --model scroll --dataset seq-digits --model_config best
 
 test: .venv/installed-dev       ## lint, then the test suite but for its slow tests

@@ -71,7 +71,7 @@ class ScrollModel(ContinualModel):
         self.to_stream = np.asarray(getattr(dataset, 'class_order', np.arange(dataset.N_CLASSES)))
         self.to_file = np.argsort(self.to_stream)
         self.seconds = dict(embedding=0.0, statistics=0.0, adaptation=0.0)
-        self.online_curve, self.accuracies, self._force_online = [], None, False
+        self.accuracies, self._force_online = None, False
         self._segment, self._waiting, self._unfinished, self._glanced = [], [], None, 0
         if args.load_state:
             learned_files.load(self.learner, args.load_state, len(self.to_stream))
@@ -178,16 +178,12 @@ class ScrollModel(ContinualModel):
         out[:, self.to_stream[self.learner.classes_]] = torch.from_numpy(logits)
         return out.to(x.device)
 
-    def curves(self) -> dict:
-        return {'f_T (online)': self.online_curve}
-
     def end_eval(self, dataset, accs):
         online = accs
         if getattr(self.learner, 'adapted_', None) is not None:
             self._force_online = True
             online = evaluate(self, dataset)
             self._force_online = False
-        self.online_curve.append((self.current_task, float(np.mean(online[0]))))
         sizes = [len(loader.dataset) for loader in dataset.test_loaders]
         self.accuracies = [float(np.average(a[0], weights=sizes)) for a in (online, accs)]
         if self.current_task == self.n_tasks and self.embedder.cache is not None:

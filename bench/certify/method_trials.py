@@ -12,7 +12,6 @@ import torch
 
 from bench.certify.store import single
 from bench.cli import parsing as cli
-from bench.resume.state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.certificates.prefix_sums import class_segments
@@ -129,6 +128,7 @@ def net_digest(model) -> str:
 
 def _tensors(model) -> dict:
     """name -> tensor: of the network, and those that the method has besides."""
-    own = {name: packed[1] for name, packed in model_state(model).items()
-           if isinstance(packed, tuple) and packed[0] == 'tensor'}
-    return {**{f'net.{name}': t.detach().cpu() for name, t in model.net.state_dict().items()}, **own}
+    own = {name: value for name, value in {**vars(model), **model._parameters, **model._buffers}.items()
+           if isinstance(value, torch.Tensor) and name not in model.TRANSIENT}
+    own |= {f'net.{name}': tensor for name, tensor in model.net.state_dict().items()}
+    return {name: tensor.detach().cpu() for name, tensor in own.items()}

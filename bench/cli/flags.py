@@ -94,10 +94,9 @@ def add_stream_args(parser) -> None:
 def add_fitting_args(parser) -> None:
     """How long a task is trained."""
     flag = argument_group(parser, 'how long').add_argument
-    flag('--fitting_mode', choices=('epochs', 'iters', 'time', 'early_stopping'), default='epochs',
-         help='until n_epochs, n_iters, fitting_minutes, or no improvement on the newest task')
+    flag('--fitting_mode', choices=('epochs', 'iters', 'early_stopping'), default='epochs',
+         help='until n_epochs, n_iters, or no improvement on the newest task')
     flag('--n_iters', type=whole(1), help='batches a task (--fitting_mode iters)')
-    flag('--fitting_minutes', type=real(positive=True), help='minutes a task (--fitting_mode time)')
     flag('--early_stopping_patience', type=whole(1), default=5, help='evaluations without improvement')
     flag('--early_stopping_metric', choices=('loss', 'accuracy'), default='loss')
     flag('--early_stopping_freq', type=whole(1), default=1, help='epochs between evaluations')
@@ -125,24 +124,22 @@ def add_checkpoint_args(parser) -> None:
          help='on Ctrl-C and SIGTERM finish the step and write a checkpoint; 0: end at once')
     flag('--savecheck', affects='place', choices=('last', 'task'),
          help='keep the model as a file: after the last task, or each')
-    flag('--save_checkpoint_mode', affects='place', choices=('safe', 'old_pickle'), default='safe',
-         help='of such files; old_pickle, which holds code, can be read but is not written')
+    flag('--save_checkpoint_mode', affects='place', choices=('safe',), default='safe', help='of such files')
     flag('--ckpt_name', affects='place', help='how the names of these files begin')
     flag('--checkpoint_path', affects='place', default='./checkpoints/', help='folder of these files')
-    flag('--loadcheck', affects='content', help='begin with the model in such a file, or at such a URL; with '
-                             '--start_from, continue its run')
+    flag('--loadcheck', affects='content',
+         help='begin with the model in such a file; with --start_from, continue its run')
 
 
 def add_tracking_args(parser) -> None:
-    """Weights & Biases, TensorBoard; `--force_compat`, as in Mammoth."""
+    """Weights & Biases; `--force_compat`, as in Mammoth."""
     flag = argument_group(parser, 'tracking').add_argument
     flag('--wandb_entity', affects='display', help='with wandb_project: log to Weights & Biases')
     flag('--wandb_project', affects='display')
     flag('--wandb_name', affects='display', help='of the run')
     on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
-    flag('--tensorboard', affects='display', default=False, help='log to <results>/tensorboard', **on_off)
     flag('--nowand', affects='display', default=False,
-         help='no Weights & Biases, whatever else is said', **on_off)
+         help='no Weights & Biases, despite other flags', **on_off)
     flag('--force_compat', default=False,
          help='let a task-aware method run on a stream without tasks', **on_off)
 
@@ -158,9 +155,9 @@ def add_management_args(parser) -> None:
          help="'cpu', 'cuda' or the number of a GPU; with --distributed dp several, joined by commas "
                            '(default: the GPU with most free memory, if there is one)')
     flag('--notes', affects='display', help='free text, kept in the results')
-    flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every so many epochs')
+    flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every N epochs')
     flag('--eval_every', affects='record', type=whole(1),
-         help='also evaluate every so many samples of the stream, on the classes that have come '
+         help='also evaluate every N samples of the stream, on the classes that have come '
               '(anytime accuracy)')
     flag('--enable_other_metrics', affects='record', type=binary_to_boolean_type, default=False,
          help='forward and backward transfer, forgetting')

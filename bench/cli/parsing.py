@@ -61,14 +61,14 @@ def parse_args(cmd=None, return_parser_only: bool = False):
 
 def _chosen(cmd):
     """What decides which other flags there are, from the flags that every run has."""
-    parser, asks_help = base_parser(add_help=False), set(HELP) & set(cmd)
+    parser = base_parser(add_help=False)
     for action in parser._actions:
         action.required = False
     chosen = parser.parse_known_args(_without_help(cmd))[0]
     use_checkout(getattr(chosen, 'mammoth', None))
     chosen.saved = _of_checkpoint(chosen)
     for number, flag in enumerate(('model', 'dataset')):
-        if not asks_help and not getattr(chosen, flag):
+        if not set(HELP) & set(cmd) and not getattr(chosen, flag):
             raise InputError(f'--{flag} is missing; {_names().splitlines()[number]}')
     return chosen
 
@@ -82,7 +82,7 @@ def _of_checkpoint(chosen) -> dict:
     if not chosen.loadcheck:
         return {}
     from bench.resume.saved_models import saved_args
-    saved = saved_args(chosen.loadcheck, chosen.checkpoint_path)
+    saved = saved_args(chosen.loadcheck)
     for name in ('model', 'dataset'):
         given = getattr(chosen, name)
         if given and normalise(given) != normalise(saved.get(name, given)):
@@ -162,7 +162,7 @@ def _add_flags(parser, cmd, chosen, model, build, dataset) -> tuple:
 
 
 def _said(parser, cmd, all_flags: bool = False) -> dict:
-    """flag -> value, of the flags on the command line. all_flags: refuse those that the parser has not."""
+    """Flag -> value, of the flags on the command line. all_flags: refuse those that the parser has not."""
     given, required = given_flags(parser, cmd), [action for action in parser._actions if action.required]
     for action in required:
         action.required = False
@@ -204,8 +204,6 @@ def _flags_of(parser, build, title: str) -> None:
     """A flag for each keyword parameter of a signature (data set, backbone); one that is there serves it."""
     taken = {action.dest for action in parser._actions}
     new = {name: p for name, p in keyword_flags(build).items() if name not in taken}
-    if shared := [name for name in keyword_flags(build) if name in taken]:
-        warn_once(f"{title}: {', '.join(shared)} of its signature: a flag of that name serves both")
     group = parser.add_argument_group(title) if new else None
     for name, parameter in new.items():
         required = parameter.default is parameter.empty
@@ -215,24 +213,21 @@ def _flags_of(parser, build, title: str) -> None:
 def _names() -> str:
     """What --model, --dataset and --weights accept, read from file names and sources: no import."""
     folder = ROOT / 'backbone' / 'weights'
-    shipped = ' '.join(sorted(path.name.split('.')[0] for kind in ('safetensors', 'scales.json')
-                              for path in folder.glob(f'*.{kind}')))
+    shipped = sorted({path.name.split('.')[0] for kind in ('safetensors', 'scales.json')
+                      for path in folder.glob(f'*.{kind}')})
     lines = [f"{kind}s: {' '.join(PluginFolder(folder, kind).names())}"
              for folder, kind in (('models', 'model'), ('datasets', 'dataset'), ('backbone', 'backbone'))]
-    return '\n'.join([*lines, f'weights: {shipped or "none"}',
+    return '\n'.join([*lines, f"weights: {' '.join(shipped)}",
                       'Add --model and --dataset to see their flags.'])
 
 
 def base_parser(**kwargs) -> ArgumentParser:
     """The flags that every run has."""
     parser = ArgumentParser(prog='main.py', description='Continual learning under any schedule.', **kwargs)
-    flags.add_selection_args(parser)
-    flags.add_stream_args(parser)
-    flags.add_experiment_args(parser)
-    flags.add_fitting_args(parser)
-    flags.add_management_args(parser)
-    flags.add_checkpoint_args(parser)
-    flags.add_tracking_args(parser)
+    for add in (flags.add_selection_args, flags.add_stream_args, flags.add_experiment_args,
+                flags.add_fitting_args, flags.add_management_args, flags.add_checkpoint_args,
+                flags.add_tracking_args):
+        add(parser)
     return parser
 
 
@@ -242,12 +237,9 @@ def given_flags(parser: ArgumentParser, argv) -> set:
     for item in argv:
         option = item.split('=')[0] if item.startswith('--') else item[:2]      # -O3
         action = parser._option_string_actions.get(option)
+        if action is not None and action.dest in found:
+            raise InputError(f'{option} is given 2 times, before as {found[action.dest]}: give it once')
         if action is not None:
-            if action.dest in found:
-                first = found[action.dest]
-                twice = (f'{option} is given 2 times' if first == option
-                         else f'{first} and {option} say the same')
-                raise InputError(f'{twice}: give one of them')
             found[action.dest] = option
     return set(found)
 
@@ -264,20 +256,20 @@ def apply_defaults(parser: ArgumentParser, values: dict, source: str) -> None:
         if name not in actions:
             raise InputError(f'{source}: {name} is not a flag of this run{did_you_mean(name, actions)}')
         action = actions[name]
-        value, many = None if value == 'None' else value, action.nargs not in (None, 0, '?')
-        if value is not None and isinstance(value, list) != many:
-            raise InputError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
-        try:
-            if action.type is not None and value is not None:
-                words = value if many else [value]
-                items = [action.type(int(v) if isinstance(v, bool) else v) for v in words]
-                value = items if many else items[0]
-        except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
-            raise InputError(f'{source}: {name}: {error}') from error
-        if action.choices and value is not None and value not in action.choices:
-            raise InputError(f'{source}: {name} {value!r}: expected one of '
-                             f'{", ".join(map(str, action.choices))}{did_you_mean(value, action.choices)}')
-        parser.set_defaults(**{name: value})
+        if value is not None and value != 'None':
+            many = action.nargs not in (None, 0, '?')
+            if isinstance(value, list) != many:
+                raise InputError(f"{source}: {name}: {value!r}: expected {'a list' if many else 'one value'}")
+            words = [int(word) if isinstance(word, bool) and action.type else word
+                     for word in (value if many else [value])]
+            try:
+                items = [parser._get_value(action, word) for word in words]
+                for item in items:
+                    parser._check_value(action, item)
+            except argparse.ArgumentError as error:
+                raise InputError(f'{source}: {name}: {error.message}') from error
+            value = items if many else items[0]
+        parser.set_defaults(**{name: None if value == 'None' else value})
 
 
 def add_model_args(parser: ArgumentParser, model) -> dict:

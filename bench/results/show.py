@@ -2,11 +2,8 @@
 
     python scripts/show.py data/results/class-il/seq-cifar100/scroll/mean_accs.csv schedule online_digest
 """
-
-import pandas as pd
-
 from core.arguments import ArgumentParser
-from scroll.archive import open_file
+from core.rows import read_rows
 from scroll.errors import InputError
 
 
@@ -17,18 +14,13 @@ def main():
     parser.add_argument('--where', nargs='*', default=[], metavar='COLUMN=VALUE',
                         help='only rows with these values')
     options = parser.parse_args()
-    try:
-        with open_file(options.file) as file:
-            table = pd.read_csv(file, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f'{options.file} cannot be read: {error}') from error
-    conditions = [condition.partition('=')[::2] for condition in options.where]
-    unknown = [name for name in (*options.columns, *dict(conditions)) if name not in table.columns]
-    if unknown:
-        raise InputError(f'{options.file} has no column {unknown[0]}; it has {", ".join(table.columns)}')
-    for column, value in conditions:
-        table = table[table[column] == value]
-    table = table[options.columns].map(lambda cell: cell[:8] if len(cell) == 64 else cell)
+    rows, conditions = read_rows(options.file), [text.partition('=')[::2] for text in options.where]
+    known = list(rows[0]) if rows else []
+    for name in (*options.columns, *dict(conditions)):
+        if name not in known:
+            raise InputError(f'{options.file} has no column {name}; it has {", ".join(known) or "no rows"}')
     print(f"| {' | '.join(options.columns)} |\n|{'---|' * len(options.columns)}")
-    for row in table.itertuples(index=False):
-        print(f"| {' | '.join(row)} |")
+    for row in rows:
+        if all(row[name] == value for name, value in conditions):
+            cells = [row[name][:8] if len(row[name]) == 64 else row[name] for name in options.columns]
+            print(f"| {' | '.join(cells)} |")

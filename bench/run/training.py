@@ -1,6 +1,5 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
 import copy
-import sys
 
 from bench.results.report import Record, Stopwatch, finish
 from bench.results.tracking import Tracker
@@ -8,8 +7,7 @@ from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
-from bench.run.fitting import make_fitting
-from bench.run.settings import Output, Stream, Training
+from bench.run.fitting import Fitting
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
@@ -30,106 +28,93 @@ def train(model, dataset, args, test: bool = True) -> dict:
         The results row, which is also written unless `--disable_log 1`.
 
     Raises:
-        InputError: something cannot be; if that is a file of the model, only when the row is written.
+        InputError: something is invalid, or the run has its row and a file of the model cannot be written.
     """
-    stream, output = Stream.of(args), Output.of(args)
     saved_models.check_writable(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
-    if not output.disable_log:
+    if not args.disable_log:
         for folder in folders.values():
             results.check_writable(folder)
-    first, tasks = _part_of_the_stream(dataset, stream)
-    record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
-    later = _later_loaders(model, dataset) if output.eval_future else []
+    first, tasks = args.start_from or 0, args.stop_after or dataset.N_TASKS
+    if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
+        raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
+    record, anytime = Record(first), Anytime(model, dataset, args.eval_every)
+    later = _later_loaders(model, dataset) if args.eval_future else []
     state = RunState(model, dataset, args, record=record, anytime=anytime)
-    with Checkpoints(state, args, output, arguments) as checkpoints:
+    with Checkpoints(state, args, arguments) as checkpoints:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
-        tracker = Tracker(args, next(iter(folders.values())) / 'tensorboard' / record.run)
-        if output.enable_other_metrics and start == Position():
+        tracker = Tracker(args)
+        if args.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
-        if stream.inference_only and start.task and not restored: # a run that is evaluated where it was
+        if args.inference_only and start.task and not restored:     # a run that is evaluated where it was
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
             _evaluate_task(model, dataset, record, tracker)
-        ended = restored and restored.task == tasks             # all but its row, or a file
-        file = saved_models.make(state, args, arguments, tasks - 1, last=True) if ended else None
 
         for task in range(start.task, tasks):
-            training, last, trained = Training.of(args), task == tasks - 1, task >= first
+            trained = task >= first
             if not (task == start.task and start.begun):
-                _begin_task(model, dataset, state, record, training, output)
+                _begin_task(model, dataset, args, state, record)
             with allow_single_values(model.net):
-                if trained and not stream.inference_only:
+                if trained and not args.inference_only:
                     _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker)
                 with (Stopwatch(record.seconds, 'stream'),
-                      Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
+                      Progress(f'End of task {task + 1}', quiet=args.non_verbose)):
                     model.meta_end_task(dataset)
             if trained:
                 _evaluate_task(model, dataset, record, tracker)
                 if later[task + 1:]:
                     _evaluate_later(model, dataset, record, later)
-            file = saved_models.make(state, args, arguments, task, last=last)
-            if file and not last:                               # the last one comes after the row
-                record.unkept += _unwritten(saved_models.keep, *file)
-            if last or checkpoints.due(task_end=True):
+            if args.savecheck == 'task' and task < tasks - 1:
+                saved_models.save(state, args, arguments, task)
+            if task == tasks - 1 or checkpoints.due(task_end=True):
                 checkpoints.save(Position(task + 1))
 
-        if test and stream.validation and hasattr(dataset, 'without_validation'):
+        if test and args.validation and hasattr(dataset, 'without_validation'):
             _evaluate_for_real(model, dataset, record)
         record.tell_total()
-        record.anytime = anytime
-        row = finish(model, dataset, args, arguments, record, folders)
+        row = finish(model, dataset, args, arguments, record, anytime, folders)
         tracker.finish(row)
-        unwritten = _unwritten(model.save_files) + (_unwritten(saved_models.keep, *file) if file else [])
-        if not unwritten:
-            checkpoints.finished()
-    if record.unkept or unwritten:
-        advice = '; free some space or choose other paths, and ' + checkpoints.resume_hint()
-        written = '' if output.disable_log else ' and its row is written'
-        raise InputError(f'the run has finished{written}, but '
-                         + '; '.join([*record.unkept, *unwritten]) + advice * bool(unwritten))
+        try:                            # the row comes first: a file that cannot be written does not cost it
+            model.save_files()
+            if args.savecheck:
+                saved_models.save(state, args, arguments, tasks - 1)
+        except InputError as error:
+            raise InputError(f'the run has finished, but {error}; free some space or choose another path, '
+                             f'and {checkpoints.resume_hint()}') from error
+        checkpoints.finished()
     return row
 
 
-def _part_of_the_stream(dataset, stream: Stream) -> tuple:
-    """(first task that is trained, number of tasks that are begun)."""
-    first, last = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
-    for flag, value, most in (('start_from', first, dataset.N_TASKS - 1),
-                              ('stop_after', last, dataset.N_TASKS)):
-        if value > most:
-            raise InputError(f'--{flag} {value}: this stream has {dataset.N_TASKS} tasks; use at most {most}')
-    return first, last
-
-
-def _begin_task(model, dataset, state, record, training: Training, output: Output) -> None:
+def _begin_task(model, dataset, args, state, record) -> None:
     """The next task's data, and what the method does before it learns them."""
-    training_mode(model.net, training.bn)
+    training_mode(model.net, args.bn)
     state.next_task()
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=output.non_verbose):
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=args.non_verbose):
         model.meta_begin_task(dataset)
-    if output.enable_other_metrics and dataset.c_task > 0:
+    if args.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
             row += accuracies
 
 
 def _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker) -> None:
     """The task's epochs and batches, from where the run was interrupted."""
-    training, task, loader = Training.of(args), dataset.c_task, state.loader
+    task, loader = dataset.c_task, state.loader
     serve(loader, model)
     scheduler = get_scheduler(model, args, reload_optim=False)
-    fitting = make_fitting(training, model, dataset)
-    limit = model.get_debug_iters() if training.debug_mode else None
+    fitting = Fitting(args, model, dataset)
+    limit = model.get_debug_iters() if args.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
         total = limit or (len(loader) if hasattr(loader, '__len__') else None)
         progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
         with Stopwatch(record.seconds, 'stream') as watch:
             if not batches:                                 # else this pass was interrupted
-                training_mode(model.net, training.bn)
+                training_mode(model.net, args.bn)
                 model.meta_begin_epoch(epoch, dataset)
             losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
             for batch in progress.over(state.batches(limit)):
@@ -138,24 +123,24 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
                 if losses.add(loss):
                     rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
                     progress.tell(loss=losses.mean, **rate)
-                    tracker.log(dict(loss=losses.mean, **rate), record.images)
-                if scheduler and training.scheduler_mode == 'iter':
+                    tracker.log(loss=losses.mean, **rate)
+                if scheduler and args.scheduler_mode == 'iter':
                     scheduler.step()
                 if anytime.add(labels):
-                    tracker.log(dict(anytime_accuracy=anytime.curve[-1][1]), record.images)
+                    tracker.log(anytime_accuracy=anytime.curve[-1][1])
                 if fitting.end_batch():
                     break
                 if checkpoints.due():
                     losses.check()
                     watch.lap()
                     checkpoints.save(Position(task, epoch, batches, begun=True))
-            if scheduler and training.scheduler_mode == 'epoch':
+            if scheduler and args.scheduler_mode == 'epoch':
                 scheduler.step()
             losses.check()
             model.meta_end_epoch(epoch, dataset)
             fitting.end_epoch(epoch, batches)
         epoch, batches = epoch + 1, 0
-        if training.eval_epochs and epoch % training.eval_epochs == 0 and fitting.wants_epoch(epoch):
+        if args.eval_epochs and epoch % args.eval_epochs == 0 and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
             tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
@@ -179,16 +164,6 @@ def _learn_batch(model, loader, batch, epoch: int) -> tuple:
         raise InputError('batch norms without running statistics cannot train on one sample at a time: give '
                          '--batch_size and --minibatch_size above 1, a larger --input_size, or --bn frozen'
                          ) from error
-
-
-def _unwritten(write, *given) -> list:
-    """Call what writes files that are no reason to lose a run; a line on what could not be written."""
-    try:
-        write(*given)
-    except InputError as error:
-        print(f'warning: {error}', file=sys.stderr, flush=True)
-        return [str(error)]
-    return []
 
 
 def _evaluate_task(model, dataset, record, tracker) -> None:

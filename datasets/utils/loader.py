@@ -19,7 +19,6 @@ class InMemoryDataset:
         extra_return_fields: names of further attributes, (N, ...) each, that batches end with.
         indexes: int64 (N,), positions of the samples in the files. device: where images lie.
     """
-    TRANSIENT = ('_resident',)
 
     def __init__(self, data, targets, transform, train: bool = True, device='cpu', indexes=None):
         self.data, self.targets, self.transform, self.train = data, targets, transform, train

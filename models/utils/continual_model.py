@@ -157,10 +157,6 @@ class ContinualModel(nn.Module):
         """Columns of its own for the results row, asked for once, at the end of the run."""
         return {}
 
-    def curves(self) -> dict:
-        """Further lines of the run's plot: name -> list of (task, accuracy)."""
-        return {}
-
     def summary(self) -> list:
         """Further lines of the closing summary."""
         return []

@@ -44,8 +44,7 @@ def test_show_prints_chosen_columns_and_rows(call, tmp_path):
         append_row(tmp_path, {'task1': n, 'digest': str(n) * 64, 'note': 'a, b'})
     text = call(show, tmp_path / 'mean_accs.csv', 'note', 'digest', '--where', 'task1=2')
     assert text.splitlines() == ['| note | digest |', '|---|---|', '| a, b | 22222222 |']
-    for words, said in ((['nothing.csv', 'note'], 'nothing.csv'), (['mean_accs.csv', 'not'], 'no column not'),
-                        (['mean_accs.csv', 'note', '--where', 'tas=2'], 'no column tas')):
+    for words, said in ((['mean_accs.csv', 'not'], 'no column not'), (['mean_accs.csv', 'note', '--where', 'tas=2'], 'no column tas')):
         with refused(said):
             call(show, tmp_path / words[0], *words[1:])
 

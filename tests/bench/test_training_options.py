@@ -59,8 +59,7 @@ def test_a_part_of_the_stream(run):
     assert [name for name in row if name.startswith('task')] == ['task3', 'task4'] and len(json.loads(row['accuracy_per_task'])) == 4
 
 
-@pytest.mark.parametrize('flags, words', [(['--start_from', '5'], ['--start_from 5', '5 tasks', 'at most 4']),
-                                          (['--stop_after', '6'], ['--stop_after 6', '5 tasks', 'at most 5'])])
+@pytest.mark.parametrize('flags, words', [(['--start_from', '5'], ['--start_from 5', '5 tasks']), (['--stop_after', '6'], ['--stop_after 6', '5 tasks'])])
 def test_parts_that_are_not_there(run, flags, words):
     with refused(*words):
         run(Diary, *flags)
@@ -134,41 +133,18 @@ def test_missing_labels_never_reach_the_method(run, monkeypatch):
     assert all(training for _, training in seen)
 
 
-def test_the_number_of_workers_changes_nothing(run):
-    def learned(workers):
-        return run(Sgd, '--n_splits', '2', '--num_workers', str(workers), '--seed', '7')[1].net.get_params()
-    assert torch.equal(learned(0), learned(2))
-
-
-@pytest.mark.parametrize('losses, mean', [([1, 2.0, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}], 3),
-                                          ([None, {}, 2], 2), ([np.float64(1), torch.tensor(2, dtype=torch.float64)], 1.5), ([None], None)])
-def test_the_mean_of_what_observe_returned(losses, mean):
+def test_the_mean_of_what_observe_returned():
     watch = LossWatch('here')
-    for loss in losses:
+    for loss in (1, 2.0, None, {}, torch.tensor(3.0), {'loss': 4}, {'loss': torch.tensor([4.0, 6.0]), 'x': 1}, np.float64(3)):
         watch.add(loss)
     watch.check()
-    assert watch.mean == mean
+    assert watch.mean == 3
 
 
 @pytest.mark.parametrize('bad', [float('nan'), torch.tensor(float('inf')), {'loss': torch.tensor(float('nan'))}, np.float32('nan')])
-def test_a_loss_that_is_not_finite_ends_the_run(bad):
-    watch = LossWatch('task 3, epoch 2')
-    watch.add(1.0)
-    with refused('task 3, epoch 2', 'smaller --lr'):
-        watch.add(bad)
-        watch.check()
-
-
-def test_a_diverging_run_ends_in_one_line(run, monkeypatch):
-    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: float('nan') if self.current_task else 0)
-    with refused('no longer finite (task 2, epoch 1)'):
-        run(Diary)
-
-
-def test_batch_norms_that_cannot_train_are_told(run, monkeypatch):
-    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: torch.nn.functional.batch_norm(
-        torch.rand(1, 3, 1, 1), None, None, training=True))
-    with refused('--minibatch_size', '--bn frozen'):
+def test_a_loss_that_is_not_finite_ends_the_run(run, monkeypatch, bad):
+    monkeypatch.setattr(Diary, 'observe', lambda self, *given, epoch=None: bad if self.current_task else 0)
+    with refused('no longer finite (task 2, epoch 1)', 'smaller --lr'):
         run(Diary)
 
 
