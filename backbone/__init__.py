@@ -62,8 +62,7 @@ class MammothBackbone(nn.Module):
         features = self.features(x)
         if returnt == 'features':
             return features
-        logits = self.classifier(features)
-        return logits if returnt == 'out' else (logits, features)
+        return self.classifier(features) if returnt == 'out' else (self.classifier(features), features)
 
     def get_params(self) -> torch.Tensor:
         """All parameters as one flat vector."""
@@ -111,14 +110,12 @@ class StagedBackbone(MammothBackbone):
         """(B, 3, H, W) -> the first map (B, C, H', W')."""
         raise NotImplementedError(f'{type(self).__name__} has no stem')
 
-    def laid_out(self, x: torch.Tensor) -> torch.Tensor:
-        """A batch in the layout that the network wants on a CPU; maps would follow that of the loader."""
-        if self.channels_last:
-            return x.contiguous(memory_format=torch.channels_last)
-        return x.contiguous() if x.device.type == 'cpu' else x
-
     def maps(self, x: torch.Tensor) -> list:
-        maps = [self.stem(self.laid_out(x))]
+        if self.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        elif x.device.type == 'cpu':
+            x = x.contiguous()                  # maps would follow the layout of the loader
+        maps = [self.stem(x)]
         for name, stage in self.named_children():
             if name.startswith('layer'):
                 small = self.channels_last and maps[-1].shape[2:].numel() <= self.CONTIGUOUS_PIXELS

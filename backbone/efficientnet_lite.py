@@ -7,7 +7,6 @@ last stage's depth, and the features. Tan and Le 2019, "EfficientNet", as change
 https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite.
 """
 import math
-import re
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +22,6 @@ STAGES = (      # (expansion, kernel, stride, channels, blocks) of variant 0
 STEM, FEATURES = 32, 1280
 EPS = 1e-3      # of its batch norms
 INPUT_SIZES = 224, 240, 260, 280, 300       # that the published weights of each variant were trained at
-
-_PUBLISHED = {'_conv_stem': 'conv1', '_bn0': 'bn1', '_conv_head': 'layer8.0', '_bn1': 'layer8.1'}
-_PUBLISHED_BLOCK = {'_expand_conv': 'conv1', '_bn0': 'bn1', '_depthwise_conv': 'conv2', '_bn1': 'bn2',
-                    '_project_conv': 'conv3', '_bn2': 'bn3'}
 
 
 def scaled_stages(variant: int) -> list:
@@ -120,29 +115,14 @@ class EfficientNetLite(StagedBackbone):
 
 
 def from_published(state: dict) -> tuple:
-    """(name here -> tensor, variant) of published weights, whose blocks are numbered through the stages.
+    """(name here -> tensor, variant) of published weights, without their head; both have one order.
 
-    What has no place here keeps its name.
-
-    InputError: they have the blocks and channels of no variant.
+    InputError: they have the shapes of no variant.
     """
-    found = [re.fullmatch(r'_blocks\.(\d+)\.(\w+)\.(\w+)', name) for name in state]
-    blocks = len({m[1] for m in found if m})
-    head = state.get('_conv_head.weight')
-    channels = None if head is None else tuple(head.shape[1:2])
     for variant in range(len(VARIANTS)):
-        stages = scaled_stages(variant)
-        if (sum(stage[4] for stage in stages), stages[-1][3:4]) == (blocks, channels):
-            break
-    else:
-        raise InputError(f'EfficientNet-Lite of {blocks} blocks is none of its variants 0 to 4')
-    places = [f'layer{number}.{i}' for number, stage in enumerate(stages, 1) for i in range(stage[4])]
-    renamed = {}
-    for match, (name, tensor) in zip(found, state.items()):
-        module, _, leaf = name.rpartition('.')
-        if match and match[2] in _PUBLISHED_BLOCK and int(match[1]) < blocks:
-            name = f'{places[int(match[1])]}.{_PUBLISHED_BLOCK[match[2]]}.{match[3]}'
-        elif module in _PUBLISHED:
-            name = f'{_PUBLISHED[module]}.{leaf}'
-        renamed[name] = tensor
-    return renamed, variant
+        with torch.device('meta'):
+            known = {name: t for name, t in EfficientNetLite(1, variant).state_dict().items()
+                     if not name.startswith('classifier.') and not name.endswith('num_batches_tracked')}
+        if [t.shape for t in known.values()] == [t.shape for t in state.values()]:
+            return dict(zip(known, state.values())), variant
+    raise InputError(f'EfficientNet-Lite of {len(state)} tensors is none of its variants 0 to 4')

@@ -31,14 +31,10 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
                                             nn.BatchNorm2d(channels))
 
-    def before_relu(self, x: torch.Tensor) -> torch.Tensor:
-        """The output without its last ReLU."""
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
         out = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        return self.bn2(self.conv2(out)) + shortcut
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.before_relu(x), inplace=True)
+        return F.relu(self.bn2(self.conv2(out)) + shortcut, inplace=True)
 
 
 @register_backbone('resnet18-md')

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import ReturnTypes, StagedBackbone, register_backbone
+from backbone import StagedBackbone, register_backbone
 from backbone.resnet18 import BasicBlock, conv3x3
 
 
@@ -22,7 +22,6 @@ class ResNet(StagedBackbone):
         num_classes: outputs of the linear head.
         num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.
     """
-    return_prerelu = False
 
     def __init__(self, block, num_blocks: list, num_classes: int, num_filters: int = 64):
         super().__init__()
@@ -44,20 +43,6 @@ class ResNet(StagedBackbone):
 
     def stem(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(self.bn1(self.conv1(x)), inplace=True)
-
-    def set_return_prerelu(self, enable: bool = True) -> None:
-        """Let `full` give the maps as they are before the last ReLU of the stem and stages; logits stay."""
-        self.return_prerelu = enable
-
-    def forward(self, x: torch.Tensor, returnt: ReturnTypes = 'out'):
-        if not self.return_prerelu or returnt not in ('full', 'all'):
-            return super().forward(x, returnt)
-        maps = [self.bn1(self.conv1(self.laid_out(x)))]
-        for name, stage in self.named_children():
-            if name.startswith('layer'):
-                x = stage[:-1](F.relu(maps[-1]))
-                maps.append(stage[-1].before_relu(x))
-        return self.classifier(F.relu(maps[-1]).mean(dim=(2, 3))), maps
 
 
 @register_backbone('resnet18')

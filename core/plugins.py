@@ -27,7 +27,7 @@ SHIPPED = {         # package -> its files that declare names and come with this
     'datasets': {'mnist_360', 'perm_mnist', 'rot_mnist', 'seq_cifar10', 'seq_cifar100', 'seq_digits',
                  'seq_features', 'seq_folder', 'seq_miniimg', 'seq_mnist', 'seq_tinyimg'},
     'backbone': {'MNISTMLP', 'efficientnet_lite', 'feature_layers', 'libraries', 'resnet12', 'resnet18',
-                 'resnet50_byol', 'resnet_cifar', 'torchvision_resnets'},
+                 'resnet50_byol', 'resnet_cifar'},
 }
 
 

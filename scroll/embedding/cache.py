@@ -24,24 +24,17 @@ class FeatureCache:
     _FLUSH = 8192
 
     def __init__(self, folder: Path, dim: int):
-        self.folder, self.dim = folder, dim
-        self._new = []
-        try:
-            paths = sorted(folder.glob('*.npy'))
-        except OSError:                         # as good as empty; `flush` says so if it stays closed
-            paths = []
-        tables = [table for path in paths if (table := self._load(path)) is not None]
-        self._index(np.concatenate(tables) if tables else np.zeros((0, 2 + dim), np.int32))
-
-    def _load(self, path: Path):
-        try:
-            table = _table(path)
-            check_quantised(table[:, 2:], self.dim)
-            return table
-        except Exception:                       # damaged headers raise almost anything
-            with suppress(OSError):             # a folder, or one that is closed to us
-                path.unlink()                   # only ever a copy of what can be computed again
-            return None
+        self.folder, self.dim, self._new = folder, dim, []
+        tables = [np.zeros((0, 2 + dim), np.int32)]
+        for path in sorted(folder.glob('*.npy')):
+            try:
+                table = _table(path)
+                check_quantised(table[:, 2:], dim)
+                tables.append(table)
+            except Exception:                       # damaged headers raise almost anything
+                with suppress(OSError):             # a folder, or one that is closed to us
+                    path.unlink()                   # only ever a copy of what can be computed again
+        self._index(np.concatenate(tables))
 
     def _index(self, table: np.ndarray) -> None:
         keys, first = np.unique(keys_in(table), return_index=True)
@@ -80,14 +73,13 @@ class FeatureCache:
     def remove(self, keys: np.ndarray) -> None:
         """Forget these, here and on disk; what other processes hold in memory they keep until they end.
 
-        InputError as of `remove_from_files`.
+        InputError where a file cannot be written or replaced.
         """
         with _WRITING:
+            self.flush()
             remove_from_files(self.folder, keys)
-            self._new = [rows[~np.isin(keys_in(rows), keys)] for rows in self._new]
-            own, features = self._known
-            left = ~np.isin(own, keys)
-            self._known = own[left], features[left]
+            known = _joined(*self._known)
+            self._index(known[~np.isin(keys_in(known), keys)])
 
 
 def remove_from_files(folder, keys: np.ndarray) -> int:
@@ -103,17 +95,16 @@ def remove_from_files(folder, keys: np.ndarray) -> int:
             table = _table(path)
         except Exception:                       # damaged headers raise almost anything
             continue
-        left = ~np.isin(keys_in(table), keys)
-        if left.all():
-            continue
+        gone = np.isin(keys_in(table), keys)
         try:
-            if left.any():
-                _write(path.parent, table[left])
-            path.unlink(missing_ok=True)
+            if gone.any() and not gone.all():
+                _write(path.parent, table[~gone])
+            if gone.any():
+                path.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f'feature cache {path}: features cannot be removed '
                              f'({error.strerror})') from error
-        removed += int((~left).sum())
+        removed += int(gone.sum())
     return removed
 
 

@@ -39,14 +39,12 @@ class Embedder:
         net: has `features(x)`, (B, 3, H, W) -> (B, d). It is copied, and batch norms are folded in the copy
             that runs.
         preprocessing: what the network expects of its input.
-        dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, which are the same on
-            every machine.
+        dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, the integer network
+            made from `net` (`quantisation`), the same on every machine. What is adapted is `net`.
         device: where it runs.
         chunk: images per micro-batch; part of the definition of a feature.
         channels_last: memory layout of the network, where that is sound for it (`scroll.embedding.layout`).
         cache: a folder for features on disk, or None.
-        integers: the integer network made from `net` (`quantisation`), for dtype 'integer'. What is adapted
-            is `net`.
 
     Attributes:
         digest: hex SHA-256 of all that determines the bits of a feature, except the pixels: the backbone and
@@ -67,7 +65,7 @@ class Embedder:
                              'needs an IntegerNetwork, the others take none')
         whole('chunk', chunk, 1)
         on_off('channels_last', channels_last)
-        if cache is not None and not isinstance(cache, (str, os.PathLike)):
+        if not isinstance(cache, (str, os.PathLike, type(None))):
             raise InputError(f'cache {shown(cache)}: expected a folder, or None')
         try:
             self.device = torch.device(device)
@@ -127,8 +125,8 @@ class Embedder:
 
         Args:
             name: as `timm.create_model` takes it, with or without a tag.
-            file: a checkpoint for it, in any layout that timm reads (DeiT's, DINOv2's, CLIP's, ...); default:
-                the published weights, from the local cache of the hub, or the hub.
+            file: a checkpoint for it, in any layout that timm reads; default: the published weights, from the
+                local cache of the hub, or the hub.
             random: seed of random weights instead.
             img_size: pixels of images, of networks that are built for one size.
             options: dtype, device, chunk, channels_last, cache, as above; never integers.
@@ -139,20 +137,13 @@ class Embedder:
         return cls(*timm_network(name, file, random, img_size), **options)
 
     @classmethod
-    def from_transformers(cls, name: str, *, file=None, random: int = None, **options) -> 'Embedder':
-        """An embedder of any image network of transformers, with the preprocessing of its image processor.
+    def from_transformers(cls, name: str, *, random: int = None, **options) -> 'Embedder':
+        """As `from_timm`, of a network of transformers, with the preprocessing of its image processor.
 
-        Args:
-            name: of a model on the hub, a folder that `save_pretrained` wrote, or with `random` or `file` a
-                type of model, as 'vit'.
-            file: a checkpoint for it, safetensors or torch's; default: that of the folder, or of the hub or
-                its local cache.
-            random, options: as of `from_timm`.
-
-        InputError: transformers or the weights are missing, or do not fit.
+        name: of a model on the hub, or a folder that `save_pretrained` wrote, of network and processor.
         """
         from scroll.embedding.libraries import transformers_network
-        return cls(*transformers_network(name, file, random), **options)
+        return cls(*transformers_network(name, random), **options)
 
     def with_net(self, net: nn.Module) -> 'Embedder':
         """An embedder for another network, otherwise alike, without a cache; never in integers."""
@@ -180,7 +171,8 @@ class Embedder:
 
     def _as_integers(self, x: torch.Tensor) -> torch.Tensor:
         """Normalised inputs as the integers that they stand for."""
-        return self.net.centred((255 * self.preprocessing.restore(x.double())).float())
+        mean, std = self.preprocessing.moments(x, torch.float64)
+        return self.net.centred((255 * (x.double() * std + mean)).float())
 
     def _run(self, x: torch.Tensor) -> torch.Tensor:
         """float32 (B, d) on the CPU of ready inputs (B, C, S, S)."""
@@ -256,8 +248,7 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
     (something else reads the convolution, too), the network is restored. A folded convolution has the norm's
     factor (C,) as its buffer `gain`.
     """
-    made_by, pairs, hooks = {}, [], []
-    names = {module: name for name, module in net.named_modules()}
+    made_by, pairs = {}, []
 
     def note(module, inputs, output):
         if isinstance(module, nn.Conv2d):
@@ -265,25 +256,24 @@ def fold_batch_norm(net: nn.Module, example: torch.Tensor) -> None:
         elif id(inputs[0]) in made_by and module.affine and module.running_var is not None:
             pairs.append((made_by[id(inputs[0])][0], module))
 
-    for module in net.modules():
-        if isinstance(module, (nn.Conv2d, nn.BatchNorm2d)):
-            hooks.append(module.register_forward_hook(note))
+    hooks = [module.register_forward_hook(note) for module in net.modules()
+             if isinstance(module, (nn.Conv2d, nn.BatchNorm2d))]
     with torch.no_grad():
         before = net.features(example)
     for hook in hooks:
         hook.remove()
-    originals = []
+    new = {}
     for conv, norm in pairs:
-        fused = nn.utils.fuse_conv_bn_eval(conv, norm)
+        new[conv], new[norm] = nn.utils.fuse_conv_bn_eval(conv, norm), nn.Identity()
         gain = norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps)
-        fused.register_buffer('gain', gain, persistent=False)
-        for module, new in ((norm, nn.Identity()), (conv, fused)):
-            parent, _, leaf = names[module].rpartition('.')
-            originals.append((net.get_submodule(parent), leaf, module))
-            setattr(net.get_submodule(parent), leaf, new)
+        new[conv].register_buffer('gain', gain, persistent=False)
+    places = [(parent, name, module) for parent in net.modules() for name, module in parent.named_children()
+              if module in new]
+    for parent, name, module in places:
+        setattr(parent, name, new[module])
     with torch.no_grad():
         after = net.features(example)
     slack = 1e-4 * float(before.abs().max())
     if not (torch.isfinite(before).all() and torch.allclose(before, after, rtol=1e-3, atol=slack)):
-        for parent, leaf, module in reversed(originals):
-            setattr(parent, leaf, module)
+        for parent, name, module in places:
+            setattr(parent, name, module)

@@ -12,7 +12,7 @@ from scroll.errors import InputError
 EXACT = 1 << 24                     # float32 holds every integer up to here
 SUM_BITS = 6                        # both branches of a residual sum come in units of 1/64 of the sum's own
 BRANCH = 1 << 22                    # largest magnitude of a branch in those
-_READS = dict(input=0, conv=1, scale=1, add=2, clamp=1, pad=1, max=1, average=1, pool=1, flatten=1)
+_READS = dict(input=0, conv=1, scale=1, add=2, pad=1, pool=1)
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,11 @@ class Op:
 
     Attributes:
         kind: `input`: the resized image, 8 bits, less `mean`. `conv`: sum, times `multiplier`. `scale`: times
-            `multiplier`. `add`: of two values in units of 1/64. `clamp`: of a value. `pad`: with zeros.
-            `max`: max-pool. `average`: sum over windows, times `multiplier`. `pool`: sum over the map.
-            `flatten`: all values of an image.
+            `multiplier`. `add`: of two values in units of 1/64. `pad`: with zeros. `pool`: sum over the map.
         reads: positions of the values it reads.
         low, high: the range that its value is clamped to, after rint.
-        options: of a convolution or pooling (stride, padding, dilation, groups; kernel, ceil).
-        multiplier: float32 (C,) or (1,). negative: float32, as `multiplier`, for values below zero
-            (LeakyReLU), or None.
+        options: of a convolution (stride, padding, dilation, groups) or padding (amounts).
+        multiplier: float32 (C,) or (1,).
         weight: int8 (C, C / groups, h, w). bias: int32 (C,). Of convolutions.
     """
     kind: str
@@ -37,7 +34,6 @@ class Op:
     high: int = 255
     options: dict = field(default_factory=dict)
     multiplier: np.ndarray = None
-    negative: np.ndarray = None
     weight: np.ndarray = None
     bias: np.ndarray = None
 
@@ -62,14 +58,11 @@ def check_program(program: list, input_size: int) -> tuple:
                 raise InputError(f'its values go from {op.low} to {op.high}')
             largest = sum(program[i].largest for i in op.reads)
             shapes.append(_shape(op, [shapes[i] for i in op.reads] or [(3, input_size, input_size)]))
-            for name in ('multiplier', 'negative'):
-                _check_factor(name, getattr(op, name), shapes[-1][0])
+            _check_factor(op.multiplier, shapes[-1][0])
             if op.kind == 'conv':
                 _check_conv(op, shapes[op.reads[0]][0], largest)
-            window = dict(average=op.options.get('kernel', ()),
-                          pool=shapes[op.reads[0]][1:] if op.reads else ())
-            if largest * int(np.prod(window.get(op.kind, ()))) > EXACT:
-                raise InputError('a sum over its windows may exceed 2^24')
+            if op.kind == 'pool' and largest * int(np.prod(shapes[op.reads[0]][1:])) > EXACT:
+                raise InputError('a sum over its map may exceed 2^24')
         except InputError as error:
             raise InputError(f'layer {position} of the integer network ({op.kind}): {error}') from error
     return shapes[-1]
@@ -77,35 +70,28 @@ def check_program(program: list, input_size: int) -> tuple:
 
 def _shape(op: Op, read: list) -> tuple:
     """(C, H, W) of a value, (d,) of features."""
-    if op.kind in ('pool', 'flatten'):
-        return (read[0][0] if op.kind == 'pool' else int(np.prod(read[0])),)
     if len(read[0]) != 3 or (op.kind == 'add' and read[0] != read[1]):
         raise InputError(f'it reads values of shapes {read}')
-    if op.kind in ('input', 'scale', 'add', 'clamp'):
-        return read[0]
     channels, *sides = read[0]
+    if op.kind == 'pool':
+        return (channels,)
     if op.kind == 'pad':
         left, right, top, bottom = op.options['amounts']
         sides = [sides[0] + top + bottom, sides[1] + left + right]
-    else:
-        options, kernel = op.options, op.weight.shape[2:] if op.kind == 'conv' else op.options['kernel']
-        apart, up = options.get('dilation', (1, 1)), options.get('ceil', False)
-        spans = [side + 2 * options['padding'][i] - apart[i] * (kernel[i] - 1) - 1
-                 for i, side in enumerate(sides)]
-        sides = [-(-span // options['stride'][i]) + 1 if up else span // options['stride'][i] + 1
-                 for i, span in enumerate(spans)]
-        left, right, top, bottom = options.get('crop', (0, 0, 0, 0))
-        sides = [sides[0] + top + bottom, sides[1] + left + right]
-        channels = len(op.weight) if op.kind == 'conv' else channels
+    elif op.kind == 'conv':
+        options, kernel = op.options, op.weight.shape[2:]
+        sides = [(side + 2 * options['padding'][i] - options['dilation'][i] * (kernel[i] - 1) - 1)
+                 // options['stride'][i] + 1 for i, side in enumerate(sides)]
+        channels = len(op.weight)
     if min(sides) < 1:
         raise InputError(f'nothing is left of maps of shape {read[0]}')
     return (channels, *sides)
 
 
-def _check_factor(name: str, value, channels: int) -> None:
+def _check_factor(value, channels: int) -> None:
     if value is not None and not (value.dtype == np.float32 and value.shape in ((1,), (channels,))
                                   and ((value >= 0) & (value < np.inf)).all()):
-        raise InputError(f'its {name} is no float32 of at least 0 for each of {channels} channels')
+        raise InputError(f'its multiplier is no float32 of at least 0 for each of {channels} channels')
 
 
 def _check_conv(op: Op, channels: int, largest: int) -> None:
