@@ -25,11 +25,8 @@ ReturnTypes = Literal['out', 'features', 'both', 'full', 'all']
 
 
 class MammothBackbone(nn.Module):
-    """Base class of all backbones.
-
-    A subclass defines `features(x)` and `classifier` (an `nn.Linear`); `forward` and the flat parameter
-    vectors follow.
-    """
+    """Base class of all backbones: a subclass defines `features(x)` and `classifier` (an `nn.Linear`);
+    `forward` and the flat parameter vectors follow."""
 
     def __init__(self, **kwargs):
         super().__init__()
@@ -96,12 +93,9 @@ class MammothBackbone(nn.Module):
 class StagedBackbone(MammothBackbone):
     """A convolutional backbone of a `stem(x)` and stages `layer1`, `layer2`, ...; a map after each.
 
-    Attributes:
-        channels_last: let images and maps lie in memory with the channels of a pixel together, up to the
-            first stage that is given small maps: faster on CPUs, the same values but for rounding.
-            Parameters and gradients stay as they are, and may be viewed flat.
-        CONTIGUOUS_PIXELS: a stage whose input maps have at most this many pixels gets contiguous ones, with
-            which it is faster.
+    channels_last: let images and maps lie in memory with the channels of a pixel together, up to the first
+    stage whose maps have at most so few pixels: faster on CPUs, the same values but for rounding. Parameters
+    and gradients stay as they are, and may be viewed flat.
     """
     channels_last = False
     CONTIGUOUS_PIXELS = 10 * 10

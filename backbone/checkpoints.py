@@ -53,10 +53,8 @@ _LEGACY_TORCH = b'\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.'  # the number that o
 
 
 def is_checkpoint(path) -> bool:
-    """Whether the file at `path` is one of torch's or a pickle, by its first bytes, and no safetensors file.
-
-    The latter begins with the length of a JSON text in 8 bytes, which may look like a pickle, then the text.
-    """
+    """Whether the file at `path` is one of torch's or a pickle, by its first bytes, and no safetensors file,
+    which begins with the length of a JSON text in 8 bytes, which may look like a pickle, then the text."""
     with open(path, 'rb') as file:
         start = file.read(9)
     return start.startswith((b'PK\x03\x04', b'\x80')) and not start.endswith(b'\0\0\0\0{')
@@ -82,10 +80,7 @@ def read(path) -> dict:
 
 
 def from_state_dict(state: dict) -> dict:
-    """As `read`, of a state dict (name -> tensor), whatever its names are prefixed with.
-
-    InputError: it is no architecture known here, or has what is no tensor of real numbers.
-    """
+    """As `read`, of a state dict (name -> tensor), whatever its names are prefixed with."""
     for prefix in _PREFIXES:
         if any(str(name).startswith(prefix) for name in state):     # a method has more than its network
             state = {name.removeprefix(prefix): t for name, t in state.items()
@@ -135,12 +130,11 @@ _BYOL_LEAVES = dict(weight='scale', bias='offset', running_mean='mean_ema/averag
 
 
 def from_byol(experiment) -> dict:
-    """As `read`, of the online network's torso in BYOL's `pretrain_res50x1.pkl`.
+    """As `read`, of the online network's torso in BYOL's `pretrain_res50x1.pkl`
+    (https://github.com/google-deepmind/deepmind-research, folder byol).
 
-    The file is of https://github.com/google-deepmind/deepmind-research, folder byol. Its `experiment_state`
-    is (online parameters, target's, online state, target's, optimiser's). Parameters and state are
-    {module path: {leaf: array}}. Kernels are (height, width, in, out), what a batch norm has
-    (1, 1, 1, channels).
+    experiment: (online parameters, target's, online state, target's, optimiser's), the first four
+        {module path: {leaf: array}}; kernels are (height, width, in, out), norms' arrays (1, 1, 1, C).
     """
     try:
         arrays = {}

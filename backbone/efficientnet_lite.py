@@ -1,9 +1,8 @@
 """EfficientNet-Lite: inverted residuals with ReLU6 and without squeeze-and-excitation, made for integers.
 
-A 3x3 stem, seven stages of blocks (expansion 1x1, depthwise 3x3 or 5x5, linear projection 1x1) and a 1x1
-convolution to 1,280 features. Windows of stride 2 are padded as TensorFlow's 'SAME' does. At 96 px the maps
-are 48, 48, 24, 12, 6, 6, 3, 3, 3 wide. Variants 0 to 4 are wider and deeper, but for the stem, the first and
-last stage's depth, and the features. Tan and Le 2019, "EfficientNet", as changed in
+A 3x3 stem, seven stages of blocks and a 1x1 convolution to 1,280 features. Windows of stride 2 are padded as
+TensorFlow's 'SAME' does. At 96 px the maps are 48, 48, 24, 12, 6, 6, 3, 3, 3 wide. Tan and Le 2019,
+"EfficientNet", as changed in
 https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite.
 """
 import math
@@ -25,10 +24,8 @@ INPUT_SIZES = 224, 240, 260, 280, 300       # that the published weights of each
 
 
 def scaled_stages(variant: int) -> list:
-    """(expansion, kernel, stride, channels, blocks) of each stage of a variant.
-
-    Channels are multiples of 8, and at least nine tenths of what the factor gives.
-    """
+    """(expansion, kernel, stride, channels, blocks) of each stage of a variant; channels are multiples of 8,
+    and at least nine tenths of what the factor gives."""
     width, depth = VARIANTS[variant]
     stages = []
     for number, (expansion, kernel, stride, channels, blocks) in enumerate(STAGES):
@@ -42,11 +39,8 @@ def scaled_stages(variant: int) -> list:
 
 
 def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
-    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit, the odd row after the last.
-
-    Before the convolution, not around its windows as `backbone.resnet50_byol.same` does: its batch norm then
-    follows it directly, and can be folded.
-    """
+    """Zeros around maps (B, C, H, W) so that ceil(side / stride) windows fit, the odd row after the last;
+    before the convolution, whose batch norm follows it directly then, and can be folded."""
     amounts = []
     for side in (x.shape[3], x.shape[2]):
         total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
@@ -55,12 +49,8 @@ def pad_same(x: torch.Tensor, kernel: int, stride: int) -> torch.Tensor:
 
 
 class InvertedResidual(nn.Module):
-    """1x1 expansion - depthwise - 1x1 projection, BN behind each, ReLU6 behind the first two; plus identity
-    where input and output have one shape.
-
-    Args:
-        expansion: channels of the depthwise convolution for each of the input; 1: there is no first 1x1.
-    """
+    """1x1 expansion (unless it is 1) - depthwise - 1x1 projection, BN behind each, ReLU6 behind the first
+    two; plus identity where input and output have one shape."""
 
     def __init__(self, channels_in: int, channels: int, expansion: int, kernel: int, stride: int):
         super().__init__()

@@ -2,9 +2,8 @@
 
 `backbone/weights/<name>.scales.json` has the scale of each activation, recorded once (`pretrain.py
 quantise`), and for each input size the digests of the network and of its features of built-in images. All
-else follows from the weights by correctly rounded arithmetic, so it is the same network everywhere, and a
-machine where it is not says so. A network made is kept in the cache folder: torch's export takes ten seconds
-or more.
+else follows from the weights by correctly rounded arithmetic. A network made is kept in the cache folder:
+torch's export takes ten seconds or more.
 """
 import json
 from contextlib import suppress
@@ -46,12 +45,10 @@ def record(path: Path, net, preprocessing: Preprocessing, images: np.ndarray, ab
 
 def read(path: Path) -> dict:
     """What `record` wrote; InputError if it is something else."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         content = read_json(path)
         if content['format'] == FORMAT and content.keys() >= {'psi', 'scales', 'networks'}:
             return content
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     raise InputError(f'{path} cannot be read, is damaged, or no file of recorded scales')
 
 
@@ -68,9 +65,7 @@ def check_source(psi: str, net, path: Path, name: str) -> None:
 
 
 def network(path: Path, name: str, net, preprocessing: Preprocessing, cache=None) -> IntegerNetwork:
-    """The integer network of the weights `name`, which `net` has, by their recorded scales.
-
-    cache: a folder where it is kept, or None.
+    """The integer network of the weights `name`, which `net` has, by their recorded scales, kept in `cache`.
 
     InputError: the scales are of other weights, or not for images of this size, or give another network on
     this machine than where they were recorded.

@@ -35,9 +35,7 @@ class Block(nn.Module):
 
 @register_backbone('resnet12')
 class ResNet12(MammothBackbone):
-    """ResNet12 of few-shot learning.
-
-    Args:
+    """Args:
         num_classes: outputs of the linear head.
         width: channels of the first stage, even; the others have 2.5, 5 and 10 times as many, features 10.
     """

@@ -19,21 +19,15 @@ def same(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Apply a convolution or max-pool of stride 2, odd kernel k and padding k // 2 as if padded by 'SAME'.
 
     Of an even side, torch's windows start one pixel too early: one row more in front, and its window dropped
-    again, moves them all by one. The layer remains a plain one of symmetric padding, beside which a residual
-    adapter can stand.
+    again, moves them all by one. A residual adapter can stand next to such a plain layer.
     """
     rows, columns = (1 - side % 2 for side in x.shape[2:])
     return layer(F.pad(x, (columns, 0, rows, 0)))[:, :, rows:, columns:]
 
 
 class Bottleneck(nn.Module):
-    """1x1 - 3x3 - 1x1 convolutions with BN and ReLU between, plus identity or a projection, then ReLU.
-
-    Args:
-        channels: of the 3x3 convolution; the block puts out four times as many.
-        stride: of the 3x3 convolution.
-        project: a projection instead of the identity.
-    """
+    """1x1 - 3x3 (of `channels` and `stride`) - 1x1 (four times the channels) convolutions with BN and ReLU
+    between, plus identity or, to `project`, a projection, then ReLU."""
 
     def __init__(self, channels_in: int, channels: int, stride: int, project: bool):
         super().__init__()

@@ -16,10 +16,8 @@ class ResNet(StagedBackbone):
     """Stages of residual blocks, each but the first of stride 2 and twice as wide as the one before.
 
     Args:
-        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (1 where it says
-            nothing) out.
-        num_blocks: of each stage.
-        num_classes: outputs of the linear head.
+        block: `block(channels_in, channels, stride)`, with `channels` times its `expansion` (default: 1) out.
+        num_blocks: of each stage. num_classes: outputs of the linear head.
         num_filters: channels of the stem and, before expansion, of the first stage; also `nf`.
     """
 
@@ -65,8 +63,5 @@ def resnet34(num_classes: int, num_filters: int = 64) -> ResNet:
 
 @register_backbone('resnet32')
 def resnet32(num_classes: int, num_filters: int = 16) -> ResNet:
-    """ResNet32 of He et al. 2016, section 4.2, with projections where the shape changes.
-
-    It has three stages and 64 features.
-    """
+    """ResNet32 of He et al. 2016, section 4.2, with projections; three stages and 64 features."""
     return ResNet(BasicBlock, [5, 5, 5], num_classes, num_filters)

@@ -1,13 +1,13 @@
 """Where the file of weights lies: in the repository, in an installed package, or at a path.
 
-Shipped files lie in `backbone/weights/` and go by their stem: `--weights compact`. Those of `PUBLISHED` are
-fetched by hand, those of `PACKAGED` are part of distributions of the package index.
+Shipped files go by their stem: `--weights compact`. Those of `PUBLISHED` are fetched by hand, those of
+`PACKAGED` are part of distributions of the package index.
 """
-import difflib
 import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
+from core.plugins import nearest
 from scroll.archive import sha256
 from scroll.errors import InputError
 
@@ -69,12 +69,8 @@ def find(name: str) -> Path:
                          f'{SHIPPED / published.file}')
     if name in PACKAGED:
         return _of_package(name)
-    close = difflib.get_close_matches(name, [*names(), *PACKAGED, *PUBLISHED], n=1, cutoff=0.4)
-    offered = (f"shipped: {', '.join(names()) or 'none'}; to be installed: {', '.join(PACKAGED)}; to be "
-               f"fetched: {', '.join(PUBLISHED)}; of other libraries: timm:NAME, transformers:NAME")
-    hint = f'did you mean {close[0]}?' if close else offered
-    raise InputError(f"--weights {name}: neither shipped weights nor a file; {hint} "
-                     "('none' starts from scratch)")
+    raise InputError(f'--weights {name}: neither weights nor a file; '
+                     f"{nearest(name, [*names(), *PACKAGED, *PUBLISHED])} ('none' starts from scratch)")
 
 
 def _of_package(name: str) -> Path:

@@ -37,10 +37,9 @@ class Weights:
         digest: SHA-256 of the file; of a network of another library, of what it is made from.
         tensors: state-dict name -> float32 tensor; no classifier, no batch counters.
         backbone: registered backbone name. options: its keyword arguments, for example `{'width': 32}`.
-        input_size: pixels. mean, std: per channel, for images in [0, 1]. resampling: how images come to that
-            size, where it is not the usual way: other arguments of `Preprocessing`.
-        info: classes seen, data digest, recipe, accuracies; of a checkpoint, a data set that it `saw` with
-            all classes.
+        input_size: pixels. mean, std: per channel, for images in [0, 1].
+        info: classes seen, data digest, recipe, accuracies; a data set that it `saw` with all classes.
+        resampling: other arguments of `Preprocessing`.
     """
     name: str
     digest: str
@@ -96,9 +95,7 @@ def save(path, net: torch.nn.Module, backbone: str, options: dict, input_size: i
 
 def integer_file(name: str) -> Path:
     """Where the integer network of weights lies: next to them; of packaged ones, their recorded scales.
-
-    InputError: there are no such weights, or such weights cannot have an integer network.
-    """
+    InputError: there are no such weights, or they cannot have one."""
     if name == 'none' or is_of_a_library(name):
         raise InputError(f'--weights {name}: no integer network: features hold on one kind of machine '
                          '(--embedding_dtype float32 or bfloat16)')
@@ -117,12 +114,8 @@ def has_integers(name: str, input_size: int = None) -> bool:
 
 
 def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> IntegerNetwork:
-    """The integer network of these weights: read, or of packaged ones made from recorded scales.
-
-    cache: a folder where one that is made is kept, or None.
-
-    InputError: there is none, or it was made from other weights, or for images of another size.
-    """
+    """The integer network of these weights: read, or of packaged ones made from recorded scales, and kept in
+    `cache`. InputError: there is none, or it is of other weights, or for images of another size."""
     path = integer_file(name)
     if not path.is_file():
         raise InputError(f'--embedding_dtype integer: {path} is not there: '
@@ -138,10 +131,8 @@ def integers_of(name: str, net: torch.nn.Module, preprocessing, cache=None) -> I
 
 
 def network(name: str, input_size: int = None) -> tuple:
-    """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`).
-
-    input_size: pixels, where they are not those that it was trained at.
-    """
+    """(the network that these weights are made for, with them, in eval mode; its `Preprocessing`, for images
+    of its own size or another)."""
     about = load(name)
     net = get_backbone_class(about.backbone)(num_classes=1, **about.options)
     about.load_into(net)
@@ -149,10 +140,8 @@ def network(name: str, input_size: int = None) -> tuple:
 
 
 def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedder:
-    """An `Embedder` of these weights, in integers where they have an integer network.
-
-    cache: a folder for features, or None. input_size: as in `network`.
-    """
+    """An `Embedder` of these weights, in integers where they have an integer network, with a folder for
+    features or None."""
     net, preprocessing = network(name, input_size)
     integers = None
     if has_integers(name, input_size):
@@ -162,11 +151,8 @@ def embedder(name: str = DEFAULT, cache=None, input_size: int = None) -> Embedde
 
 
 def load(name: str, tensors: bool = True) -> Weights:
-    """Read weights by name or path; `tensors=False` gives only what the file says about itself.
-
-    InputError: there is no such file, or it is damaged, or in no format known here, or does not fit its
-    backbone.
-    """
+    """Read weights by name or path; `tensors=False` gives only what the file says about itself. InputError:
+    there is no such file, or it is damaged, or in no format known here, or does not fit its backbone."""
     name = str(name)
     if is_of_a_library(name):
         return _of_a_library(name, tensors)

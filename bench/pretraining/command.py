@@ -8,11 +8,9 @@
 ResNet12 on all 64 training classes. 3. The integer network of weights, whose features are the same on every
 machine, in a file next to them (`main.py --embedding_dtype integer`).
 
-Networks learn from miniImageNet's training classes, less those that a stream has (--leave_out): crops of any
-size, flips, jitter, half of the batches first shrunk to 32 px, so that the backbone meets images as coarse as
-CIFAR's; Nesterov momentum, one epoch of rising learning rate, then a cosine. Nearest-centroid accuracy on the
-classes left out, after every epoch, tells how well the features serve classes they have never seen, which is
-what a backbone is for; where none is left out, it is that of the classes learned.
+Networks learn from miniImageNet's training classes, less those that a stream has (--leave_out), half of the
+batches as coarse as CIFAR's images. Nearest-centroid accuracy on the classes left out (or, where none is, on
+the classes learned), after every epoch, tells how well the features serve classes they have never seen.
 
 The same command resumes a killed run from its last epoch, also on another machine; on a CPU with the same
 number of threads the weights are the same to the last bit.

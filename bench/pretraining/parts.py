@@ -27,12 +27,9 @@ class Data(NamedTuple):
     """Images to learn from, and others to probe the features with.
 
     Attributes:
-        images, labels: uint8 (N, 84, 84, 3) and int64 (N,), a label being a place in `classes`.
-        classes: sorted wnids.
-        probe: uint8 (C, F + T, 84, 84, 3): of each of C classes F images for its centroid, then T to test it.
-        tested: T.
-        unseen: whether those classes are no part of `classes`.
-        digest: SHA-256 of images and labels.
+        images, labels: uint8 (N, 84, 84, 3) and int64 (N,), a label being a place in `classes`, sorted wnids.
+        probe: uint8 (C, F + T, 84, 84, 3): of each of C classes F images for its centroid, then T = `tested`.
+        unseen: whether those classes are no part of `classes`. digest: SHA-256 of images and labels.
     """
     images: torch.Tensor
     labels: torch.Tensor
@@ -44,8 +41,8 @@ class Data(NamedTuple):
 
 
 def divide(images: np.ndarray, labels: np.ndarray, wnids: list, left_out) -> Data:
-    """Of all images and labels (places in `wnids`): classes to learn from, all but `left_out`, and classes to
-    probe, those left out or, where there are none, the same."""
+    """Of images and labels (places in `wnids`): classes to learn from, and those `left_out`, or the same, to
+    probe."""
     rows = {wnid: np.flatnonzero(labels == i) for i, wnid in enumerate(wnids)}
     unseen = [rows[wnid] for wnid in wnids if wnid in left_out]
     classes = [wnid for wnid in wnids if wnid not in left_out]
@@ -105,10 +102,7 @@ def make_optimiser(net, lr: float) -> torch.optim.SGD:
 
 
 def centroid_accuracy(net, preprocessing, probe: torch.Tensor, tested: int) -> float:
-    """Nearest-centroid accuracy (percent).
-
-    probe: uint8 (C, F + T, 84, 84, 3), of whose classes the last T = `tested` images are tested.
-    """
+    """Nearest-centroid accuracy (percent) of the last T = `tested` images of each class of `probe`."""
     net.eval()
     with torch.inference_mode():
         u = torch.cat([net.features(preprocessing(x)) for x in probe.flatten(0, 1).split(256)])

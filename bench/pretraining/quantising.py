@@ -27,11 +27,8 @@ def parse_args(words) -> argparse.Namespace:
 
 
 def quantise(args) -> str:
-    """Write the integer network of `args.weights`; returns a line on its size and accuracy.
-
-    Scales come from images of the classes that the weights were trained on, accuracies (nearest centroid)
-    from the classes that `bench.pretraining.parts.divide` probes.
-    """
+    """Write the integer network of `args.weights`, with scales from images of the classes that it was trained
+    on; returns a line on its size and accuracy."""
     path = weights.integer_file(args.weights)
     found = weights.load(args.weights, tensors=False)
     net, preprocessing = weights.network(args.weights)

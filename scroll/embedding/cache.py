@@ -18,8 +18,8 @@ class FeatureCache:
     """Quantised features on disk by sample key, in files written once and never changed, only replaced.
 
     A file holds an int32 array (n, 2 + d), the key in the first two columns, and is named after its own
-    SHA-256: a damaged file, or one with content that `quantise` never gives, is dropped and made again.
-    Processes and threads may share the folder. New features are written every 8,192 samples and by `flush`.
+    SHA-256: one that is damaged, or has what `quantise` never gives, is dropped. Processes and threads may
+    share the folder. New features are written every 8,192 samples and by `flush`.
     """
     _FLUSH = 8192
 
@@ -85,9 +85,8 @@ class FeatureCache:
 def remove_from_files(folder, keys: np.ndarray) -> int:
     """Take features out of all feature caches in `folder` and below, of every backbone; returns how many.
 
-    A file that has some is replaced by one without them, which is there before the old one goes: processes
-    that read the folder at the same time find all others. Damaged files are left to the next cache that reads
-    the folder. InputError: a file cannot be replaced; others may have been.
+    A file that has some goes once one without them is there. Damaged files are left to the next cache that
+    reads the folder. InputError: a file cannot be replaced; others may have been.
     """
     removed = 0
     for path in sorted(Path(folder).rglob('*.npy')):
@@ -120,9 +119,7 @@ def keys_in(table: np.ndarray) -> np.ndarray:
 
 def _table(path: Path) -> np.ndarray:
     """The content of a cache's file, int32 (n, 2 + d); ValueError if it is not what was written."""
-    if not path.is_file():                      # a pipe would be read for ever
-        raise ValueError('it is no file')
-    content = path.read_bytes()
+    content = path.read_bytes() if path.is_file() else b''          # a pipe would be read for ever
     if hashlib.sha256(content).hexdigest()[:32] != path.stem:
         raise ValueError('it does not match its digest')
     table = np.load(io.BytesIO(content), allow_pickle=False)

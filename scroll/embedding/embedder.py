@@ -1,11 +1,9 @@
 """Images -> unit features on a fixed grid; each image's feature depends on its pixels and the backbone alone.
 
 A network's output for one image may change in its last bits with the shape of the batch around it. So the
-backbone runs in eval mode on micro-batches of one fixed shape (the last is padded): neither neighbours nor
-order matter. Features are scaled to unit length in float64 and rounded to a multiple of 2^-18, and kept on
-disk by pixel digest: a second run over a data set, under any schedule, runs no network. In floating point
-their bits hold for one kind of hardware and one version of torch, which are part of the key of the cache, as
-are other versions and switches that may matter (`scroll.embedding.machine`).
+backbone runs in eval mode on micro-batches of one fixed shape (the last is padded). Features are scaled to
+unit length, rounded to a multiple of 2^-18, and kept on disk by pixel digest. In floating point their bits
+hold for one kind of hardware and one version of torch (`scroll.embedding.machine`).
 """
 import copy
 import hashlib
@@ -41,15 +39,13 @@ class Embedder:
         preprocessing: what the network expects of its input.
         dtype: 'float32', 'bfloat16' (autocast), or 'integer': features of `integers`, the integer network
             made from `net` (`quantisation`), the same on every machine. What is adapted is `net`.
-        device: where it runs.
-        chunk: images per micro-batch; part of the definition of a feature.
+        device: where it runs. chunk: images per micro-batch; part of the definition of a feature.
         channels_last: memory layout of the network, where that is sound for it (`scroll.embedding.layout`).
         cache: a folder for features on disk, or None.
 
     Attributes:
-        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels: the backbone and
-            input; in floating point the machine, too.
-        psi_digest: hex SHA-256 of the tensors of `pristine`, the same on any machine.
+        digest: hex SHA-256 of all that determines the bits of a feature, except the pixels; in floating point
+            the machine, too. psi_digest: of the tensors of `pristine`, the same on any machine.
         dim: d.
         pristine: a copy of `net` as it was given; nothing changes it.
     """
@@ -83,8 +79,8 @@ class Embedder:
             self.net = copy.deepcopy(integers).to(self.device, memory_format=self.layout)
             self.net.check(self.layout)
             self.dim = integers.dim
-        self.digest = self._digest()
-        self.cache = None if cache is None else FeatureCache(Path(cache) / self._cache_name(), self.dim)
+        self.digest, folder = self._digests()
+        self.cache = None if cache is None else FeatureCache(Path(cache) / folder[:16], self.dim)
 
     @cached_property
     def folded(self) -> nn.Module:
@@ -94,21 +90,17 @@ class Embedder:
         fold_batch_norm(net, torch.randn(shape, generator=torch_stream(0, 'example')).to(self.device))
         return net.to(memory_format=self.layout)
 
-    def _digest(self) -> str:
+    def _digests(self) -> tuple:
+        """(digest, digest of all else, too, that may decide over the bits: the folder of its features)."""
         if self.dtype == 'integer':
-            return self.net.digest()
+            return (self.net.digest(),) * 2
         facts = (self.psi_digest, repr(self.pristine), self.preprocessing, self.dtype, self.chunk,
                  str(self.layout), torch.__version__, self.device.type, kind_of_machine(self.device))
         if depends_on_threads(self.pristine):
             facts += (torch.get_num_threads(),)
-        return hashlib.sha256(repr(facts).encode()).hexdigest()
-
-    def _cache_name(self) -> str:
-        """The folder of its features: in floating point more decides over their bits than over `digest`."""
-        if self.dtype == 'integer':
-            return self.digest[:16]
-        facts = self.digest, versions_and_switches(self.pristine)
-        return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(repr(facts).encode()).hexdigest()
+        facts = digest, versions_and_switches(self.pristine)
+        return digest, hashlib.sha256(repr(facts).encode()).hexdigest()
 
     @property
     def holds_on(self) -> str:
@@ -126,8 +118,7 @@ class Embedder:
         Args:
             name: as `timm.create_model` takes it, with or without a tag.
             file: a checkpoint for it, in any layout that timm reads; default: the published weights, from the
-                local cache of the hub, or the hub.
-            random: seed of random weights instead.
+                local cache of the hub, or the hub. random: seed of random weights instead.
             img_size: pixels of images, of networks that are built for one size.
             options: dtype, device, chunk, channels_last, cache, as above; never integers.
 
@@ -155,8 +146,10 @@ class Embedder:
     def features(self, images) -> np.ndarray:
         """Raw features float32 (N, d) of uint8 images (N, H, W, C), or of inputs (N, 3, S, S), float."""
         if not (isinstance(images, torch.Tensor) and images.is_floating_point()):
-            images = _tensor(check_images(images))
             prepare = self.net.prepare if self.dtype == 'integer' else self.preprocessing
+            with warnings.catch_warnings():     # an array that may not be written is only read
+                warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
+                images = torch.from_numpy(check_images(images))
         else:
             prepare = self._as_integers if self.dtype == 'integer' else torch.Tensor.clone
         rows, at_once = [], max(1, _NUMBERS // max(1, images[:1].numel()))
@@ -184,12 +177,10 @@ class Embedder:
         """Quantised unit features int32 (N, d) and keys uint64 (N,) of uint8 images; cached ones are read.
 
         `progress`, if given, is called with the number of images done, as they are done. Without `keep` the
-        cache stays as it is. InputError: not uint8 images, or a feature that is not finite (the sample is
-        named).
+        cache stays as it is. InputError: not uint8 images, or a feature that is not finite, by its sample.
         """
         images = check_images(images)
-        keys = sample_keys(images)
-        out = np.empty((len(images), self.dim), np.int32)
+        keys, out = sample_keys(images), np.empty((len(images), self.dim), np.int32)
         names = cache_keys(keys, images)
         missing = np.arange(len(images)) if self.cache is None else self.cache.read(names, out)
         if progress and len(missing) < len(images):
@@ -214,19 +205,9 @@ class Embedder:
             self.cache.remove(cache_keys(sample_keys(images), images))
 
 
-def _tensor(images: np.ndarray) -> torch.Tensor:
-    """The same memory, also of an array that may not be written: it is only read."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
-        return torch.from_numpy(images)
-
-
 def depends_on_threads(net: nn.Module) -> bool:
-    """Whether the last bits of a network's floating-point features may differ with the number of threads.
-
-    Products of matrices are cut by threads where a processor has no AVX-512 (torch 2.15); convolutions were
-    never seen to be.
-    """
+    """Whether the last bits of features may differ with the number of threads, by which products of matrices
+    are cut where a processor has no AVX-512 (torch 2.15); convolutions were never seen to be."""
     return any(isinstance(module, nn.Linear) for name, module in net.named_modules()
                if not name.startswith('classifier'))
 

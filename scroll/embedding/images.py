@@ -38,16 +38,15 @@ class Preprocessing:
 
     def __repr__(self):
         """Digests contain it: fields that were added later appear where they differ from their default."""
-        values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
-        parts = [f'{name}={value!r}' for name, value, default in values
-                 if name in ('input_size', 'mean', 'std') or value != default]
+        parts = [f'{field.name}={getattr(self, field.name)!r}' for i, field in enumerate(fields(self))
+                 if i < 3 or getattr(self, field.name) != field.default]
         return f"Preprocessing({', '.join(parts)})"
 
     def __post_init__(self):
         whole('preprocessing input_size', self.input_size, 1, 1 << 16)
         one_of('preprocessing interpolation', self.interpolation, INTERPOLATIONS)
         on_off('preprocessing keep_ratio', self.keep_ratio)
-        number('preprocessing crop', self.crop, positive=True)
+        number('preprocessing crop', self.crop)
         if not 0.01 <= self.crop <= 1:
             raise InputError(f'preprocessing crop {self.crop}: expected a share of 0.01 to 1')
         for name in ('mean', 'std'):
@@ -59,8 +58,7 @@ class Preprocessing:
                 number(f'preprocessing {name}', value, positive=name == 'std')
 
     def to_unit_range(self, images: 'torch.Tensor') -> 'torch.Tensor':
-        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]; grey is
-        repeated."""
+        """uint8 (B, H, W, C), or grey (B, H, W), -> float32 (B, 3, input_size, input_size) in [0, 1]."""
         images = images if images.dim() == 4 else images.unsqueeze(-1)
         images = self.resized(images.permute(0, 3, 1, 2).double())                   # exact
         images = (images / 255).clamp_(0, 1).float()
@@ -99,8 +97,7 @@ class Augmentation:
     """Random crop, flip and colour jitter, drawn per image.
 
     Attributes:
-        padding: largest shift of the crop, as a share of the image size (0.0715 is 6 of 84 pixels, 4 of 56).
-        flip: mirror half of the images.
+        padding: largest shift of the crop, as a share of the image size. flip: mirror half of the images.
         jitter: strength of brightness, contrast and saturation changes.
     """
     padding: float = 6 / 84

@@ -4,7 +4,6 @@ Weights come from a folder or file, from the local cache of the hub, or from the
 a seed. Files are read as tensors alone: no code in them is run. Both libraries are optional
 (`pip install ".[timm]"`, `pip install ".[transformers]"`).
 """
-import difflib
 import hashlib
 import json
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from torch import nn
 from scroll.archive import sha256
 from scroll.arguments import whole
 from scroll.embedding.images import INTERPOLATIONS, Preprocessing
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 
 _WEIGHTS = ('model.safetensors', 'pytorch_model.bin')
 
@@ -26,11 +25,9 @@ class LibraryNetwork(nn.Module):
 
     Args:
         body: the network without its head. input_size: pixels that it is used at. made_from: what it is:
-            library, name, options, digest of the weights' file or seed.
-
-    Attributes:
-        origin: uint8 (32,), SHA-256 of `made_from`, a buffer: so it is part of every digest and key that the
-            tensors are part of (two networks of the same tensors may differ, as in their number of heads).
+            library, name, options, digest of the weights' file or seed. Its SHA-256 is the buffer `origin`,
+            uint8 (32,), part of every digest that the tensors are part of (networks of the same tensors may
+            differ, as in their number of heads).
     """
 
     def __init__(self, body: nn.Module, input_size: int, made_from: tuple):
@@ -40,10 +37,8 @@ class LibraryNetwork(nn.Module):
         self.register_buffer('origin', torch.tensor(list(digest), dtype=torch.uint8))
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """Features (B, d) of inputs (B, 3, S, S); InputError where it takes images of another size alone.
-
-        Of transformers' outputs what a head gets: pooled, or the mean of the maps, or the first token.
-        """
+        """Features (B, d) of inputs (B, 3, S, S): of transformers' outputs what a head gets: pooled, or the
+        mean of the maps, or the first token. InputError where it takes images of another size alone."""
         try:
             out = self.body(x)
         except (AssertionError, ValueError, RuntimeError) as error:
@@ -65,9 +60,8 @@ def timm_network(name: str, file=None, random: int = None, img_size: int = None)
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_timm`."""
     timm, label = _imported('timm', random), f'timm:{name}'
     if not isinstance(name, str) or not timm.is_model(name.partition('.')[0]):
-        close = difflib.get_close_matches(str(name), timm.list_models(), n=3, cutoff=0.3)
         raise InputError(f'{label}: timm {timm.__version__} has no such network'
-                         f"{': did you mean ' + ', '.join(close) + '?' if close else ''}")
+                         f'{did_you_mean(str(name), timm.list_models())}')
     sized = {} if img_size is None else dict(img_size=img_size)
     with _one_line_errors(label if file is None else f'{label}: {file}'):
         if random is None:
@@ -110,9 +104,6 @@ def transformers_network(name: str, random: int = None) -> tuple:
     """(network in eval mode, its `Preprocessing`); arguments and errors as `Embedder.from_transformers`."""
     transformers, name = _imported('transformers', random), str(name)
     with _one_line_errors(f'transformers:{name}'), _quiet(transformers.utils.logging):
-        if not (Path(name) / 'config.json').is_file() and (name.count('/') != 1 or Path(name).exists()):
-            raise InputError('no folder with a config.json, and no name of a model on the hub (as '
-                             'facebook/dinov2-small)')
         folder = _file_of(name, ('config.json',)).parent
         _file_of(name, ('preprocessor_config.json',))
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True)
@@ -156,26 +147,23 @@ def _of_processor(settings: dict) -> Preprocessing:
     """From the settings of an image processor, whose names these are."""
     odd = [name for name in ('do_flip_channel_order', 'do_pad', 'do_thumbnail', 'rescale_offset',
                              'include_top') if settings.get(name)]
+    odd += [name for name in ('do_resize', 'do_rescale', 'do_normalize') if not settings.get(name, True)]
+    if abs(255 * settings.get('rescale_factor', 1 / 255) - 1) > 1e-9:
+        odd.append('rescale_factor')
     size = {key: value for key, value in dict(settings['size']).items() if value}
     keep_ratio = 'shortest_edge' in size
     side = size['shortest_edge'] if keep_ratio else size['height']
     kept, crop_size = side, settings.get('crop_size')
     if settings.get('do_center_crop') and crop_size:
         kept = crop_size['height'] if isinstance(crop_size, dict) else crop_size
-    if odd or not settings.get('do_resize', True) or kept > side \
-            or len({size.get('height'), size.get('width')}) > 1:
+    if odd or kept > side or len({size.get('height'), size.get('width')}) > 1:
         raise InputError(f"its image processor has unsupported steps ({', '.join(odd)}; {size} cut to "
                          f'{crop_size}); expected to resize, crop and normalise squares')
     crop = kept / side
     if 'crop_pct' in settings:                              # as ConvNeXt's processor has it
         keep_ratio = side < 384
         crop = float(settings['crop_pct'] or 224 / 256) if keep_ratio else 1.0
-    factor = settings.get('rescale_factor', 1 / 255) if settings.get('do_rescale', True) else 1
-    unit = 1.0 if abs(255 * factor - 1) < 1e-9 else 255 * factor
-    levels = [settings[name] for name in ('image_mean', 'image_std')]
-    if not settings.get('do_normalize', True):
-        levels = (0.0,) * 3, (1.0,) * 3
-    return Preprocessing(kept, *(tuple(value / unit for value in values) for values in levels),
+    return Preprocessing(kept, tuple(settings['image_mean']), tuple(settings['image_std']),
                          _interpolation(settings.get('resample')), crop, keep_ratio)
 
 
@@ -198,8 +186,7 @@ def _file_of(name: str, files: tuple) -> Path:
 
 
 def _from_hub(repository: str, names: tuple) -> Path:
-    """The path in the local cache of the first of these files that a model on the hub has, fetched where it
-    is not there yet."""
+    """The path in the local cache of the first of these files that a model on the hub has; may fetch it."""
     import huggingface_hub as hub
     for name in names:
         path = hub.try_to_load_from_cache(repository, name)

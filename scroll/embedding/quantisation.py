@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import IntegerNetwork
-from scroll.embedding.integer_program import BRANCH, EXACT, SUM_BITS, Op, channel_bound
+from scroll.embedding.integer_network import BRANCH, EXACT, SUM_BITS, IntegerNetwork, Op, channel_bound
 from scroll.errors import InputError
 
 _IMAGE = 0.0                        # the unit of the image, whose channels have each their own
@@ -27,14 +26,8 @@ _BATCH = 32                         # of calibration: the graph has one batch si
 
 
 def quantise_network(net: nn.Module, preprocessing: Preprocessing, images: np.ndarray) -> IntegerNetwork:
-    """The integer network of `net.features`, calibrated on these images.
-
-    Args:
-        net: has `features(x)`, (B, 3, S, S) -> (B, d). images: uint8 (N, H, W, C), of the data that it was
-            trained on.
-
-    InputError: a layer that integers cannot do, by name.
-    """
+    """The integer network of `net.features`, (B, 3, S, S) -> (B, d), calibrated on images of the data that it
+    was trained on, uint8 (N, H, W, C). InputError: a layer that integers cannot do, by name."""
     return _calibrated(net, preprocessing, images).build()
 
 
@@ -59,21 +52,12 @@ def quantise_with_scales(net: nn.Module, preprocessing: Preprocessing, scales) -
     return network
 
 
-class _Features(nn.Module):
-    """A network whose `forward` is another's `features`."""
-
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        return self.net.features(x)
-
-
 def _exported(net, preprocessing) -> torch.fx.GraphModule:
     """The graph of `net.features` in torch's operators, in eval mode, for batches of `_BATCH`."""
     example = torch.zeros(_BATCH, 3, preprocessing.input_size, preprocessing.input_size)
-    program = torch.export.export(_Features(net).eval(), (example,), strict=False)
+    holder = nn.Module()
+    holder.net, holder.forward = net, lambda x: net.features(x)
+    program = torch.export.export(holder.eval(), (example,), strict=False)
     return program.run_decompositions({}).module()
 
 
@@ -126,11 +110,7 @@ class _Builder:
     """Walks the graph once; each node becomes a value, or a sum that waits for what follows it: a convolution
     or a list of two, each a value or a convolution.
 
-    Args:
-        scales: node name -> magnitude, or an iterator over those of the values that are rounded.
-
-    Attributes:
-        magnitudes: of the values rounded so far.
+    scales: node name -> magnitude, or an iterator over those of the values that are rounded, as `magnitudes`.
     """
 
     def __init__(self, graph, scales, preprocessing):

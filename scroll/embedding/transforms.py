@@ -16,9 +16,8 @@ _WEIGHT_GRID = 1 << 15
 
 def _sinc(x: np.ndarray) -> np.ndarray:
     """sin(pi x) / (pi x) by Taylor's series: the last bits of `np.sin` differ with the processor."""
-    turns = np.rint(x)
+    turns, series = np.rint(x), np.ones_like(x)
     angle = np.pi * (x - turns)                                             # -pi/2 to pi/2
-    series = np.ones_like(x)
     for k in range(21, 1, -2):
         series = 1 - series * angle * angle / (k * (k - 1))
     sign = 1 - 2 * (turns % 2)
@@ -78,8 +77,7 @@ def random_crop(images: torch.Tensor, padding: int, generator: torch.Generator) 
         return images
     count, _, height, width = images.shape
     padded = torch.nn.functional.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
-    shifts = torch.randint(0, 2 * padding + 1, (2, count, 1), generator=generator).to(images.device)
-    row, column = shifts[..., 0]
+    row, column = torch.randint(0, 2 * padding + 1, (2, count), generator=generator).to(images.device)
     windows = padded.unfold(1, height, 1).unfold(2, width, 1)           # view (B, rows, columns, C, H, W)
     windows = windows.permute(0, 1, 2, 4, 5, 3)
     return windows[torch.arange(count, device=images.device), row, column].permute(0, 3, 1, 2)

@@ -125,9 +125,8 @@ def arguments(parse, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('name', RUNS)
-@pytest.mark.parametrize('model, more', [('sgd', []), ('derpp', ['--buffer_size', '30', '--alpha', '0.1', '--beta', '0.5'])])
-def test_a_run_with_a_foreign_backbone(arguments, name, model, more):
-    args = arguments(name, *RUNS[name], *more, model=model)
+def test_a_run_with_a_foreign_backbone(arguments, name):
+    args = arguments(name, *RUNS[name], '--buffer_size', '30', '--alpha', '0.1', '--beta', '0.5', model='derpp')
     model, dataset, args = initialize(args)
     before = torch.cat([p.flatten() for p in model.net.parameters()]).clone()
     row = train(model, dataset, args)

@@ -15,8 +15,7 @@ from backbone import get_backbone_class
 from scroll import Adaptation, Scroll
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
-from scroll.embedding.integer_network import IntegerNetwork, golden_images
-from scroll.embedding.integer_program import Op
+from scroll.embedding.integer_network import IntegerNetwork, Op, golden_images
 from scroll.embedding.quantisation import quantise_network
 from scroll.grid import quantise
 from tests.scroll.conftest import refused, threads, tiny_net, toy_images
@@ -202,20 +201,15 @@ def test_a_sum_is_bounded_by_what_float32_holds():
     with refused(r'layer 1 .*channel 0 may reach 16777217, more than the 2\^24'):
         IntegerNetwork(plain(bias=(1 << 24) - 764), 4, (0, 0, 0))
     with refused('layer 2 .*a sum over its map'):
-        IntegerNetwork(plain(high=(1 << 20)), 8, (0, 0, 0))             # 64 pixels of 2^20
+        IntegerNetwork(plain(high=(1 << 20)), 8, (0, 0, 0)).check()     # 64 pixels of 2^20
 
 
 @pytest.mark.parametrize('program, words', [
-    ([], 'begins with its one input'), ([*plain(), Op('input')], 'begins with its one input'),
-    (plain(reads=(1,)), 'reads'), (plain(reads=()), 'reads'), (plain(kind='swish'), 'reads'),
-    (plain(weight=0, channels=8)[:1] + [Op('conv', (0,), 0, 1, plain()[1].options, np.ones(1, np.float32),
-                                           np.ones((8, 4, 1, 1), np.int8), np.zeros(8, np.int32))], '3 channels'),
-    (plain(multiplier=np.ones(1)), 'multiplier'), (plain(multiplier=np.full(8, np.nan, np.float32)), 'multiplier'),
-    (plain(multiplier=np.ones(5, np.float32)), 'multiplier'), (plain(low=1), 'values go from'),
-    (plain(bias=0)[:2] + [Op('add', (0, 1), 0, 255, {}, np.ones(1, np.float32))], 'shapes')])
+    ([], 'begins with its input'), (plain()[:2], 'ends with a sum'), (plain(reads=(1,)), 'reads'), (plain(low=1), 'values go from'),
+    (plain(bias=0)[:1] + plain(channels=9)[1:2] + [Op('add', (0, 1), 0, 255, {}, np.ones(1, np.float32)), Op('pool', (2,))], 'cannot be run')])
 def test_a_program_that_cannot_be_run_exactly_is_refused(program, words):
     with refused(words):
-        IntegerNetwork(program, 4, (0, 0, 0))
+        IntegerNetwork(program, 4, (0, 0, 0)).check()
 
 
 class Other(nn.Module):
