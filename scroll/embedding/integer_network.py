@@ -195,7 +195,7 @@ class IntegerNetwork(nn.Module):
         try:
             found = self.features(self.prepare(images).contiguous(memory_format=layout))
         except (RuntimeError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f'an integer network that cannot be run: {error}') from error
+            raise InputError(f'this integer network cannot be run ({type(error).__name__})') from error
         digest = hashlib.sha256(found.cpu().numpy().astype('<i8').tobytes()).hexdigest()
         if self.golden and digest != self.golden:
             raise InputError(f'the integer network gives other features of the built-in images here '

@@ -10,7 +10,6 @@ OPTIONS = {         # that make the network small, where it can be
     'reduced-resnet18': dict(num_filters=3), 'resnet34': dict(num_filters=2), 'resnet32': dict(num_filters=4),
     'efficientnet-lite': {}, 'mnistmlp': dict(mlp_hidden_size=6, mlp_input_size=3 * 32 * 32),
 }
-CONVOLUTIONAL = [name for name in OPTIONS if not name.startswith(('mnistmlp', 'efficientnet-lite'))]
 
 
 def build(name: str, num_classes: int = 5, **options):

@@ -15,16 +15,16 @@ from backbone import (
 from backbone.MNISTMLP import BaseMNISTMLP
 from scroll.adaptation.adapters import ParallelAdapter, attach
 from scroll.embedding.embedder import fold_batch_norm
-from tests.backbone.conftest import CONVOLUTIONAL, OPTIONS, build, pictures, small
+from tests.backbone.conftest import OPTIONS, build, pictures, small
 from tests.conftest import refused
 
 
-@pytest.fixture(params=OPTIONS)
+@pytest.fixture(params=['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet32', 'mnistmlp'])
 def net(request):
     return small(request.param)
 
 
-@pytest.fixture(params=CONVOLUTIONAL)
+@pytest.fixture(params=['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet18'])
 def convolutional(request):
     return small(request.param)
 
@@ -111,10 +111,9 @@ def test_parameters_and_gradients_as_one_vector_and_back(net):
     assert torch.equal(grads, torch.cat([p.grad.flatten() for p in net.parameters()]))     # every parameter has one
     net.set_grads(2 * grads)
     assert torch.equal(net.get_grads(), 2 * grads)
-    for method in ('set_params', 'set_grads'):
-        for change in (-1, 1):
-            with pytest.raises(ValueError, match='parameters expected'):
-                getattr(net, method)(torch.zeros(len(flat) + change))
+    for method in (net.set_params, net.set_grads):
+        with pytest.raises(ValueError, match='parameters expected'):
+            method(torch.zeros(len(flat) + 1))
 
 
 @pytest.mark.parametrize('name', ['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet18', 'mnistmlp'])

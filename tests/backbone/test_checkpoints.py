@@ -248,12 +248,9 @@ TORSO = 'res_net50/~/block_group_2/~/block_1/~/'
 
 
 @pytest.mark.parametrize('change, words', [
-    (lambda p, s: p.pop(f'{TORSO}conv_1'), ['block_group_2/block_1/conv_1']),
-    (lambda p, s: s.pop(f'{TORSO}batchnorm_1/~/var_ema'), ['batchnorm_1/var_ema']),
+    (lambda p, s: s.pop(f'{TORSO}batchnorm_1/~/var_ema'), ['block_group_2/block_1/batchnorm_1/var_ema']),
     (lambda p, s: p[f'{TORSO}conv_1'].update(w=np.ones((3, 3, 8, 7), np.float32)), ['layer3.1.conv2.weight (7, 8, 3, 3) for (8, 8, 3, 3)']),
-    (lambda p, s: p[f'{TORSO}conv_0'].update(w=np.array(['x'])), ['not a BYOL checkpoint']),
-    (lambda p, s: p.update({f'{TORSO}conv_0': 5}), ['not a BYOL checkpoint'])],
-    ids=['convolution', 'average', 'shape', 'text', 'no dict'])
+    (lambda p, s: p.update({f'{TORSO}conv_0': 5}), ['not a BYOL checkpoint'])], ids=['average', 'shape', 'no dict'])
 def test_every_array_of_byol_is_needed(tmp_path, change, words):
     params, state = haiku()
     change(params, state)
@@ -263,11 +260,10 @@ def test_every_array_of_byol_is_needed(tmp_path, change, words):
 
 
 @pytest.mark.parametrize('content, words', [
-    ({'state_dict': {'features.0.weight': torch.ones(4, 3, 3, 3)}}, ['features.0.weight', 'no backbone that can be read', 'resnet12']),
     ({'state_dict': state_of('resnet18-md') | {'conv1.weight': torch.ones(4, 3, 9, 9)}}, ['conv1 of 9 px, blocks 2-2-2-2 of 2 convolutions']),
     ({'weights': {'a': torch.ones(2)}, 'epoch': 3}, ['weights', 'no ordinary tensor']), ({}, ['no backbone']), (torch.ones(3), ['a Tensor']),
     ({'conv1.weight': torch.ones(3).to_sparse()}, ['conv1.weight', 'no ordinary tensor'])],
-    ids=['other names', 'other stem', 'nested', 'empty', 'tensor', 'sparse'])
+    ids=['other stem', 'nested', 'empty', 'tensor', 'sparse'])
 @pytest.mark.filterwarnings('ignore:Validating sparse')
 def test_what_holds_no_known_network(tmp_path, content, words):
     torch.save(content, tmp_path / 'w')

@@ -81,11 +81,6 @@ class Plain(nn.Module):
 @register_backbone('plain')
 def plain(num_classes, act: Literal['relu', 'tanh'] = 'relu'):
     return Plain(num_classes, act)
-
-
-@register_backbone('ten-classes')
-def ten_classes():
-    return Plain(10, 'relu')
 '''
 
 BROKEN = '''
@@ -98,8 +93,7 @@ def broken(num_classes):
     pass
 '''
 
-RUNS = {'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'wee-mlp': ['--hidden', '5'], 'plain': ['--act', 'tanh'],
-        'ten-classes': []}
+RUNS = {'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'wee-mlp': ['--hidden', '5'], 'plain': ['--act', 'tanh']}
 
 
 @pytest.fixture

@@ -9,12 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from backbone import weights
 from bench.certify import command as certify
 from scroll import Embedder
 from scroll.files.images import decoders
 from tests.backbone.conftest import build
-from tests.conftest import files_below, refused
+from tests.conftest import files_below
 
 pytest.importorskip('timm')
 pytest.importorskip('transformers')
@@ -103,12 +102,6 @@ def test_a_network_of_transformers_in_a_folder(run, tmp_path):
 def test_what_cannot_be_is_one_line(run, words, said):
     code, _, err, _ = run(*words)
     assert code == 2 and said in err and len(err.strip().splitlines()) == 1, err
-
-
-def test_there_is_no_integer_file():
-    with refused('timm:test_vit', 'one kind of machine'):
-        weights.integer_file('timm:test_vit')
-    assert not weights.has_integers('timm:test_vit')
 
 
 @pytest.mark.parametrize('library, name', [('timm', 'test_vit'), ('transformers', 'vit_folder')])

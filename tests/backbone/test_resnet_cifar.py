@@ -4,7 +4,7 @@ from torch import nn
 from torchvision import models
 
 from backbone import get_backbone_class
-from backbone.ResNetBlock import BasicBlock, ResNet, conv3x3, reduced_resnet18, resnet18
+from backbone.ResNetBlock import BasicBlock, ResNet, reduced_resnet18, resnet18
 from tests.backbone.conftest import pictures, settle, small
 
 
@@ -24,21 +24,6 @@ def test_names_that_foreign_files_import_and_the_flag_num_filters():
     net = ResNet(BasicBlock, [1, 1, 1], 6, 2)
     assert net.feature_dim == 8 and net(pictures()).shape == (3, 6) and isinstance(resnet18(2, num_filters=1), ResNet)
     assert small('resnet18', num_filters=5).feature_dim == 40 and small('resnet32', num_filters=5).feature_dim == 20
-
-
-def test_a_block_of_ones_own_with_an_expansion():
-    class Wide(nn.Module):
-        expansion = 2
-
-        def __init__(self, in_planes, planes, stride=1):
-            super().__init__()
-            self.conv = conv3x3(in_planes, planes * self.expansion, stride)
-
-        def forward(self, x):
-            return self.conv(x)
-    net = ResNet(Wide, [1, 2], 6, 3)
-    assert net.nf == 3 and net.feature_dim == 12 and net(pictures(2, 16)).shape == (2, 6)
-    assert conv3x3(3, 5, 2)(pictures(2, 16)).shape == (2, 5, 8, 8)
 
 
 def test_maps_lie_as_the_network_wants_them_and_not_as_the_batch_did():

@@ -3,6 +3,7 @@ import copy
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.integer_network import IntegerNetwork, Op, golden_images
 from scroll.embedding.quantisation import quantise_network
+from scroll.errors import InputError
 from scroll.grid import quantise
 from tests.scroll.conftest import refused, threads, tiny_net, toy_images
 
@@ -131,9 +133,8 @@ def test_every_value_is_what_int64_arithmetic_gives(made, name):
 def test_features_are_near_those_of_the_float_network(made, name):
     net, network = made(name)
     with torch.no_grad():
-        expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES))).numpy()
-    ours, theirs = (f / np.linalg.norm(f, axis=1, keepdims=True) for f in (run(network), expected))
-    assert (ours * theirs).sum(axis=1).min() > 0.98
+        expected = net.features(PREPROCESSING(torch.from_numpy(IMAGES)))
+    assert F.cosine_similarity(torch.from_numpy(run(network)), expected).min() > 0.98
 
 
 @pytest.mark.parametrize('name', ['resnet18-md', 'mobile'])
@@ -222,10 +223,9 @@ class Other(nn.Module):
 
 
 def test_a_layer_that_integers_cannot_do_is_named():
-    for layer, words in ((nn.SiLU(), 'last: its operation silu'), (nn.LayerNorm(30), 'last: its operation layer_norm'),
-                         (nn.Hardtanh(), 'last: a clamp from -1')):
+    for layer, words in ((nn.SiLU(), 'last: its operation silu'), (nn.Hardtanh(), 'last: a clamp from -1')):
         with refused(words):
-            quantise_network(Other(layer).eval(), PREPROCESSING, IMAGES)
+            quantise_network(Other(layer).eval(), PREPROCESSING, IMAGES[:2])
 
 
 def test_a_file_gives_the_same_network(made, tmp_path):
@@ -239,17 +239,11 @@ def test_a_file_gives_the_same_network(made, tmp_path):
 
 def test_a_damaged_file_is_refused(made, tmp_path):
     made('mobile')[1].save(tmp_path / 'a.npz', {})
-    content = bytearray((tmp_path / 'a.npz').read_bytes())
+    content = (tmp_path / 'a.npz').read_bytes()
     for at in range(100, len(content), len(content) // 17):
-        changed = content.copy()
-        changed[at] ^= 255
-        (tmp_path / 'b.npz').write_bytes(changed)
-        try:
-            loaded, _ = IntegerNetwork.load(tmp_path / 'b.npz')
-        except Exception as error:
-            assert 'b.npz' in str(error) and len(str(error).splitlines()) == 1
-        else:
-            assert loaded.digest() == made('mobile')[1].digest()        # a byte of the archive that says nothing
+        (tmp_path / 'b.npz').write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1:])
+        with suppress(InputError):                                      # or a byte of the archive that says nothing
+            assert IntegerNetwork.load(tmp_path / 'b.npz')[0].digest() == made('mobile')[1].digest()
 
 
 def test_an_embedder_in_integers_promises_no_kind_of_machine(made, tmp_path):

@@ -32,7 +32,7 @@ def steps(net, x):
     for _ in range(2):
         torch.nn.functional.cross_entropy(net.train()(x), y).backward()
 
-for width in (4, 7, 8):
+for width in (4, 7):
     net = make_net('resnet18-md', 3, dict(width=width), 42)                # as pretrain.py trains it
     steps(net, x.contiguous(memory_format=layout_for(net)))
     net = tiny_net(width=width)                                         # as methods train it
@@ -61,10 +61,9 @@ def test_channels_last_from_eight_channels_on(convs, sound):
     assert layout_for(conv_net(*convs)) == (torch.channels_last if sound else torch.contiguous_format)
 
 
-@pytest.mark.parametrize('width, wanted, layout', [(8, True, torch.channels_last), (8, False, torch.contiguous_format),
-                                                   (7, True, torch.contiguous_format)])
-def test_an_embedder_takes_the_layout_that_its_network_allows(width, wanted, layout):
-    assert Embedder(tiny_net(width=width), PREPROCESSING, chunk=8, channels_last=wanted).layout == layout
+def test_an_embedder_takes_the_layout_that_its_network_allows():
+    layouts = [Embedder(tiny_net(width=width), PREPROCESSING, chunk=8, channels_last=wanted).layout for width, wanted in ((8, True), (8, False), (7, True))]
+    assert layouts == [torch.channels_last, torch.contiguous_format, torch.contiguous_format]
 
 
 @pytest.mark.parametrize('isa', ['AVX2', pytest.param('SSE41', marks=pytest.mark.slow)])

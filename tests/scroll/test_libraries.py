@@ -1,6 +1,7 @@
 """Networks of timm and transformers, tiny and at random: their own preprocessing and features; where weights come from; what is
 said where they cannot be had."""
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -58,11 +59,11 @@ def cache(tmp_path, monkeypatch):
 def put(cache: Path, repository: str, files: dict) -> None:
     """Files into a cache of the hub: name -> path."""
     folder = cache / f"models--{repository.replace('/', '--')}"
-    (folder / 'refs').mkdir(parents=True, exist_ok=True)
+    (folder / 'refs').mkdir(parents=True)
     (folder / 'refs' / 'main').write_text('0' * 40)
+    (folder / 'snapshots' / ('0' * 40)).mkdir(parents=True)
     for name, path in files.items():
-        (folder / 'snapshots' / ('0' * 40)).mkdir(parents=True, exist_ok=True)
-        (folder / 'snapshots' / ('0' * 40) / name).write_bytes(Path(path).read_bytes())
+        shutil.copy(path, folder / 'snapshots' / ('0' * 40) / name)
 
 
 def pictures() -> list:
@@ -112,10 +113,7 @@ def test_a_seed_a_name_and_a_file_each_give_digests_of_their_own(folders, tmp_pa
     assert len({e.psi_digest for e in made}) == len({e.digest for e in made}) == len(made)
     assert Embedder.from_transformers(folder, random=0, chunk=2).digest == made[1].digest
     config = json.loads((folders['vit'] / 'config.json').read_text())
-    other = tmp_path / 'heads'                                  # the same tensors, read in another way
-    other.mkdir()
-    for path in folders['vit'].iterdir():
-        (other / path.name).write_bytes(path.read_bytes())
+    other = shutil.copytree(folder, tmp_path / 'heads')         # the same tensors, read in another way
     (other / 'config.json').write_text(json.dumps(config | dict(num_attention_heads=4)))
     assert Embedder.from_transformers(str(other), chunk=2).psi_digest != made[0].psi_digest
     first, second = torch.get_rng_state(), Embedder.from_timm('test_vit', random=3, chunk=2) and torch.get_rng_state()
@@ -157,9 +155,7 @@ def test_a_file_that_does_not_fit_is_one_line(folders, tmp_path):
         path, _ = checkpoint(tmp_path, 'test_vit', spoil)
         with refused('timm:test_vit.*w.pth'):
             timm_network('test_vit', file=path)
-    (tmp_path / 'few').mkdir()
-    for path in folders['vit'].iterdir():
-        (tmp_path / 'few' / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(folders['vit'], tmp_path / 'few')
     save_file({'embeddings.cls_token': torch.zeros(1, 1, 32)}, tmp_path / 'few' / 'model.safetensors', dict(format='pt'))
     with refused('transformers:.*few: its file lacks tensors'):
         transformers_network(str(tmp_path / 'few'))
@@ -186,7 +182,7 @@ def test_weights_that_cannot_be_had_are_one_line(cache, make, words):
 
 
 @pytest.mark.parametrize('make, words', [
-    (lambda: Embedder.from_timm('no_such_vit', random=0), 'no such network: did you mean'),
+    (lambda: Embedder.from_timm('test_vitt', random=0), 'no such network; did you mean test_vit'),
     (lambda: Embedder.from_timm('test_mambaout'), 'no weights of it on the hub'),
     (lambda: Embedder.from_timm('test_vit', random=-1), 'random -1'),
     (lambda: Embedder.from_timm('test_vit', file='w.pth'), 'No such file'),
