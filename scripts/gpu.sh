@@ -20,8 +20,8 @@ for stage in ${*:-integers resnet12 table_2 resnet18 table_1}; do
             "$python" scripts/certify.py --check "results/certificates/$name.json" --non_verbose 1 --feature_cache 0 --device "$gpu"
         done ;;
     resnet12)
-        [ -f "$out/resnet12.safetensors" ] || "$python" pretrain.py --out "$out/resnet12.safetensors" --recipe rfs \
-            --backbone resnet12 --leave_out none --device "$gpu" ;;
+        [ -f "$out/resnet12.safetensors" ] || "$python" pretrain.py --out "$out/resnet12.safetensors" --width 64 \
+            --input_size 84 --epochs 100 --backbone resnet12 --leave_out none --device "$gpu" ;;
     resnet18)
         [ -f "$out/resnet18-84.safetensors" ] || "$python" pretrain.py --out "$out/resnet18-84.safetensors" \
             --leave_out cifar100 cifar10 --width 64 --input_size 84 --epochs 60 --device "$gpu" ;;

@@ -26,10 +26,9 @@ def add_selection_args(parser) -> None:
          help='outputs of the network (default: one for each class)')
     flag('--weights', affects='content',
          help="pre-trained backbone: a shipped name, a file, 'none' to start from scratch, a published "
-              'checkpoint (url-resnet18, sdl-resnet18, rfs-resnet12, byol-resnet50; the error says '
-              "where to get it), torchvision's (ResNet18_Weights.IMAGENET1K_V1), or any image network of "
-              'timm or transformers (timm:vit_small_patch16_224, transformers:facebook/dinov2-small; with '
-              ',random=SEED or ,file=PATH behind it)'
+              'checkpoint (url-resnet18, rfs-resnet12, byol-resnet50; the error says where to get it), or '
+              'any image network of timm or transformers (timm:vit_small_patch16_224, '
+              'transformers:facebook/dinov2-small; with ,random=SEED behind it)'
               ' (default: compact; none where a backbone is asked for)')
     flag('--mammoth', affects='place', metavar='PATH', default=argparse.SUPPRESS,
          help='a checkout of Mammoth: helper modules that files written for it import, and that this project '
