@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 
 
 def first_of_each(whole: readers.Images, train: int, test: int) -> readers.Images:
-    """So many training and test images of each digit."""
+    """The first training and test images of each digit."""
     def first(labels, count):
         return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(10)]))
     rows, test_rows = first(whole.train_labels, train), first(whole.test_labels, test)

@@ -28,7 +28,7 @@ class Pixels(nn.Module):
 
 @pytest.fixture
 def after(start):
-    """after(tasks, *flags): (model, dataset); exemplars of so many tasks are kept, nothing is trained."""
+    """after(tasks, *flags): (model, dataset); exemplars of the first tasks are kept, nothing is trained."""
     def build(tasks, *flags, size='31'):
         model, dataset, _ = start('icarl', '--buffer_size', size, *flags)
         model.net = Pixels()
