@@ -189,11 +189,10 @@ class ScrollModel(ContinualModel):
             self._unfinished.learn(images, *self.embedder(images), labels)
             self._glanced = len(self._segment)
         if self._unfinished is not None:
-            known = [part for part in (learner, self._unfinished) if hasattr(part, 'statistics_')]
             self.learner = Scroll(**online)
-            self.learner.load_state_dict(known[0].state_dict() | dict(adapted=False))
-            for part in known[1:]:
-                self.learner.merge(part)
+            for part in (learner, self._unfinished):
+                if hasattr(part, 'statistics_'):
+                    self.learner.add_statistics(part.statistics_)
         try:
             yield
         finally:

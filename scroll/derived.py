@@ -1,6 +1,5 @@
 """What follows from a state and settings: f_T, and what it says of samples that it was made from."""
 import copy
-import warnings
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -13,8 +12,6 @@ from scroll.heads.registry import HEADS, Settings, lift_of
 from scroll.settings import AUTO, check_settings
 from scroll.state import State
 from scroll.statistics import Statistics
-
-_UNEVEN = 1000                      # times the samples of the rarest class, beyond which it is hardly found
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Derived:
         counted = copy.copy(self.counted).remove(exemplars.features[held], exemplars.labels[held])
         rest = np.setdiff1d(np.arange(len(exemplars)), held)
         out = replace(self, online=HEADS[self.head].make(counted, self.settings), counted=counted)
-        return out.online, out.left_out(Exemplars(*(array[rest] for array in vars(exemplars).values())))
+        return out.online, out.left_out(exemplars.at(rest))
 
 
 def derive(values: dict, state: State) -> Derived:
@@ -54,7 +51,6 @@ def derive(values: dict, state: State) -> Derived:
         raise InputError(f'head {values["head"]} with lift {lift}: the samples were counted with lift '
                          f'{own.lift}' + ' for each class' * own.by_class +
                          ', and another head needs other sums: learn again')
-    _warn_of_uneven_classes(counted, head)
     settings = HEADS[head].settled(counted, settings)
     return Derived(HEADS[head].make(counted, settings), counted, settings, head)
 
@@ -65,13 +61,3 @@ def exemplars_of(state: State, what: str) -> Exemplars:
         raise InputError(f'{what} needs a buffer: buffer_size is 0' + (
             ', use f_T or adaptation mode none' if what == 'adaptation' else ''))
     return state.buffer.content()
-
-
-def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
-    """UserWarning where ridge would find a rare class hardly ever."""
-    counts = statistics.counts
-    if head not in ('ridge', 'rp', 'rff') or len(counts) < 2 or counts.max() < _UNEVEN * counts.min():
-        return
-    # the same text every time, so that Python shows it once
-    warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly ever '
-                  "finds the rare one; head='balanced' counts each class alike", UserWarning, stacklevel=6)

@@ -19,7 +19,7 @@ from scroll.export.folders import FORMATS, USUAL, check_folder, check_formats
 from scroll.files.shards import shard
 from scroll.learner import Scroll
 from scroll.state import KIND, State
-from scroll.statistics import Statistics
+from scroll.statistics import Statistics, Sums
 from utils import binary_to_boolean_type
 
 
@@ -108,14 +108,11 @@ class ClassStatistics:
             part.add(features[at], labels[at])
 
     def state_dict(self) -> dict:
-        return {label: part.state_dict() for label, part in self.parts.items()}
+        return {label: dict(dim=part.dim, **part.state_dict()) for label, part in self.parts.items()}
 
     def load_state_dict(self, state: dict) -> None:
-        self.parts = {}
-        for label, arrays in state.items():
-            size = arrays['sums'].shape[1] - 1
-            self.parts[label] = self._learner.new_statistics(self._learner.dim_of(size))
-            self.parts[label].load_state_dict(arrays)
+        self.parts = {label: self._learner.new_statistics(part['dim']).assign(
+            *(part[name] for name in Sums._fields)) for label, part in state.items()}
 
 
 def check_learned(learner: Scroll, args) -> None:

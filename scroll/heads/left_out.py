@@ -90,7 +90,7 @@ def qda_left_out(online, statistics: Statistics, settings, features: np.ndarray,
     rows = np.searchsorted(statistics.classes, labels)
     counts = statistics.counts[rows]
     factor = np.where(counts > 1, counts / np.maximum(counts - 1.0, 1), 0)      # n / (n - 1)
-    common = quadratic.exact_pooling(settings.pooling) / quadratic.POOLING
+    common = round(settings.pooling * quadratic.POOLING) / quadratic.POOLING
     freedom = max(lda.degrees(statistics), 1)
     logits = np.empty((len(features), len(means)))
     x, m = lifted(statistics, features) / GRID, means / GRID

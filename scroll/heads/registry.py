@@ -4,7 +4,7 @@ To add a head: a function that makes a predictor of `Statistics`, one in `left_o
 logits, a line in `HEADS`, and its name in `scroll.settings`.
 """
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 
 import numpy as np
 
@@ -15,19 +15,14 @@ from scroll.heads.predictors import exact_lambda, ncc, random_weights, ridge
 from scroll.heads.quadratic import qda
 from scroll.heads.ridge_lambda import choose_lambda
 from scroll.lift import Lift
-from scroll.settings import AUTO, DEFAULTS
+from scroll.settings import AUTO, SETTINGS
 from scroll.statistics import Statistics
 
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of all heads; each reads its own. `scroll.Scroll` documents them."""
-    ridge_lambda: float | str = DEFAULTS['ridge_lambda']
-    targets: str = DEFAULTS['targets']
-    ncc_bias: str = DEFAULTS['ncc_bias']
-    shrinkage: float | str = DEFAULTS['shrinkage']
-    pooling: float = DEFAULTS['pooling']
-    seed: int = DEFAULTS['seed']
+Settings = make_dataclass(
+    'Settings', [(name, object, setting.default) for name, setting in SETTINGS.items() if setting.heads],
+    frozen=True, namespace=dict(
+        __module__=__name__,
+        __doc__='Settings of all heads; each reads its own. `scroll.Scroll` documents them.'))
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,6 @@ def run(command_line, pictures, tmp_path):
 
 @pytest.mark.parametrize('name, adapters', [('timm:test_vit,random=0,img_size=32', True), ('timm:mobilenetv3_small_050,random=0', False)])
 def test_scroll_on_a_network_of_timm_with_one_flag(run, name, adapters):
-    if adapters and 'vit' in name:
-        pytest.importorskip('peft')
     code, out, err, row = run('--weights', name, '--adapt_select', 'none', '--adaptation', 'adapters' if adapters else 'none')
     assert code == 0, err
     out = ' '.join(out.split())

@@ -109,8 +109,7 @@ def flat():
     return predictor, Exemplars(part.labels, part.keys, part.features, part.features)
 
 
-@pytest.mark.parametrize('learn_scale', [None, True, False])
-@pytest.mark.parametrize('minibatch', [12, 50])
+@pytest.mark.parametrize('learn_scale, minibatch', [(None, 12), (True, 50), (False, 50)])
 def test_the_first_update_of_a_classifier_of_features_by_hand(flat, learn_scale, minibatch):
     f_T, buffer = flat
     f_star = adapt(None, f_T, buffer, Adaptation(iterations=1, minibatch=minibatch, calibrate=False, scale=2.0, classifier_lr=0.5,
@@ -215,12 +214,11 @@ class Dropping(nn.Module):
 
 
 def test_layers_that_draw_repeat_too(run):
-    embedder, digests = Embedder(Dropping(), PREPROCESSING, chunk=8), set()
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        digests.add(run(mode='full', embedder=embedder).digest())
-    assert len(digests) == 1
-    assert run(mode='full', embedder=embedder, seed=1).digest() not in digests
+    embedder, digests = Embedder(Dropping(), PREPROCESSING, chunk=8), []
+    for seed in (0, 0, 1):
+        torch.manual_seed(len(digests))
+        digests.append(run(mode='full', embedder=embedder, seed=seed).digest())
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
@@ -235,8 +233,7 @@ def test_string_labels_and_classes_that_left_the_buffer(embedder, toy):
 
 
 @pytest.mark.parametrize('settings', [
-    dict(lr=1e30), dict(lr=1e30, mode='full'), dict(lr=1e37, iterations=1), dict(lr=1e37, iterations=1, mode='full'),
-    dict(classifier_lr=1e38, iterations=1), dict(classifier_lr=1e38, iterations=4), dict(scale_lr=1e38, iterations=1)], ids=str)
+    dict(lr=1e30), dict(lr=1e37, iterations=1, mode='full'), dict(classifier_lr=1e38, iterations=4), dict(scale_lr=1e38, iterations=1)], ids=str)
 def test_divergence_is_refused_or_everything_is_finite(run, toy, settings):
     try:
         f_star = run(**settings)

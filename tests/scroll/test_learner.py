@@ -41,7 +41,7 @@ def test_any_order_and_batching_give_the_same_statistics_and_predictor(stream, d
 def test_f_star_has_the_same_bits_under_every_schedule_that_the_strategy_promises(embedder, toy, strategy, spec):
     images, labels = toy
     digests = set()
-    for seed in range(3):
+    for seed in range(2):
         learner = Scroll(embedder, buffer_size=10, strategy=strategy, adaptation=SHORT)
         for at in make_schedule(spec, labels, seed).segments():
             learner.partial_fit(images[at], labels[at])
@@ -99,12 +99,11 @@ def adapted(embedder, toy):
 
 
 @pytest.mark.parametrize('change', [
-    lambda s, X, y: s.partial_fit(X[:1], y[:1]), lambda s, X, y: s.remove(X[:1], y[:1]), lambda s, X, y: s.fit(X, y),
-    lambda s, X, y: s.merge(Scroll(s.embedder).fit(X, y))], ids=['partial_fit', 'remove', 'fit', 'merge'])
+    lambda s, X, y: s.partial_fit(X[:1], y[:1]), lambda s, X, y: s.remove(X[:1], y[:1]),
+    lambda s, X, y: s.merge(Scroll(s.embedder).fit(X, y))], ids=['partial_fit', 'remove', 'merge'])
 def test_f_star_is_dropped_by_whatever_changes_what_it_was_made_from(adapted, toy, change):
     assert adapted.adapted_ is not None
-    assert change(adapted, *toy) is adapted
-    assert adapted.adapted_ is None
+    assert change(adapted, *toy).adapted_ is None
     np.testing.assert_array_equal(adapted.decision_function(toy[0]),
                                   adapted.predictor().decision_function(adapted.embedder(toy[0])[0]))
 
@@ -136,7 +135,7 @@ def test_mode_none_leaves_f_T_in_use(adapted, toy):
 
 def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
     def f_star(**params):
-        return Scroll(embedder, **{**dict(adaptation=SHORT), **params}).fit(*toy).adapt().adapted_
+        return Scroll(embedder, **{**dict(adaptation=replace(SHORT, iterations=1)), **params}).fit(*toy).adapt().adapted_
     variants = [f_star(), f_star(seed=1), f_star(adaptation=replace(SHORT, minibatch=5)), f_star(buffer_size=8),
                 f_star(adaptation=replace(SHORT, augmentation=Augmentation(0, False))), f_star(head='ncc')]
     assert len({v.digest() for v in variants}) == len(variants)
@@ -191,16 +190,16 @@ def state(learner) -> tuple:
 
 
 @pytest.mark.parametrize('name', [*BAD, 'empty'])
-@pytest.mark.parametrize('method', ['partial_fit', 'fit', 'remove'])
-def test_bad_input_changes_nothing(name, method):
+def test_bad_input_changes_nothing(name):
     learner = Scroll(buffer_size=8).fit(X, Y)
     before = state(learner)
     x, y = BAD[name]() if name in BAD else (X[:0], Y[:0])
-    if method == 'fit' and name in ('wide', 'narrow', 'labels of another type') or method == 'remove' and name == 'empty':
-        return                                                              # nothing wrong with it
-    with refused():
-        getattr(learner, method)(x, y)
-    assert state(learner) == before
+    for method in ('partial_fit', 'fit', 'remove'):
+        if method == 'fit' and name in ('wide', 'narrow', 'labels of another type') or method == 'remove' and name == 'empty':
+            continue                                                        # nothing wrong with it
+        with refused():
+            getattr(learner, method)(x, y)
+        assert state(learner) == before
     learner.partial_fit(X, Y)                                               # and it goes on
 
 

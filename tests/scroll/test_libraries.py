@@ -260,8 +260,6 @@ def learned(folder, mode: str = 'adapters') -> tuple:
 
 @pytest.mark.parametrize('kind, mode', [('vit', 'adapters'), ('convnext', 'full')])
 def test_a_learner_adapts_and_has_modules(folders, kind, mode):
-    if kind == 'vit':
-        pytest.importorskip('peft')
     learner, images = learned(folders[kind], mode)
     digest = learner.adapted_.digest()
     assert learner.adapt().adapted_.digest() == digest and learner.adapted_.mode == mode

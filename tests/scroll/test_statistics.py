@@ -6,8 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from scroll import statistics as module
-from scroll import sums as products
 from scroll.grid import GRID
 from scroll.statistics import MAX_SAMPLES, Statistics
 from tests.scroll.conftest import cuttings, make_stream, quick, refused, streams
@@ -76,11 +74,8 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
     assert of(stream) != Statistics(5) and of(stream) != 'text'
 
 
-@pytest.mark.parametrize('block', [1 << 13, 1 << 17])
 @pytest.mark.parametrize('low', [GRID, GRID - 999])
-def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(block, low, monkeypatch):
-    monkeypatch.setattr(module, '_BLOCK', block)
-    monkeypatch.setattr(products, '_PRODUCT', block)
+def test_exact_at_the_extreme_of_2_to_the_17_rows_of_the_largest_values(low):
     features = np.random.default_rng(0).integers(low, GRID + 1, (1 << 17, 2))
     features[:, 1] *= -1
     s = Statistics(2).add(features, np.arange(1 << 17) % 2)
@@ -110,7 +105,7 @@ def test_relabel_to_names_that_cannot_be_is_refused(mapping):
     assert s.digest() == before
 
 
-@pytest.mark.parametrize('labels', [[], [2, 0, 2], ['bee', 'ant', 'bee'], [-5, 2 ** 40, 7]], ids=str)
+@pytest.mark.parametrize('labels', [[], ['bee', 'ant', 'bee'], [-5, 2 ** 40, 7]], ids=str)
 def test_saved_is_loaded(labels, tmp_path):
     s = of(make_stream(labels)) if labels else Statistics(5)
     s.save(tmp_path / 's.npz')
