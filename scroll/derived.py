@@ -6,9 +6,8 @@ import numpy as np
 
 from scroll.errors import InputError
 from scroll.exemplars import Exemplars
-from scroll.heads.choice import choose_head
 from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import HEADS, Settings, lift_of
+from scroll.heads.registry import HEADS, Settings, choose_head, lift_of
 from scroll.settings import AUTO, check_settings
 from scroll.state import State
 from scroll.statistics import Statistics
@@ -45,7 +44,8 @@ def derive(values: dict, state: State) -> Derived:
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
     counted, head = state.statistics, values['head']
     if head == AUTO:
-        head, counted = choose_head(counted, settings, exemplars_of(state, 'head auto'))
+        held = exemplars_of(state, 'head auto')
+        head, counted = choose_head(counted, settings, held.features, held.labels)
     own, lift = state.statistics, lift_of(values, state.statistics.dim)
     if HEADS[head].by_class and not own.by_class or lift != own.lift:
         raise InputError(f'head {values["head"]} with lift {lift}: the samples were counted with lift '

@@ -20,7 +20,7 @@ import numpy as np
 
 from scroll.arguments import MAX_SEED, one_of, whole
 from scroll.errors import InputError
-from scroll.grid import check_quantised, little_endian, native
+from scroll.grid import check_quantised, native
 from scroll.labels import by_label, check_labels, label_array
 from scroll.randomness import numpy_stream
 from scroll.rankings import by_distance, herding_orders
@@ -76,8 +76,7 @@ class Exemplars:
         return Exemplars(*(array[positions] for array in vars(self).values()))
 
     def digest(self) -> str:
-        """SHA-256 of labels and keys: of which samples are kept (of what is kept when more come:
-        `ExemplarBuffer.state_digest`)."""
+        """SHA-256 of labels and keys: of which samples are kept."""
         sha = hashlib.sha256(json.dumps(self.labels.tolist()).encode())
         sha.update(self.keys.astype('<u8').tobytes())
         return sha.hexdigest()
@@ -210,22 +209,6 @@ class ExemplarBuffer:
                 raise InputError(f'the buffer is not in the order of its strategy, {out.strategy}')
         out._random.bit_generator.state = _checked_random(facts['random'])
         return out
-
-    def state_digest(self) -> str:
-        """SHA-256 of all that later choices depend on: equal buffers stay equal under equal input. These are
-        capacity, strategy, the kept samples of each class in the order in which they would be dropped, and of
-        `random` their priorities and the random stream. Buffers of equal content may be ranked
-        differently."""
-        is_random = self.strategy == 'random'
-        state = self._random.bit_generator.state if is_random else None
-        sha = hashlib.sha256(json.dumps([self.capacity, self.strategy, state], sort_keys=True).encode())
-        for label, kept in sorted(self._kept.items()):
-            arrays = list(zip(_ARRAYS, map(little_endian, kept)))[:None if is_random else -1]
-            about = [(name, array.dtype.str, array.shape) for name, array in arrays]
-            sha.update(json.dumps([label, about]).encode())
-            for _, array in arrays:
-                sha.update(array.tobytes())
-        return sha.hexdigest()
 
     def content(self) -> Exemplars:
         """What is kept, in canonical order. An empty buffer is an InputError."""

@@ -14,8 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from scroll.grid import GRID
 from scroll.heads import lda, quadratic
-from scroll.heads.balanced import evened, usable_with
-from scroll.heads.predictors import NCC_FACTOR, LinearPredictor, usable_lambda
+from scroll.heads.predictors import NCC_FACTOR, LinearPredictor, evened, usable_lambda, usable_with
 from scroll.heads.rounded import solved_rows
 from scroll.heads.scaling import row_sums
 from scroll.statistics import Statistics

@@ -1,4 +1,4 @@
-"""Statistics -> linear classifier: nearest centroid (NCC), ridge regression, or random, for the ablation.
+"""Statistics -> linear classifier: nearest centroid, ridge, balanced ridge, or random, for the ablation.
 
 Each is a pure function of the exact statistics, so it is the same, to the last bit, under every schedule.
 Weights are integers in units of a power of two: quotients and solutions of integer systems, correctly rounded
@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class LinearPredictor:
     units: np.ndarray
     exponent: int
     lift: Lift = None
+    quadratic: ClassVar[None] = None
 
     @property
     def weight(self) -> np.ndarray:
@@ -48,6 +50,11 @@ class LinearPredictor:
     def bias(self) -> np.ndarray:
         """float64 (K,), exact."""
         return np.ldexp(self.units[:, -1].astype(np.float64), self.exponent)
+
+    @property
+    def linear(self) -> tuple:
+        """(weight, bias) of logits that are linear in h; `quadratic`: the forms of others."""
+        return self.weight, self.bias
 
     def parameters(self) -> np.ndarray:
         """All weights, then all biases, float64 (P,), exact."""
@@ -188,6 +195,27 @@ def usable_lambda(statistics: Statistics, alpha: float) -> int:
         raise InputError(f'ridge lambda {alpha:g}: too small for these sums; use a '
                          f'larger one, {1.01 * least / GRID ** 2:.3g} or more')
     return units
+
+
+def evened(statistics: Statistics) -> Statistics:
+    """Statistics as if every class had come equally often, for head `balanced`: with classes of very
+    different sizes ridge fits the large ones (for streams: AIR, Fang et al. 2024).
+
+    Each class has t = N / K samples, rounded, 1 or more: t s_c / n_c and sum_c t G_c / n_c, each entry
+    rounded half to even. InputError: nothing seen, or one Gram matrix for all classes.
+    """
+    check_seen(statistics)
+    counts, grams = statistics.counts, statistics.grams
+    share = np.full(len(counts), max(round(statistics.total / len(counts)), 1))
+    sums = scaled(statistics.sums, share[:, None], counts[:, None])
+    gram = sum(scaled(gram, share[0], count) for gram, count in zip(grams, counts))
+    gram[-1] = gram[:, -1] = GRID * sums.sum(axis=0)        # of the constant feature: as the sums say
+    return Statistics(statistics.dim, statistics.lift).assign(statistics.classes, share, sums, gram)
+
+
+def usable_with(even: Statistics, alpha: float) -> float:
+    """The lambda of `balanced` for this one: at least what the rounding of K Gram matrices needs."""
+    return max(alpha, max(smallest_units(even.gram), len(even.classes) * len(even.gram)) / GRID ** 2)
 
 
 def random_weights(statistics: Statistics, seed: int = 0) -> LinearPredictor:

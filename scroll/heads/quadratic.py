@@ -35,10 +35,21 @@ class QuadraticPredictor:
     exponent: int
     lift: Lift = None
 
+    @property
+    def quadratic(self) -> np.ndarray:
+        """P, float64 (K, D, D), exact."""
+        return np.ldexp(self.forms.astype(np.float64), self.exponent)
+
+    @property
+    def linear(self) -> tuple:
+        """(weight (K, D), bias (K,)), float64: of -(h - m)' P (h - m) = 2 m' P h - m' P m - h' P h."""
+        means = np.ldexp(self.means.astype(np.float64), -GRID_BITS)
+        weight = np.einsum('kd,kde->ke', means, self.quadratic)
+        return 2 * weight, -(weight * means).sum(axis=1)
+
     def parameters(self) -> np.ndarray:
         """All forms, then all means, float64 (P,), exact."""
-        forms = np.ldexp(self.forms.astype(np.float64), self.exponent)
-        return np.append(forms.ravel(), np.ldexp(self.means.astype(np.float64), -GRID_BITS).ravel())
+        return np.append(self.quadratic.ravel(), np.ldexp(self.means.astype(np.float64), -GRID_BITS).ravel())
 
     def decision_function(self, features: np.ndarray) -> np.ndarray:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, rounded."""

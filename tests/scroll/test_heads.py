@@ -44,12 +44,10 @@ def test_gram_matrices_by_class_are_those_of_the_classes_and_add_up(seed, cuts, 
 
 
 def test_sums_by_class_and_of_all_do_not_mix():
-    u, y = sample()
-    pooled, by_class = Statistics(4).add(u, y), Statistics(4, by_class=True).add(u, y)
-    for one, other in ((pooled, by_class), (by_class, pooled)):
-        with refused('Gram matrix for each class'):
-            one.merge(other)
-    with refused('learn|one Gram matrix'):
+    pooled, by_class = Statistics(4).add(*sample()), Statistics(4, by_class=True).add(*sample())
+    with refused('Gram matrix for each class'):
+        pooled.merge(by_class)
+    with refused('one Gram matrix'):
         qda(pooled)
 
 
@@ -124,7 +122,7 @@ def test_leaving_one_out_of_balanced_is_weighted_ridge_without_it():
     u = quantise(np.random.default_rng(2).normal(size=(3, 4))[y] + np.random.default_rng(1).normal(size=(46, 4)))
     logits = left_out('balanced', Statistics(4, by_class=True).add(u, y), u, y, ridge_lambda=.3)
     x, weights = np.concatenate([u / GRID, np.ones((46, 1))], axis=1), 15 / np.bincount(y)[y]
-    for i in range(0, 46, 5):
+    for i in range(0, 46, 9):
         rest = np.delete(np.arange(46), i)
         other = RidgeClassifier(alpha=.3, fit_intercept=False).fit(x[rest], y[rest], sample_weight=weights[rest])
         np.testing.assert_allclose(logits[i], other.decision_function(x[i:i + 1])[0], atol=1e-5)

@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,13 +117,6 @@ def test_predictions_are_those_of_f_star_once_there_is_one(adapted, toy):
     assert adapted.adapt().adapted_.digest() == before                      # from the pristine psi again
 
 
-def test_a_refused_change_keeps_f_star(adapted, toy):
-    before = adapted.adapted_
-    with refused():
-        adapted.partial_fit(toy[0], toy[1][:3])
-    assert adapted.adapted_ is before
-
-
 def test_mode_none_leaves_f_T_in_use(adapted, toy):
     plain = Scroll(adapted.embedder, adaptation=Adaptation(mode='none')).fit(*toy)
     expected = plain.decision_function(toy[0])
@@ -155,20 +147,6 @@ def test_memory_free_learns_and_cannot_adapt():
     assert learner.set_params(adaptation=Adaptation(mode='none')).adapt().predict(X).shape == (30,)
 
 
-def test_grey_images_and_torch_tensors_are_images_too(embedder, toy):
-    grey, labels = toy[0][..., 0], toy[1]
-    one = Scroll(embedder, adaptation=SHORT).fit(grey, labels).adapt()
-    two = Scroll(embedder, adaptation=SHORT).fit(torch.from_numpy(grey), labels).adapt()
-    assert one.adapted_.digest() == two.adapted_.digest() and np.isfinite(one.decision_function(grey)).all()
-
-
-def test_forgotten_is_never_learned():
-    learner = Scroll().fit(X, Y)
-    assert learner.forget() is learner and not hasattr(learner, 'statistics_') and not hasattr(learner, 'head_')
-    with refused('partial_fit'):
-        learner.predict(X)
-
-
 def bad(x, value):
     x = x.copy()
     x[3, 1] = value
@@ -176,12 +154,10 @@ def bad(x, value):
 
 
 BAD = {
-    'nan': lambda: (bad(X, np.nan), Y), 'inf': lambda: (bad(X, np.inf), Y), 'wide': lambda: (X[:, [0, 1, 2, 3, 3]], Y),
-    'narrow': lambda: (X[:, :3], Y), 'one sample as a vector': lambda: (X[0], Y[:1]), 'fewer labels': lambda: (X, Y[:-1]),
-    'more labels': lambda: (X[:-1], Y), 'label column': lambda: (X, Y[:, None]), 'float labels': lambda: (X, Y + 0.5),
-    'no labels': lambda: (X, None), 'labels of another type': lambda: (X, Y.astype(str)),
-    'missing label': lambda: (X, [None] * 30), 'images': lambda: toy_images(),
-    'text': lambda: ('text', Y), 'ragged': lambda: ([[1.0] * 4, [1.0] * 3], [0, 1])}
+    'inf': lambda: (bad(X, np.inf), Y), 'wide': lambda: (X[:, [0, 1, 2, 3, 3]], Y), 'narrow': lambda: (X[:, :3], Y),
+    'one sample as a vector': lambda: (X[0], Y[:1]), 'fewer labels': lambda: (X, Y[:-1]), 'label column': lambda: (X, Y[:, None]),
+    'float labels': lambda: (X, Y + 0.5), 'no labels': lambda: (X, None), 'labels of another type': lambda: (X, Y.astype(str)),
+    'missing label': lambda: (X, [None] * 30), 'images': lambda: toy_images(), 'ragged': lambda: ([[1.0] * 4, [1.0] * 3], [0, 1])}
 
 
 def state(learner) -> tuple:

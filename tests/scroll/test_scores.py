@@ -63,17 +63,12 @@ def test_the_only_sample_of_a_class_is_of_an_unknown_class_without_itself(head):
 
 
 @pytest.mark.parametrize('head', ['ridge', 'lda', 'qda', 'balanced'])
-@pytest.mark.parametrize('select', ['none', 'folds'])
-def test_f_star_is_calibrated_on_classes_that_are_known_without_the_sample(head, select):
+def test_f_star_is_calibrated_on_classes_that_are_known_without_the_sample(head):
     X, y = photographs(31)
     y[30] = 'ant'
-    how = Adaptation(iterations=1, lr=0.0, classifier_lr=0.0, scale_lr=0.0, select=select)
+    how = Adaptation(iterations=1, lr=0.0, classifier_lr=0.0, scale_lr=0.0)
     learner = Scroll(head=head, buffer_size=31, adaptation=how).partial_fit(X, y).adapt()
-    if select == 'none':
-        own, held = learner.out_of_sample(X, y), y != 'ant'                 # their scale is of all samples that have one
-        assert (own[~held, 0] == 0).all() and np.isfinite(learner.adapted_.initial_scale)
-    else:
-        assert learner.adapted_ is None and np.isfinite([trial.loss for trial in learner.selection_]).all()
+    assert learner.adapted_ is None and np.isfinite([trial.loss for trial in learner.selection_]).all()
 
 
 @quick
@@ -109,12 +104,6 @@ def test_images_are_scored_through_the_backbone(embedder):
     features = embedder(images)[0]
     alone = Scroll(buffer_size=0).learn(features, features, np.arange(24, dtype=np.uint64), labels)
     np.testing.assert_allclose(learner.out_of_sample(images, labels), alone.out_of_sample(features, labels), atol=1e-6)
-
-
-def test_of_some_samples_they_are_in_the_order_given():
-    X, y = photographs()
-    learner, some = Scroll(buffer_size=0, head='ncc').partial_fit(X, y), [7, 3, 50]
-    assert (learner.out_of_sample(X[some], y[some]).argmax(axis=1) == learner.out_of_sample(X, y)[some].argmax(axis=1)).all()
 
 
 def test_what_was_not_learned_has_none():

@@ -77,7 +77,8 @@ SETTINGS = [dict(buffer_size=0), dict(buffer_size=6, keep_keys=True), dict(buffe
 
 def whole(learner) -> tuple:
     """Digests of all that is known."""
-    return (learner.digest(), learner.buffer_ and learner.buffer_.state_digest(),
+    held = learner.buffer_ and {name: repr(array) for name, array in learner.buffer_.state_dict().items()}
+    return (learner.digest(), held,
             learner.keys_ and learner.keys_.state_dict()['keys'].tolist(), learner.predictor().digest())
 
 
@@ -145,15 +146,6 @@ def test_threads_that_only_read_change_nothing(make):
     for learner in (make().partial_fit(X, y) for _ in range(3)):
         assert at_once(*[lambda m=learner: np.testing.assert_array_equal(m.predict(X[:50]), expected)] * 6) == []
         assert learner.digest() == digest
-
-
-def test_readers_of_a_classifier_whose_head_was_changed_all_see_the_new_head():
-    X, y = data(500)
-    learner = ScrollClassifier().fit(X, y)
-    learner.predict(X)
-    expected = ScrollClassifier('ncc').fit(X, y).decision_function(X)
-    learner.set_params(head='ncc')
-    assert at_once(*[lambda: np.testing.assert_array_equal(learner.decision_function(X), expected)] * 6) == []
 
 
 def test_statistics_by_themselves_are_as_safe():
