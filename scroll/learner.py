@@ -122,8 +122,6 @@ class Scroll:
     def __repr__(self) -> str:
         return f"Scroll({', '.join(f'{name}={value!r}' for name, value in self._settings().items())})"
 
-    # what is known, and how it is replaced
-
     @property
     def _lock(self) -> threading.RLock:
         """Held by whoever changes what is known; made late, since constructors only store."""
@@ -166,8 +164,6 @@ class Scroll:
 
     def _psi(self) -> str:
         return '' if self.embedder is None else self.embedder.digest
-
-    # learning
 
     def fit(self, X, y) -> 'Scroll':
         """Forget everything, then learn from one segment. Bad input changes nothing."""
@@ -230,8 +226,6 @@ class Scroll:
         """InputError unless these are what this learner counts."""
         check_quantised(features, getattr(self, 'n_features_in_', None))
 
-    # unlearning
-
     def remove(self, X, y) -> 'Scroll':
         """Unlearn samples that were learned, each once: the statistics are those of never having seen them,
         the buffer drops them (their capacity stays free until new samples come), f* is dropped, and the
@@ -283,8 +277,6 @@ class Scroll:
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
 
-    # predictors
-
     def predictor(self) -> LinearPredictor:
         """The online predictor f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before
         the first sample."""
@@ -330,8 +322,6 @@ class Scroll:
         """Predict with an f* (None: with f_T) that was made elsewhere of what this learner knows."""
         self._learned()
         return self._edit(lambda state: state.with_adapted(f_star, selection))
-
-    # predicting
 
     def decision_function(self, X) -> np.ndarray:
         """Logits float64 (N, K), columns as `classes_`."""
@@ -380,8 +370,6 @@ class Scroll:
         scale = fit_scale(logits, np.searchsorted(derived.online.classes, labels))
         return softmax(scale * logits, axis=1)
 
-    # what was learned, to read
-
     @property
     def classes_(self) -> np.ndarray:
         """(K,) labels seen, sorted."""
@@ -400,8 +388,6 @@ class Scroll:
     feature_names_in_ = _fitted('feature_names_in_', lambda self, state: state.named_columns())
     head_ = _fitted('head_', lambda self, state: self._derived(state).head)
     ridge_lambda_ = _fitted('ridge_lambda_', lambda self, state: self._derived(state).ridge_lambda())
-
-    # files
 
     def state_dict(self) -> dict:
         """All that was learned, as nested dicts of arrays and plain values. Of f* only whether there is one:

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import pickle
-import random
 import resource
 import struct
 import time
@@ -16,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,7 +24,6 @@ from backbone import weights
 from bench.resume import checkpoints, saved_models
 from core.configs import read_yaml
 from datasets.utils import image_files, readers
-from datasets.utils.tiny_imagenet import tiny_imagenet
 from scroll import Adaptation, InputError, Scroll, archive
 from scroll.exemplars import STRATEGIES
 from scroll.files.features import open_files, read_blocks
@@ -71,9 +68,9 @@ class Kind(NamedTuple):
     read: callable
 
 
-def torch_file(path, legacy: bool = False):
+def torch_file(path):
     save_tiny(path)
-    torch.save(dict(weights.load(str(path)).tensors), path, _use_new_zipfile_serialization=not legacy)
+    torch.save(dict(weights.load(str(path)).tensors), path)
 
 
 def image_file(kind):
@@ -97,20 +94,9 @@ def mnist_file(path):
         (path.parent / f'{split}-labels-idx1-ubyte.gz').write_bytes(gzip.compress(idx(np.arange(9))))
 
 
-def tiny_file(path):
-    for split in ('train', 'val'):
-        for i in range(1, 21):
-            np.save(path.parent / f'x_{split}_{i:02}.npy', np.zeros((1, 64, 64, 3), np.float32))
-            np.save(path.parent / f'y_{split}_{i:02}.npy', np.array([i]))
-
-
 def form_of_tensors(path):
     """A flipped bit in a number makes another number, which nothing can tell."""
     return sorted((name, tuple(t.shape), t.dtype) for name, t in weights.load(str(path)).tensors.items())
-
-
-def mini_images(path):
-    return readers.mini_split(path.parent.parent, 'test')[0].shape[1:]
 
 
 def learned(**params) -> Scroll:
@@ -121,7 +107,6 @@ CONFIG = (b'default:\n  lr: 0.1\n  optimizer: sgd\n'
           b'best:\n- when: {dataset: seq-digits, buffer_size: {min: 100}}\n  set: {lr: 0.2, n_epochs: 3}\n')
 KINDS = {
     'w.safetensors': Kind(save_tiny, form_of_tensors), 'w.pt': Kind(torch_file, form_of_tensors),
-    'old.pt': Kind(lambda path: torch_file(path, legacy=True), form_of_tensors),
     'statistics.npz': Kind(lambda path: learned().statistics_.save(path), lambda path: Statistics.load(path).digest()),
     'state.npz': Kind(lambda path: learned().save(path),
                       lambda path: (State.read(path).statistics.digest(), Scroll.load(path).buffer_.content().digest())),
@@ -130,10 +115,9 @@ KINDS = {
     'run.pt': Kind(lambda path: checkpoints.write(path, dict(a=torch.arange(99), b=[1, 'two', None])), lambda path: repr(checkpoints.read(path))),
     'model.pt': Kind(lambda path: torch.save(dict(model=dict(w=torch.zeros(3)), args=dict(lr=1.0)), path),
                      lambda path: type(saved_models.read(path)['model'])),
-    'MINIIMAGENET/mini-imagenet-cache-test.pkl': Kind(lambda path: path.write_bytes(mini()), mini_images),
-    'MINIIMAGENET/test.csv': Kind(mini_table, mini_images),
+    **{f'MINIIMAGENET/{name}': Kind(write, lambda path: readers.mini_split(path.parents[1], 'test')[0].shape[1:]) for name, write in
+       {'mini-imagenet-cache-test.pkl': lambda path: path.write_bytes(mini()), 'test.csv': mini_table}.items()},
     'MNIST/train-images-idx3-ubyte.gz': Kind(mnist_file, lambda path: readers.mnist(path.parents[1]).train.shape),
-    'TINYIMG/processed/x_train_07.npy': Kind(tiny_file, lambda path: tiny_imagenet(path.parents[2]).train.shape),
     'byol.pkl': Kind(lambda path: path.write_bytes(pickle.dumps(byol_content(), 2)), form_of_tensors),
     'config.yaml': Kind(lambda path: path.write_bytes(CONFIG), lambda path: isinstance(read_yaml(path), dict)),
     'schedule.txt': Kind(lambda path: path.write_text(' '.join(map(str, range(80)))),
@@ -216,18 +200,6 @@ def about(**changes):
     return change
 
 
-def metadata(text: str):
-    return lambda path: safetensors.torch.save_file(safetensors.torch.load_file(path), path, {'about': text})
-
-
-def large_png() -> bytes:
-    """The header of a picture of 60,000 x 60,000 pixels."""
-    content = bytearray(content_of(lambda file: Image.new('RGB', (9, 9)).save(file, 'png')))
-    content[16:24] = struct.pack('>II', 60_000, 60_000)
-    content[29:33] = struct.pack('>I', zlib.crc32(bytes(content[12:29])))
-    return bytes(content)
-
-
 def shared(depth: int = 40) -> list:
     """A list that stands for 2^40 numbers."""
     value = [0, 1]
@@ -244,12 +216,12 @@ OWN = {             # kind -> ways of its own, all to be refused
         'header of 2^63 bytes': changed(lambda content: b'\xff' * 8 + content[8:]), 'more at the end': changed(lambda content: content + b'more'),
         'another version': about(format='scroll-bench-weights-99'), 'no version': about(format=None), 'input size as text': about(input_size='84'),
         'options of another kind': about(options=['width', 4]), 'mean not a number': about(mean=[float('nan')] * 3),
-        'deviation 0': about(std=[0, 0, 0]), 'deep': metadata('[' * 10_000 + ']' * 10_000),
+        'deviation 0': about(std=[0, 0, 0]),
         'whole numbers': lambda path: torch.save({'conv1.weight': torch.ones(4, 3, 5, 5, dtype=torch.int64)}, path),
         'a trillion numbers out of one': lambda path: torch.save({'conv1.weight': torch.zeros(1).expand(10 ** 6, 10 ** 6)}, path)},
     'config.yaml': {name: of(text) for name, text in {
         'not UTF-8': b'lr: \xff\xfe', 'no mapping': b'- lr', 'a list in itself': b'lr: &a [*a]', 'a bomb': YAML_BOMB.encode() + b'lr: *l',
-        'deep': b'lr: ' + b'[' * 1500, 'an object': b'lr: !!python/object/apply:os.system ["ls"]'}.items()},
+        'an object': b'lr: !!python/object/apply:os.system ["ls"]'}.items()},
     'schedule.txt': {name: of(text) for name, text in {
         'not numbers': b'a b c\n', 'no text': b'\xff\xfe\0\1', 'twice': b'0 0\n', 'out of range': b'99999 0\n', 'beyond 64 bits': b'9' * 30}.items()},
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': {name: of(content) for name, content in {
@@ -260,9 +232,7 @@ OWN = {             # kind -> ways of its own, all to be refused
         'a number of 99999 digits': b'I' + b'9' * 99_999 + b'\n.'}.items()},
     'MINIIMAGENET/test.csv': {name: of(text) for name, text in {
         'other columns': b'a,b\n1,2\n', 'header alone': CSV, 'a missing image': CSV + b'no.jpg,n01\n', 'an image elsewhere': CSV + b'../../x.jpg,n01\n',
-        'an absolute path': CSV + b'/etc/passwd,n01\n'}.items()},
-    'x.png': {name: of(content) for name, content in {
-        'too large': large_png(), 'broken TIFF': b'II*\0\xff\xff\xff\x7f', 'SVG': b'<svg/>'}.items()}}
+        'an absolute path': CSV + b'/etc/passwd,n01\n'}.items()}}
 
 
 def corrupt(path, how: str) -> None:
@@ -305,37 +275,6 @@ def test_a_corrupt_file_is_refused_in_one_line_or_read_as_it_was(original, kind)
         with one_line(path.parent.name if kind.endswith('.csv') else path.name, must):
             assert KINDS[kind].read(path) == known, how
         assert not (path.parent / 'payload-has-run').exists(), how
-
-
-@st.composite
-def damage(draw):
-    """bytes -> other bytes: cut, flip bits, overwrite, repeat, leave out, put in; half of it near the ends."""
-    kinds = draw(st.lists(st.sampled_from(['cut', 'flip', 'flip', 'flip', 'fill', 'double', 'drop', 'insert']), min_size=1, max_size=3))
-    chance = random.Random(draw(st.integers(0, 10 ** 6)))
-
-    def change(content: bytes) -> bytes:
-        out = bytearray(content)
-        for kind in kinds:
-            size = max(len(out), 1)
-            near = chance.randrange(min(size, 200))
-            at, length = chance.choice([chance.randrange(size), near, size - 1 - near]), chance.choice([1, 4, 8, 100])
-            old = bytes(out[at:at + length])
-            new = {'cut': b'', 'flip': bytes([old[0] ^ 1 << chance.randrange(8)]) + old[1:] if old else b'', 'drop': b'', 'double': 2 * old,
-                   'fill': bytes([chance.choice([0, 255, 127, 128])]) * len(old), 'insert': chance.randbytes(length) + old}[kind]
-            out[at:len(out) if kind == 'cut' else at + length] = new
-        return bytes(out)
-    return change
-
-
-@pytest.mark.filterwarnings('ignore')
-@pytest.mark.parametrize('kind', KINDS)
-@fuzz
-@given(change=damage())
-def test_random_damage_is_refused_or_read_as_it_was(original, kind, change):
-    path, content, known = original(kind)
-    path.write_bytes(change(content))
-    with one_line(path.parent.name if kind.endswith('.csv') else '', must=False):
-        assert KINDS[kind].read(path) == known
 
 
 FORMATS = {'statistics.npz': ('scroll-statistics-2', '', Statistics.load), 'state.npz': ('scroll-state-1', 'statistics_', Scroll.load)}
@@ -484,9 +423,8 @@ def test_a_checkpoint_is_resumed_refused_or_dropped_and_never_a_traceback(comman
     assert code == 2 and 'No space left' in err
     path, = (path for path in files_below(tmp_path) if path.suffix == '.pt')
     content = path.read_bytes()
-    others = {'whole': content, 'a list': content_of(torch.save, [1]), 'cut': content[:len(content) // 2],
-              'a flipped bit': content[:9000] + bytes([content[9000] ^ 255]) + content[9001:]}
-    others |= {f'{name}, a number': nested(lambda _: 3, name)(content) for name in list(torch.load(path, weights_only=True))[::2]}
+    others = {'whole': content, 'a list': content_of(torch.save, [1]), 'cut': content[:len(content) // 2]}
+    others |= {f'{name}, a number': nested(lambda _: 3, name)(content) for name in list(torch.load(path, weights_only=True))[::3]}
     for how, other in others.items():
         for file in files_below(tmp_path / 'unfinished'):
             file.unlink()
@@ -507,20 +445,3 @@ def test_a_model_is_evaluated_or_refused_and_never_a_traceback(command_line, sma
         (tmp_path / 'm.pt').write_bytes(change(content))
         code, _, err = command_line(*ER, '--base_path', tmp_path, '--disable_log', '1', '--loadcheck', tmp_path / 'm.pt')
         assert (code, len(err.splitlines())) == (2, 1) and 'm.pt' in err, err
-
-
-def test_a_run_takes_up_what_was_learned_with_its_backbone_and_classes_alone(command_line, small_digits, tiny_weights, tmp_path):     # noqa: F811
-    def words(*flags):
-        return ('--model', 'scroll', '--weights', tiny_weights, '--base_path', tmp_path, '--buffer_size', '20', '--adaptation', 'none',
-                '--feature_cache', '0', *QUICK, *flags)
-    path = tmp_path / 's.npz'
-    assert command_line(*words('--save_state', path))[0] == 0
-    content, version = path.read_bytes(), archive.kind_of(path)
-    for change in (lambda f, a: f.update(psi='0' * 64), lambda f, a: a.update(statistics_classes=a['statistics_classes'] + 90), None):
-        path.write_bytes(content)
-        if change is not None:
-            facts, arrays = archive.read(path, version)
-            change(facts, arrays)
-            archive.write(path, version, facts, arrays)
-        code, _, err = command_line(*words('--load_state', path, '--inference_only', '1'))
-        assert (code, err) == (0, '') if change is None else (code, len(err.splitlines())) == (2, 1) and 's.npz' in err, err

@@ -16,8 +16,8 @@ CAPACITY = st.integers(1, 60)
 
 
 @quick
-@given(COUNTS, CAPACITY)
-def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity):
+@given(COUNTS, CAPACITY, st.lists(st.integers(0, 12), min_size=8, max_size=8))
+def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity, more):
     q, counts = quotas(counts, capacity), np.array(counts)
     assert q.sum() == min(capacity, counts.sum())
     assert (q >= 0).all() and (q <= counts).all()
@@ -25,6 +25,8 @@ def test_quotas_fill_the_buffer_and_are_as_even_as_can_be(counts, capacity):
     if len(wanting):
         assert q.max() - wanting.min() <= 1
         assert (np.diff(wanting) <= 0).all()                 # the surplus goes to the first
+    later = quotas(counts + more[:len(counts)], capacity)
+    assert ((later <= q) | (q == counts)).all()              # what a class has lost it would not be allowed to keep later
 
 
 @pytest.mark.parametrize('counts, capacity, expected', [
@@ -193,17 +195,3 @@ def test_the_removed_are_gone_and_their_places_are_filled_by_the_new(strategy):
 def test_invalid_arguments_are_refused(args, word):
     with refused(word):
         ExemplarBuffer(*args)
-
-
-@quick
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=20), CAPACITY)
-def test_a_quota_never_grows_unless_all_of_its_class_is_stored(arrivals, capacity):
-    """Hence what a class has lost it would not be allowed to keep later either."""
-    counts = np.zeros(6, np.int64)
-    before = quotas(counts, capacity)
-    for label, more in arrivals:
-        stored = before == counts
-        counts[label] += more
-        after = quotas(counts, capacity)
-        assert ((after <= before) | stored).all()
-        before = after

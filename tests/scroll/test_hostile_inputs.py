@@ -147,10 +147,3 @@ def test_blocks_are_bounded_in_bytes_and_change_no_digest(command, monkeypatch):
 def test_the_nearest_name_is_offered(command, words, hint):
     code, out, err = command(*words.split())
     assert (code, out, len(err.splitlines())) == (2, '', 1) and hint in err
-
-
-def test_an_error_of_a_state_names_the_state(command):
-    Scroll(buffer_size=0, ridge_lambda=2e-11).fit(1e3 * X, Y).save('s.npz')        # too small for its sums
-    for words in (['predict', 's.npz', 'x.npz', '-o', 'o'], ['export', 's.npz', '-o', 'o']):
-        code, _, err = command(*words)
-        assert code == 2 and err.startswith('scroll: error: s.npz: ') and 'x.npz' not in err

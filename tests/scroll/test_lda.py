@@ -47,7 +47,7 @@ def test_weights_are_those_of_rational_arithmetic_rounded(seed, dim, spread, shr
 
 
 @pytest.mark.parametrize('shrinkage', ['oas', 0])
-@pytest.mark.parametrize('weight', [10 ** 5, 2 ** 26, MAX_SAMPLES - 2])
+@pytest.mark.parametrize('weight', [10 ** 5, MAX_SAMPLES - 2])
 def test_one_sample_of_most_of_the_weight_is_no_contradiction(weight, shrinkage):
     X, y = np.array([[3., 4.], [1., 0.], [-1., .5]]), [0, 1, 1]
     statistics = ScrollClassifier(calibration_size=0).fit(X, y, sample_weight=[weight, 1, 1]).learner_.statistics_

@@ -113,17 +113,11 @@ def test_predicting_many_samples_of_many_classes_needs_no_memory_for_all_logits(
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize('given, used', [(0.1, 6871947674 / 2 ** 36), (2.0 ** -36, 2.0 ** -36), (1e9, 1e9)])
-def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix(given, used):
+def test_lambda_is_a_multiple_of_the_unit_of_the_gram_matrix_and_the_least_is_named_and_serves():
+    """The least is 2^-40 of the trace, whatever a factorisation in float64 makes of it."""
+    assert exact_lambda(0.1) == 6871947674 / 2 ** 36 == exact_lambda(exact_lambda(0.1)) and exact_lambda(2.0 ** -36) == 2.0 ** -36
     s = of(STREAM.features, STREAM.labels)
-    assert exact_lambda(given) == used == exact_lambda(used)
-    if given > 1e-6:
-        assert ridge(s, given).digest() == ridge(s, used).digest()
-
-
-def test_the_least_lambda_is_named_and_serves():
-    """2^-40 of the trace, whatever a factorisation in float64 makes of it."""
-    s = of(STREAM.features, STREAM.labels)
+    assert ridge(s, 0.1).digest() == ridge(s, exact_lambda(0.1)).digest()
     least = -(-int(np.trace(s.gram)) >> 40) / 2 ** 36
     with refused('use a larger one, .* or more') as caught:
         ridge(s, least / 2)

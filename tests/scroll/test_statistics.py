@@ -67,11 +67,8 @@ def test_the_digest_sees_a_single_grid_step_a_label_and_the_width():
     stream = make_stream([0, 1, 1])
     nudged = stream.features.copy()
     nudged[1, 2] += 1
-    digests = {of(stream).digest(), Statistics(5).add(nudged, stream.labels).digest(), Statistics(5).digest(),
-               Statistics(5).add(stream.features, [0, 1, 2]).digest(), Statistics(4).digest(),
-               Statistics(5).add(stream.features, [1, 0, 0]).digest()}
-    assert len(digests) == 6
-    assert of(stream) != Statistics(5) and of(stream) != 'text'
+    others = Statistics(5), Statistics(4), Statistics(5).add(nudged, stream.labels), Statistics(5).add(stream.features, [0, 1, 2])
+    assert len({part.digest() for part in (of(stream), *others)}) == 5 and of(stream) != 'text'
 
 
 @pytest.mark.parametrize('low', [GRID, GRID - 999])

@@ -148,13 +148,6 @@ def test_threads_that_only_read_change_nothing(make):
         assert learner.digest() == digest
 
 
-def test_statistics_by_themselves_are_as_safe():
-    X, y = data(300)
-    features, s = quantise(X), Statistics(5)
-    assert at_once(*[lambda i=i: s.add(features[i::6], y[i::6]) for i in range(6)], s.digest, lambda: s.gram) == []
-    assert s == Statistics(5).add(features, y)
-
-
 @pytest.mark.parametrize('how', SETTINGS)
 def test_labels_and_samples_that_the_caller_writes_over_stay_as_they_were_learned(how):
     X, y = data(30)
