@@ -393,7 +393,9 @@ def _all_classes(one: Sums, two: Sums) -> np.ndarray:
 def _joined(one: Sums, two: Sums) -> Sums:
     """Classes, counts and sums of both; InputError if labels are of two kinds, or there are too many."""
     classes = _all_classes(one, two)
-    counts, sums = (a + b for a, b in zip(_in_classes(one, classes), _in_classes(two, classes)))
+    (counts, sums), rows = _in_classes(one, classes), np.searchsorted(classes, two.classes)
+    counts[rows] += two.counts
+    sums[rows] += two.sums
     if counts.sum() > MAX_SAMPLES:
         raise InputError(f'{counts.sum()} samples: exact sums hold at most {MAX_SAMPLES}')
     return Sums(classes, counts, sums)

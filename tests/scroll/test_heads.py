@@ -12,7 +12,7 @@ from scroll.heads.predictors import ridge
 from scroll.heads.quadratic import qda
 from scroll.heads.registry import HEADS, Settings
 from scroll.lift import Lift
-from scroll.settings import HEAD_CHOICES
+from scroll.settings import HEAD_CHOICES, NCC_BIASES
 from tests.scroll.conftest import quick, refused
 
 
@@ -49,14 +49,6 @@ def test_sums_by_class_and_of_all_do_not_mix():
         pooled.merge(by_class)
     with refused('one Gram matrix'):
         qda(pooled)
-
-
-def test_balanced_is_ridge_where_classes_are_of_equal_size():
-    u, y = sample(count=60)
-    by_class = Statistics(4, by_class=True).add(u, y)
-    expected = ridge(Statistics(4).add(u, y), .1)
-    balanced = made('balanced', by_class, ridge_lambda=.1)
-    assert balanced.exponent == expected.exponent and np.array_equal(balanced.units, expected.units)
 
 
 def test_balanced_is_scikit_learns_weighted_ridge():
@@ -108,13 +100,17 @@ def left_out(name, statistics, u, y, **settings):
     return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, u, y)
 
 
-@pytest.mark.parametrize('name, lift', [('ridge', 'relu'), ('ncc', 'fourier')])
-def test_leaving_one_out_of_a_lift_is_learning_without_it(name, lift):
-    (u, y), lift = sample(6, 45), Lift(lift, 4, 3)
-    logits = left_out(name, Statistics(4, lift).add(u, y), u, y)
-    for i in range(9):
-        without = made(name, Statistics(4, lift).add(np.delete(u, i, 0), np.delete(y, i)))
-        np.testing.assert_allclose(logits[i], without.decision_function(u[i:i + 1])[0], atol=1e-9)
+@pytest.mark.parametrize('name, lift, settings', [
+    ('ridge', None, dict(targets='pm1')), ('ridge', None, dict(targets='onehot')), ('ridge', 'relu', {}), ('ncc', 'fourier', {}),
+    *(('ncc', None, dict(ncc_bias=bias)) for bias in NCC_BIASES)])
+def test_leaving_one_out_is_learning_without_it(name, lift, settings):
+    """The last sample is the only one of its class: without it that is unknown."""
+    (u, y), lift = sample(6, 25), lift and Lift(lift, 4, 3)
+    y[-1] = 3
+    logits = left_out(name, Statistics(4, lift).add(u, y), u, y, **settings)
+    for i in (*range(9), 24):
+        without = made(name, Statistics(4, lift).add(np.delete(u, i, 0), np.delete(y, i)), **settings).decision_function(u[i:i + 1])[0]
+        np.testing.assert_allclose(logits[i], without if i < 24 else [*without, -np.inf], atol=1e-9)
 
 
 def test_leaving_one_out_of_balanced_is_weighted_ridge_without_it():

@@ -117,14 +117,6 @@ def test_predictions_are_those_of_f_star_once_there_is_one(adapted, toy):
     assert adapted.adapt().adapted_.digest() == before                      # from the pristine psi again
 
 
-def test_mode_none_leaves_f_T_in_use(adapted, toy):
-    plain = Scroll(adapted.embedder, adaptation=Adaptation(mode='none')).fit(*toy)
-    expected = plain.decision_function(toy[0])
-    np.testing.assert_array_equal(plain.adapt().decision_function(toy[0]), expected)
-    adapted.set_params(adaptation=Adaptation(mode='none')).adapt()          # also where there was an f* before
-    np.testing.assert_array_equal(adapted.decision_function(toy[0]), expected)
-
-
 def test_adapt_uses_the_settings_and_the_seed(embedder, toy):
     def f_star(**params):
         return Scroll(embedder, **{**dict(adaptation=replace(SHORT, iterations=1)), **params}).fit(*toy).adapt().adapted_

@@ -172,22 +172,6 @@ def test_exact_ncc_equals_scikit_learns(stream):
     np.testing.assert_array_equal(predictor.predict(stream.features)[clear], theirs.predict(u)[clear])
 
 
-def mirrored(*firsts) -> np.ndarray:
-    """Pairs of unit vectors (a, +-sqrt(1 - a^2)), whose mean is (a, 0)."""
-    return quantise([(a, sign * (1 - a * a) ** 0.5) for a in firsts for sign in (1, -1)])
-
-
-@pytest.mark.parametrize('first, truth, wrong', [(0.65, 0, 'paper'), (0.55, 1, 'zero')])
-def test_only_the_exact_bias_finds_the_nearest_centroid(first, truth, wrong):
-    """Centroids (.9, 0) and (.3, 0), of the spec, section 4.3."""
-    s = of(mirrored(0.9, 0.3), [0, 0, 1, 1])
-    query = mirrored(first)[:1]
-    np.testing.assert_allclose(ncc(s).weight, [[0.9, 0], [0.3, 0]], atol=1e-5)
-    np.testing.assert_allclose([ncc(s, b).bias for b in ('exact', 'paper', 'zero')],
-                               [[-0.405, -0.045], [-0.81, -0.09], [0, 0]], atol=1e-5)
-    assert ncc(s).predict(query) == truth != ncc(s, wrong).predict(query)
-
-
 @pytest.mark.parametrize('make', [lambda s: ridge(s, 1), ncc, random_weights])
 def test_before_the_first_sample_there_is_no_predictor(make):
     with refused('first sample'):
@@ -197,23 +181,3 @@ def test_before_the_first_sample_there_is_no_predictor(make):
 def left_out(name, statistics, features, labels, **settings):
     settings = Settings(**settings)
     return HEADS[name].left_out(HEADS[name].make(statistics, settings), statistics, settings, features, labels)
-
-
-@pytest.mark.parametrize('targets', TARGETS)
-def test_ridge_left_out_is_ridge_without_the_sample(targets):
-    features, labels = quantise(np.random.default_rng(0).normal(size=(12, 5))), np.arange(12) % 3
-    logits = left_out('ridge', Statistics(5).add(features, labels), features, labels, targets=targets)
-    for i in range(12):
-        without = Statistics(5).add(np.delete(features, i, 0), np.delete(labels, i))
-        np.testing.assert_allclose(logits[i], ridge(without, 0.1, targets).decision_function(features[i:i + 1])[0], atol=1e-12)
-
-
-@pytest.mark.parametrize('bias', NCC_BIASES)
-def test_ncc_left_out_is_ncc_without_the_sample(bias):
-    features, labels = quantise(np.random.default_rng(1).normal(size=(10, 5))), np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 3])
-    logits = left_out('ncc', Statistics(5).add(features, labels), features, labels, ncc_bias=bias)
-    for i in range(9):
-        without = Statistics(5).add(np.delete(features, i, 0), np.delete(labels, i))
-        np.testing.assert_allclose(logits[i], ncc(without, bias).decision_function(features[i:i + 1])[0], atol=1e-12)
-    without = ncc(Statistics(5).add(features[:9], labels[:9]), bias)
-    np.testing.assert_allclose(logits[9], [*without.decision_function(features[9:])[0], -np.inf], atol=1e-12)   # unknown without it
