@@ -399,7 +399,8 @@ class Scroll:
 
     def load_state_dict(self, state: dict) -> None:
         """Become what `state_dict` described, for a learner made with the same arguments and backbone."""
-        self.set_state(State.of(state['facts'], state['arrays']) if state else None)
+        # of one part, like a learner that was never interrupted
+        self.set_state(replace(State.of(state['facts'], state['arrays']), parts=None) if state else None)
         if state and state['adapted']:
             self.adapt()
 
