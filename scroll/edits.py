@@ -13,7 +13,6 @@ and `qda`), or where the buffer has kept all its samples.
 The buffer drops the samples; their capacity stays free until new ones come. It is the buffer of a learner
 that never saw them wherever its capacity held all samples, or the other classes had their full share;
 otherwise it holds a part of that one (`hash`), or samples chosen when the removed ones were still there.
-Offer the remaining samples again (`Scroll.refill`) and a `hash` buffer gets the same digest.
 
 What was never learned is refused as far as sums and buffer show it, and to the last sample by a learner that
 keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`).

@@ -4,7 +4,6 @@
     ([[157286, 209715]], 262144)
 """
 import hashlib
-import warnings
 from fractions import Fraction
 from math import isqrt
 
@@ -76,15 +75,6 @@ def intake(features, precision: str = FLOAT32) -> np.ndarray:
         row = np.argwhere(beyond & np.isfinite(features))[0][0]
         raise InputError(f'sample {row} has values beyond float32, to which features are rounded: scale them')
     return out
-
-
-def as_learned(features, precision: str) -> np.ndarray:
-    """`intake` of samples that must be among those learned; UserWarning for half precision."""
-    features = np.asarray(features)
-    if features.dtype.kind == 'f' and features.dtype.itemsize < 4:
-        warnings.warn(f'X has dtype {features.dtype}: these are samples that were learned only if they were '
-                      'learned in that precision', UserWarning, stacklevel=3)
-    return intake(features, precision)
 
 
 def _rounded_quotients(x: list, columns) -> list:

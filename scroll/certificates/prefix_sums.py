@@ -14,6 +14,7 @@ from scroll.grid import GRID
 from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
 from scroll.lift import Lift
+from scroll.state import State
 from scroll.statistics import Statistics
 
 
@@ -81,16 +82,16 @@ class SummedStream:
         """Yield a `Scroll` after each of `points`; `segments`: that of each class (`class_segments`)."""
         parts, order, done = self.parts, np.argsort(segments, kind='stable'), 0
         gram = np.zeros_like(parts.grams[0])
+        dim = len(gram) - 1 if parts.lift is None else parts.lift.dim
         for point in points:
             upto = int(np.searchsorted(segments[order], point, side='right'))
             for k in () if parts.by_class else order[done:upto]:
                 gram += parts.grams[k]
             seen, done = np.sort(order[:upto]), upto
-            learner = Scroll(**self.params)
-            learner.load_state_dict(dict(buffer=None, adapted=False, statistics=dict(
-                classes=parts.classes[seen], counts=parts.counts[seen], sums=parts.sums[seen],
-                gram=parts.grams[seen] if parts.by_class else gram.copy())))
-            yield learner
+            statistics = Statistics(dim, parts.lift, parts.by_class).assign(
+                parts.classes[seen], parts.counts[seen], parts.sums[seen],
+                parts.grams[seen] if parts.by_class else gram.copy())
+            yield Scroll(**self.params).set_state(State({}, '', statistics))
 
 
 def learn_stream(learner: Scroll, samples: Samples, schedule, points: np.ndarray):

@@ -14,7 +14,7 @@ from scroll import archive
 from scroll.embedding.images import check_images
 from scroll.errors import InputError, naming
 from scroll.files.features import open_files, print_facts, read_blocks
-from scroll.grid import FLOAT32, as_learned, check_quantised, quantise, sample_keys
+from scroll.grid import FLOAT32, check_quantised, intake, quantise, sample_keys
 from scroll.labels import check_labels
 from scroll.parts import accounted, clash, counted_twice, list_parts, one_part
 from scroll.statistics import Statistics
@@ -99,7 +99,7 @@ def samples_of(paths: list, columns: dict = None, names: tuple = None, precision
     names_there = archive.names_of(*paths) if len(paths) == 1 and not columns else []
     if not names_there or 'X' in names_there:
         blocks = read_blocks(open_files(paths, columns, ('X', 'y'), names))
-        parts = [(quantise(as_learned(block.X, precision)), block.y) for _, block in blocks]
+        parts = [(quantise(intake(block.X, precision)), block.y) for _, block in blocks]
         if not parts:
             raise InputError(f'{paths[0]}: there are no samples to train, so none to remove')
         features, labels = (np.concatenate(part) for part in zip(*parts))
@@ -109,8 +109,8 @@ def samples_of(paths: list, columns: dict = None, names: tuple = None, precision
         raise InputError(f'{paths[0]}: expected arrays labels (N,), and quantised or features (N, d); it has '
                          f'{", ".join(sorted(arrays))}')
     with naming(paths[0]):
-        features = arrays['quantised'] if 'quantised' in arrays else quantise(as_learned(arrays['features'],
-                                                                                      precision))
+        features = (arrays['quantised'] if 'quantised' in arrays
+                    else quantise(intake(arrays['features'], precision)))
         check_quantised(features)
         labels = check_labels(arrays['labels'].tolist(), len(features))
         keys, images = arrays.get('keys'), None

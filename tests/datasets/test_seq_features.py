@@ -67,7 +67,7 @@ def test_scroll_gives_one_digest_the_one_of_the_command_line(run, file, schedule
     assert row['statistics_digest'] == expected.digest() and row['online_digest'] == expected.predictor().digest()
     assert row['buffer_digest'] == expected.buffer_.content().digest()
     assert row['online_accuracy'] == pytest.approx(100 * expected.score(X[TEST], Y[TEST]), abs=1e-3)
-    assert row['adapted_accuracy'] == pytest.approx(100 * (model.learner.adapted_.logits(X[TEST]).argmax(1) == Y[TEST]).mean(), abs=1e-3)
+    assert row['adapted_accuracy'] == pytest.approx(100 * (model.learner.adapted_.decision_function(X[TEST]).argmax(1) == Y[TEST]).mean(), abs=1e-3)
     capsys.readouterr()
     assert main(['learn', file, '-o', str(tmp_path / 'line.npz')]) == 0 and capsys.readouterr().out.strip() == expected.digest()
     assert main(['predict', str(state), file, '-o', str(tmp_path / 'labels.csv')]) == 0
