@@ -21,7 +21,7 @@ from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
 from scroll.labels import check_labels
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import Lift
-from scroll.parts import accounted, one_part
+from scroll.parts import accounted, by_digest, one_part
 from scroll.settings import check_settings
 from scroll.statistics import Statistics
 from scroll.tables import check_names
@@ -34,7 +34,8 @@ class State:
     """What a learner knows.
 
     Attributes:
-        params: settings, in a file. psi: digest of the embedder, '' for feature vectors.
+        params: settings, in a file; None where it is of statistics alone. psi: digest of the embedder, '' for
+            feature vectors.
         buffer: None without memory. keys: of all samples that are counted; None where they were not kept.
         parts: what `counted` is made of (`scroll.parts`); None: of one part. counted: the statistics as of
             when they were read or merged; None: these.
@@ -235,8 +236,8 @@ class State:
         """What the parts are those of."""
         return self.statistics if self.counted is None and self.parts is not None else self.counted
 
-    def write(self, path) -> str:
-        """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as it was."""
+    def write(self, path) -> None:
+        """InputError if it cannot be written; what was there is as it was."""
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
@@ -253,8 +254,8 @@ class State:
                                    random=groups['buffer'].pop('random'))
         if self.keys is not None:
             groups['keys'] = self.keys.state_dict()
-        return archive.write(path, KIND, facts, {f'{group}_{name}': array for group, arrays in groups.items()
-                                                 for name, array in arrays.items()})
+        archive.write(path, KIND, facts, {f'{group}_{name}': array for group, arrays in groups.items()
+                                          for name, array in arrays.items()})
 
     @classmethod
     def read(cls, path) -> 'State':
@@ -290,7 +291,7 @@ class State:
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
         parts = facts.get('parts', facts.get('blocks'))                 # files of version 0.2 have the latter
-        parts = one_part(statistics) if parts is None else parts
+        parts = one_part(statistics) if parts is None else by_digest(parts)
         if not all(type(times) is int for times in parts.values()) or (
                 statistics.total and max(parts.values(), default=0) < 1):
             raise InputError('its parts are not as they are written')

@@ -55,10 +55,12 @@ def _few(names) -> str:
     return ', '.join(map(shown, names[:3])) + ', ...' * (len(names) > 3)
 
 
-def check_unmasked(values, name: str) -> None:
-    """InputError for a masked array of which something is masked: there is no number to be learned."""
-    if np.ma.is_masked(values):
-        raise InputError(f'{name} has masked values: fill them, or leave these samples out')
+def check_dense(X) -> None:
+    """InputError for a sparse matrix, or a masked array of which something is masked."""
+    if issparse(X):
+        raise InputError('X is a sparse matrix: give X.toarray()')
+    if np.ma.is_masked(X):
+        raise InputError('X has masked values: fill them, or leave these samples out')
 
 
 def numbers_of(X, learned: tuple = None) -> np.ndarray:
@@ -66,10 +68,7 @@ def numbers_of(X, learned: tuple = None) -> np.ndarray:
 
     InputError: other names, missing values, a sparse matrix, or no table of numbers.
     """
-    if issparse(X):
-        raise InputError('X is a sparse matrix: give X.toarray(), or take ScrollClassifier, which reads it '
-                         'in blocks')
-    check_unmasked(X, 'X')
+    check_dense(X)
     names, order = names_of(X), slice(None)
     if learned is not None and names is None:
         warnings.warn(f'X has no names of columns, and what was learned has ({_few(learned)}): they are '

@@ -15,7 +15,7 @@ from core.arguments import FREE, affects
 from scroll import archive
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
-from scroll.export.folders import FORMATS, USUAL, check_folder, check_formats
+from scroll.export import FORMATS, USUAL, check_folder, check_formats, export
 from scroll.files.shards import shard
 from scroll.learner import Scroll
 from scroll.state import KIND, State
@@ -139,8 +139,8 @@ def save(learner: Scroll, by_class: ClassStatistics, args, dataset=None) -> None
     if args.export:
         known = {} if images is None else dict(
             image_shape=images.train.shape[1:], names=[images.class_names[y] for y in learner.classes_])
-        learner.export(args.export, args.export_formats or USUAL, **known,
-                       command=None if args.inference_only else _command(args))
+        export(learner, args.export, args.export_formats or USUAL, **known,
+               command=None if args.inference_only else _command(args))
 
 
 def _command(args) -> str:

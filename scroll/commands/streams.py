@@ -4,7 +4,6 @@ import sys
 
 from scroll import engines
 from scroll.commands import common
-from scroll.engines import counting
 from scroll.errors import InputError
 from scroll.files import features, learning
 from scroll.files.shards import shard
@@ -26,16 +25,16 @@ def add_commands(command) -> None:
         if out is not learned:
             out.add_argument('state', help='file of a learner')
         out.add_argument('files', metavar='FILE', nargs='*' if out is learned else '+',
-                         help='npz, npy or Parquet files')
+                         help='npz or Parquet files')
         common.add_columns(out)
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
         out.add_argument('--block_size', type=parse, default=features.BLOCK, metavar='N',
-                         help='samples in memory at once, of at most 128 MiB (default: %(default)s)')
-        common.add_out(out, help='file to write' + '; - is standard output' * (out is predicted))
+                         help='samples learned at once, of at most 128 MiB (default: %(default)s)')
+        common.add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
     learned.add_argument('--shard', type=shard, metavar='i/n',
-                         help='learn the i-th of n shares of the samples, cut by their features or pixels')
-    _add_engines(learned.add_argument_group('whole files, by name and content, each once', engines.__doc__))
+                         help='learn the i-th of n shares of the samples, cut by their features')
+    _add_engines(learned.add_argument_group('whole files, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
     predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and use it')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
@@ -55,12 +54,6 @@ def _add_engines(group) -> None:
          help="instead of FILE: those that match, like 'days/*.parquet' or 's3://bucket/*.parquet'")
     flag('--engine', choices=engines.ENGINES, help=f'who reads them (default: {engines.LOCAL})')
     flag('--workers', type=parse, metavar='N', help='processes (default: as the engine likes)')
-    flag('--partitions', type=parse, metavar='N',
-         help='parts that the files are dealt into (default: one each)')
-    flag('--embedder', metavar='MODULE:NAME', default='',
-         help='what makes an Embedder, for Parquet files of images as bytes (columns image, y)')
-    flag('--gpus', type=parse, default=0, metavar='N',
-         help='GPUs of a worker, 0.5 for two workers on one')
 
 
 def learn(args) -> None:
@@ -71,7 +64,7 @@ def learn(args) -> None:
     if args.patterns:
         _learn_with_engine(learner, args)
         return
-    for name in ('engine', 'workers', 'partitions', 'embedder', 'gpus'):
+    for name in ('engine', 'workers'):
         if getattr(args, name):
             raise InputError(f'--{name} goes with --from PATTERN')
     if not args.files:
@@ -87,17 +80,13 @@ def _learn_with_engine(learner: Scroll, args) -> None:
         raise InputError('--from counts sums, and keeps no samples and no keys: leave out --buffer_size and '
                          '--keep_keys, or give the files without --from')
     params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
-    sources = counting.find(args.patterns)
-    names = None if args.embedder else counting.names_in(sources[0], args.columns)
-    counter = counting.Counter(params, args.columns, args.split, args.block_size, args.shard, args.embedder,
-                               'cuda' if args.gpus else 'cpu', names)
-    counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers, args.partitions,
-                            args.gpus)
+    sources = engines.find(args.patterns)
+    names = engines.names_in(sources[0], args.columns)
+    counter = engines.Counter(params, args.columns, args.split, args.block_size, args.shard, names)
+    counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
-    rows = sum(map(counting.rows_of, counted.parts))
-    print(f'learned {counted.statistics.total} of {rows} samples in {len(counted.parts)} blocks',
-          file=sys.stderr)
+    print(f'learned {counted.statistics.total} samples of {len(sources)} files', file=sys.stderr)
     common.write(State(params, counted.psi, counted.statistics, parts=counted.parts, names=names), args.out)
 
 

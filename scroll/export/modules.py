@@ -75,25 +75,26 @@ class OnGrid(nn.Module):
 
 
 class Lifted(nn.Module):
-    """Whole numbers u (N, d) on the grid -> h (N, D), as `scroll.lift.Lift`, in float64, which is exact.
+    """u (N, d) -> h (N, D), as `scroll.lift.Lift`, in float64. exact: u are whole numbers on the grid, and so
+    is h; else u has unit length, and h is not rounded.
 
-    Buffers: matrix float64 (d, M), R; `fourier` has offsets, in turns, and a table of cosines, too.
+    Buffers: matrix float64 (d, M), R; `fourier` has offsets, in turns, and if exact a table of cosines, too.
     """
 
-    def __init__(self, lift):
+    def __init__(self, lift, exact: bool = True):
         super().__init__()
-        self.lift, fourier = lift, lift.kind == 'fourier'
+        self.lift, self.exact, fourier = lift, exact, lift.kind == 'fourier'
         self.register_buffer('matrix', torch.from_numpy(lift.matrix).double())
         self.register_buffer('offsets', torch.from_numpy(readout.offsets(lift)) if fourier else None)
-        self.register_buffer('table', torch.from_numpy(cosine_table()).double() if fourier else None)
+        table = torch.from_numpy(cosine_table()).double() if fourier and exact else None
+        self.register_buffer('table', table)
 
     def forward(self, u: torch.Tensor) -> torch.Tensor:
-        """(N, d) on the grid, float64 -> (N, d + lift) on the grid."""
-        return readout.lifted(u, self.lift, self.matrix, self.offsets, exact=True, table=self.table)
+        return readout.lifted(u, self.lift, self.matrix, self.offsets, self.exact, self.table)
 
 
-def _lifted(predictor) -> nn.Module:
-    return nn.Identity() if predictor.lift is None else Lifted(predictor.lift)
+def _lifted(predictor, exact: bool = True) -> nn.Module:
+    return nn.Identity() if predictor.lift is None else Lifted(predictor.lift, exact)
 
 
 _OF_LIFT = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
@@ -165,32 +166,27 @@ class ExactQuadratic(nn.Module):
 
 
 class ScaledLinear(nn.Module):
-    """f*: scale (W u + b) of features brought to unit length, in float64."""
+    """f*: scale (W h + b) of features brought to unit length and lifted, in float64."""
     FORMULA = 'logits = scale (u weight^T + bias), u = x / |x|'
 
     def __init__(self, predictor: AdaptedPredictor):
         super().__init__()
+        self.lifted = _lifted(predictor, exact=False)
+        if predictor.lift is not None:
+            self.FORMULA = self.FORMULA.replace('u weight', 'h weight') + '; h = [u, random features of u]'
         for name in ('weight', 'bias'):
             self.register_buffer(name, torch.from_numpy(getattr(predictor, name)).double())
         self.register_buffer('scale', torch.tensor(predictor.scale, dtype=torch.float64))
-        self.lift = predictor.lift
-        if self.lift is not None:
-            self.FORMULA = self.FORMULA.replace('u weight', 'h weight') + '; h = [u, random features of u]'
-            self.register_buffer('matrix', torch.from_numpy(self.lift.matrix).double())
-        if self.lift is not None and self.lift.kind == 'fourier':
-            self.register_buffer('offsets', torch.from_numpy(readout.offsets(self.lift)))
+        self.register_buffer('forms', None if predictor.forms is None else torch.from_numpy(predictor.forms))
         if predictor.forms is not None:
             self.FORMULA = self.FORMULA.replace('+ bias', '+ bias - h^T forms h')
-            self.register_buffer('forms', torch.from_numpy(predictor.forms))
 
     def forward(self, features: torch.Tensor) -> tuple:
         features = features.double()
         norm = (features * features).sum(dim=1, keepdim=True).sqrt()
-        h = features / norm.clamp(min=1e-12)
-        if self.lift is not None:
-            h = readout.lifted(h, self.lift, self.matrix, getattr(self, 'offsets', None))
+        h = self.lifted(features / norm.clamp(min=1e-12))
         logits = h @ self.weight.T + self.bias
-        if hasattr(self, 'forms'):
+        if self.forms is not None:
             logits = logits - ((h @ self.forms) * h).sum(dim=2).T
         logits = self.scale * logits
         return logits, logits.argmax(dim=1)

@@ -31,8 +31,7 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
         if learned:
             learner.end_part()
     if not learned:
-        what = f'share {shard}, or of the split' if shard else 'the split'
-        raise InputError(f'{files[0].path}: there are no samples of {what} that is to be learned')
+        raise InputError(f'{files[0].path}: there are no samples of the split, or share, to learn')
     return learned, sum(file.rows for file in files)
 
 
@@ -41,12 +40,11 @@ def learn_blocks(learner: Scroll, files: list, split: str = None, size: int = BL
     """`learn`, of files that are open; returns how many samples were learned, which may be none."""
     learned = 0
     for file, block in read_blocks(files, split, size):
-        images = block.X.ndim > 2
         with naming(file.path):
             if shard:
-                block = block.part(in_shard(block.X if images else quantise(intake(block.X)), shard))
+                block = block.part(in_shard(quantise(intake(block.X)), shard))
             if len(block.X):
-                learner.partial_fit(block.X if images else file.named(block.X), block.y)
+                learner.partial_fit(file.named(block.X), block.y)
         learned += len(block.X)
     return learned
 

@@ -13,19 +13,18 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits, load_wine
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from scroll import ScrollClassifier
-from scroll.settings import HEAD_CHOICES
 from tests.scroll.conftest import cuttings, quick, refused
 
-HEADS = [head for head in HEAD_CHOICES if head != 'random']         # which learns nothing, as scikit-learn's checks find
 RAW = [dict(scale='standard', limit=100), dict(scale=None, limit=100)]
 SCALES = pytest.mark.parametrize('params', [{}, *RAW], ids=['unit', 'standard', 'raw'])
 WINE = load_wine(return_X_y=True)
+few = settings(quick, max_examples=5)
 
 
 def blobs(count: int = 60, seed: int = 0) -> tuple:
@@ -43,16 +42,16 @@ def fingerprint(estimator) -> tuple:
         estimator.predict_proba(X).tobytes()
 
 
-@parametrize_with_checks([*(ScrollClassifier(head, lift_dim=40) for head in HEADS), ScrollClassifier('lda', scale='standard', limit=1e4),
-                          ScrollClassifier(scale=None, limit=1e4)])
+@parametrize_with_checks([ScrollClassifier('qda', calibration_size=0), ScrollClassifier(scale='standard', limit=1e4, calibration_size=20)])
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
 
 
 @SCALES
-@settings(quick, max_examples=10)
+@few
 @given(cut=cuttings(len(Y)), head=st.sampled_from(['ridge', 'ncc', 'lda']))
 def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head):
+    params = params | dict(calibration_size=15)
     whole = ScrollClassifier(head, **params).fit(X, Y)
     pieces, shards = ScrollClassifier(head, **params), []
     for at in cut:
@@ -64,66 +63,40 @@ def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head
 
 
 @SCALES
-@settings(quick, max_examples=10)
+@few
 @given(weights=st.lists(st.integers(0, 9), min_size=60, max_size=60).filter(any))
 def test_weights_are_copies_to_the_bit(params, weights):
-    weighted = ScrollClassifier(**params, calibration_size=30).fit(X, Y, sample_weight=weights)
-    repeated = ScrollClassifier(**params, calibration_size=30).fit(X.repeat(weights, axis=0), Y.repeat(weights))
-    assert fingerprint(weighted) == fingerprint(repeated)
-    both = ScrollClassifier(**params, calibration_size=30).partial_fit(X, Y).partial_fit(X, Y, sample_weight=weights)
-    assert fingerprint(both) == fingerprint(ScrollClassifier(**params, calibration_size=30).fit(X, Y, np.add(weights, 1)))
+    weighted = ScrollClassifier(**params, calibration_size=15).fit(X, Y, sample_weight=weights)
+    assert fingerprint(weighted) == fingerprint(ScrollClassifier(**params, calibration_size=15).fit(X.repeat(weights, axis=0), Y.repeat(weights)))
+    both = ScrollClassifier(**params).partial_fit(X, Y).partial_fit(X, Y, sample_weight=weights)
+    assert both.digest() == ScrollClassifier(**params).fit(X, Y, np.add(weights, 1)).digest()
 
 
-def test_heavy_weights_count_without_copies_and_to_the_end_of_what_sums_hold():
-    weights = np.r_[2 ** 26, np.ones(59)]
-    learner = ScrollClassifier().fit(X, Y, weights).learner_
-    assert learner.statistics_.total == 2 ** 26 + 59 and learner.statistics_.counts[0] == 2 ** 26 + 19
-    with refused('134217727'):
-        ScrollClassifier().fit(X, Y, 2 * weights)
-    with refused('134217727 *samples|at most 134217727'):
-        ScrollClassifier().fit(X, Y, weights).partial_fit(X, Y, sample_weight=weights)
-
-
-@pytest.mark.parametrize('weights, word', [(np.full(60, .5), '0.5'), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
-                                           (np.ones(59), 'shape'), (np.full(60, np.nan), 'nan'), (['a'] * 60, 'shape'), (np.ones((60, 1)), 'shape')])
-def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
+@pytest.mark.parametrize('weights', [np.full(60, .5), np.r_[-1, np.ones(59)], np.zeros(60), np.ones(59), np.full(60, np.nan), ['a'] * 60,
+                                     np.full(60, 2. ** 27)])
+def test_other_weights_are_refused_and_nothing_is_changed(weights):
     estimator = ScrollClassifier().fit(X, Y)
-    before = fingerprint(estimator)
-    with refused(word):
+    before = estimator.digest()
+    with refused('sample_weight'):
         estimator.fit(X, Y, weights)
-    with contextlib.nullcontext() if word == 'zero' else refused(word):     # a batch of which nothing counts
+    with contextlib.nullcontext() if np.array_equal(weights, np.zeros(60)) else refused('sample_weight'):    # a batch of which nothing counts
         estimator.partial_fit(X, Y, sample_weight=weights)
-    assert fingerprint(estimator) == before
+    assert estimator.digest() == before
 
 
-def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
-    late = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2])
+def test_classes_may_come_late_and_labels_may_be_of_any_kind():
+    late = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2], classes=[0, 1])
     assert late.decision_function(X).shape == (60,)
     late.partial_fit(X[Y == 2], Y[Y == 2])
     assert fingerprint(late) == fingerprint(ScrollClassifier().fit(X, Y))
-    named = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2], classes=[0, 1, 7])
-    assert named.classes_.tolist() == [0, 1, 7] and (named.predict_proba(X)[:, 2] == 0).all()
-    assert (named.decision_function(X)[:, 2] == -np.inf).all() and set(named.predict(X).tolist()) == {0, 1}
-    named.partial_fit(X[Y == 2], Y[Y == 2])                                 # one that was never named
-    assert named.predict_proba(X).shape == (60, 4)
-    for y, classes in ((Y, ['a', 'b']), (np.array(['a', 'b', 'c'])[Y], [0, 1])):
-        with refused('text'):
-            ScrollClassifier().partial_fit(X, y, classes=classes)
+    for kind in (np.uint8, np.float64, bool, str, object):
+        y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
+        assert ScrollClassifier().fit(X, y).score(X, y) > .5
+    with refused('labels'):
+        late.partial_fit(X, np.array(['a', 'b', 'c'])[Y])
 
 
-@pytest.mark.parametrize('kind', [np.int32, np.uint8, np.float64, bool, str, object])
-def test_labels_come_back_as_they_were(kind):
-    y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
-    estimator = ScrollClassifier().fit(X, y)
-    expected = np.dtype('U1') if kind is object else np.asarray(y).dtype
-    assert estimator.classes_.dtype == estimator.predict(X).dtype == expected
-    assert estimator.partial_fit(X, y).score(X, y) > .5
-    if expected.kind != 'U':                                                # and what comes later is not cut to their type
-        other = ScrollClassifier().fit(X, Y + 300)
-        assert (estimator + other).classes_.tolist() == [0, 1, 300, 301, 302] == estimator.partial_fit(X, Y + 300).classes_.tolist()
-
-
-@pytest.mark.parametrize('ratio', [1e-6, 1, 1e6])
+@pytest.mark.parametrize('ratio', [1e-6, 1e6])
 def test_standardised_ridge_is_that_of_the_textbook(ratio):
     """Against scikit-learn's: z / sqrt(d) and a constant feature that is shrunk, too. What differs is the grid of the features."""
     x = X * [ratio, 1, 1, 1, 1]
@@ -156,7 +129,7 @@ def test_standardised_sums_of_few_samples_and_many_features_can_be_solved(count,
 
 @pytest.mark.parametrize('params', RAW, ids=['standard', 'raw'])
 def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted(params):
-    estimator = ScrollClassifier(**params).fit(X, Y)
+    estimator = ScrollClassifier(**params, calibration_size=15).fit(X, Y)
     before, far = fingerprint(estimator), X.copy()
     far[7, 2] = -129
     for call in (estimator.fit, estimator.partial_fit, estimator.remove):
@@ -171,8 +144,8 @@ def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted(params):
 
 @pytest.mark.parametrize('params, word', [
     (dict(scale='minmax'), 'scale'), (dict(head='svm'), 'head'), (dict(head='random', scale='standard'), 'standard'), (dict(scale=None, limit=0), 'limit'),
-    (dict(scale=None, limit=[1, 2]), 'limit'), (dict(scale=None, limit='a'), 'limit'), (dict(scale=None, limit=True), 'limit'),
-    (dict(calibration_size=-1), 'calibration_size'), (dict(ridge_lambda=-1), 'ridge lambda'), (dict(scale='standard', limit=np.inf), 'limit')])
+    (dict(scale=None, limit=[1, 2]), 'limit'), (dict(scale=None, limit='a'), 'limit'), (dict(calibration_size=-1), 'calibration_size'),
+    (dict(ridge_lambda=-1), 'ridge lambda'), (dict(scale='standard', limit=np.inf), 'limit'), (dict(head='rp', scale=None), 'lift')])
 def test_parameters_that_cannot_be_are_refused(params, word):
     with refused(word):
         ScrollClassifier(**params).fit(X, Y)
@@ -192,16 +165,17 @@ def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do():
 @SCALES
 def test_removed_is_never_seen(params):
     estimator = ScrollClassifier(**params).fit(X, Y).remove(X[:20], Y[:20])
-    assert estimator.digest() == ScrollClassifier(**params).fit(X[20:], Y[20:]).digest()
-    np.testing.assert_array_equal(estimator.decision_function(X), ScrollClassifier(**params).fit(X[20:], Y[20:]).decision_function(X))
+    rest = ScrollClassifier(**params).fit(X[20:], Y[20:])
+    assert estimator.digest() == rest.digest()
+    np.testing.assert_array_equal(estimator.decision_function(X), rest.decision_function(X))
     with refused('not among those learned'):
         estimator.remove(X[:1], Y[:1])
-    few = ScrollClassifier(**params, calibration_size=3).fit(X, Y).remove(X[:57], Y[:57])
-    assert len(few.learner_.buffer_) <= 1 and few.predict_proba(X).shape == (60, 3)         # there is nothing to calibrate on
+    left = ScrollClassifier(**params, calibration_size=3).fit(X, Y).remove(X[:57], Y[:57])
+    assert left.statistics_.total == 3 and left.predict_proba(X).shape == (60, 3)           # there is nothing to calibrate on
 
 
 @SCALES
-@pytest.mark.parametrize('head', ['ridge', 'ncc', 'lda'])
+@pytest.mark.parametrize('head', ['ridge', 'lda'])
 def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
     """Of twenty samples: twenty classifiers of nineteen."""
     x, y = X[:20], Y[:20]
@@ -219,26 +193,22 @@ def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
     np.testing.assert_allclose(estimator.predict_proba(X), np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), atol=2e-3)
 
 
-def test_sparse_matrices_and_data_frames_are_numbers():
-    x = np.where(X > 1, X, 0)
+def test_data_frames_are_numbers_and_sparse_matrices_are_not():
     for params in ({}, dict(scale='standard'), *RAW):
-        estimators = [ScrollClassifier(**params).fit(form(x), Y) for form in (np.asarray, csr_array, pd.DataFrame)]
-        assert len({fingerprint(estimator) for estimator in estimators}) == 1
-        np.testing.assert_array_equal(estimators[0].predict(csr_array(x)), estimators[0].predict(x))
-        weighted = [ScrollClassifier(**params).fit(form(x), Y, Y + 1) for form in (np.asarray, csr_array)]
-        assert fingerprint(weighted[0]) == fingerprint(weighted[1])
-    frame = pd.DataFrame(x, columns=list('abcde'))
+        assert ScrollClassifier(**params).fit(pd.DataFrame(X), Y).digest() == ScrollClassifier(**params).fit(X, Y).digest()
+    with refused('[Ss]parse'):
+        ScrollClassifier().fit(csr_array(X), Y)
+    frame = pd.DataFrame(X, columns=list('abcde'))
     assert ScrollClassifier().fit(frame, Y).feature_names_in_.tolist() == list('abcde')
 
 
 def test_pipelines_search_grids_and_validate():
-    pipeline = make_pipeline(FunctionTransformer(), ScrollClassifier())
-    search = GridSearchCV(pipeline, dict(scrollclassifier__head=['ridge', 'lda'], scrollclassifier__scale=['unit', 'standard', None]),
-                          scoring='neg_log_loss', cv=3, error_score='raise')
+    pipeline = make_pipeline(FunctionTransformer(), ScrollClassifier(calibration_size=50))
+    search = GridSearchCV(pipeline, dict(scrollclassifier__scale=['unit', 'standard', None]), scoring='neg_log_loss', cv=3, error_score='raise')
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', UserWarning)                        # of raw wine on unit length
         assert search.fit(*WINE).best_params_['scrollclassifier__scale'] == 'standard'
-    assert cross_val_score(ScrollClassifier(scale='standard'), *WINE).mean() > .95
+    assert search.score(*WINE) > -.2
 
 
 def test_features_of_different_scale_on_unit_length_get_a_hint():
@@ -251,6 +221,7 @@ def test_features_of_different_scale_on_unit_length_get_a_hint():
 
 @SCALES
 def test_copies_go_on_the_same_and_a_changed_head_is_that_of_the_same_sums(params):
+    params = params | dict(calibration_size=15)
     estimator = ScrollClassifier(**params).fit(X[:40], Y[:40])
     estimator.predict_proba(X)
     for twin in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator)):

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
 from scroll.embedding.libraries import timm_network, transformers_network
 from scroll.embedding.transforms import resize_matrix
+from scroll.export import export
 from scroll.export.modules import whole_module
 from tests.scroll.conftest import refused, toy_images
 
@@ -277,7 +278,7 @@ def test_a_learner_adapts_and_has_modules(folders, kind, mode):
 @pytest.mark.slow
 def test_graphs(folders, tmp_path):
     learner, images = learned(folders['convnext'])
-    learner.export(tmp_path / 'out', ('torch',))
+    export(learner, tmp_path / 'out', ('torch',))
     logits, label = torch.export.load(tmp_path / 'out' / 'f_star.pt2').module()(torch.from_numpy(images))
     assert np.array_equal(learner.classes_[label.numpy()], learner.predict(images))
     np.testing.assert_allclose(logits, learner.decision_function(images), rtol=1e-5, atol=1e-5)
