@@ -10,13 +10,9 @@ in some samples: cut shares that cannot (`main.py --shard 1/4` goes by the sampl
     python -m scroll remove state.npz --classes 3 -o new.npz                # where its statistics are known
 
 Sums over all classes do not tell what one class has added. So a class is removed with its samples, or with
-its statistics, if they were saved (`main.py --save_statistics FOLDER --by_class 1`); by its name alone where
-there is a Gram matrix for each class (heads `balanced` and `qda`), or where the buffer has kept all its
-samples.
-
-The buffer drops the samples; their capacity stays free until new ones come. It is the buffer of a learner
-that never saw them wherever its capacity held all samples, or the other classes had their full share;
-otherwise offer the remaining samples again (`Scroll.refill`).
+its statistics (`main.py --save_statistics FOLDER --by_class 1`); by its name alone where there is a Gram
+matrix for each class (heads `balanced` and `qda`), or where the buffer has kept all its samples. The buffer
+drops the samples; their capacity stays free until new ones come (`Scroll.refill`).
 
 What was never learned is refused as far as sums and buffer show it, and to the last sample by a learner that
 keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`). Only the new file has forgotten: older

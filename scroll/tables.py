@@ -28,12 +28,8 @@ def names_of(X) -> tuple | None:
 
 def check_names(given, learned, what: str) -> None:
     """InputError if both are known and differ: sums of other columns do not mean the same."""
-    if given is None or learned is None or given == learned:
-        return
-    if sorted(given) == sorted(learned):
-        raise InputError(f'{what} has the same columns in another order ({_few(given)}; expected '
-                         f'{_few(learned)}): give them in one order')
-    raise InputError(f'{what} has other columns: {_difference(given, learned)}')
+    if given is not None and learned is not None and given != learned:
+        raise InputError(f'{what} has other columns, or in another order: {_difference(given, learned)}')
 
 
 def places(given: tuple, learned: tuple) -> np.ndarray:
@@ -45,10 +41,11 @@ def places(given: tuple, learned: tuple) -> np.ndarray:
 
 
 def _difference(given: tuple, learned: tuple) -> str:
-    parts = [('missing', [name for name in learned if name not in given]),
-             ('unknown', [name for name in given if name not in learned]),
-             ('twice', [name for name in given if given.count(name) > 1][:1])]
-    return '; '.join(f'{what} {_few(names)}' for what, names in parts if names)
+    parts = dict(missing=[name for name in learned if name not in given],
+                 unknown=[name for name in given if name not in learned],
+                 twice=[name for name in given if given.count(name) > 1][:1])
+    return '; '.join(f'{what} {_few(names)}' for what, names in parts.items() if names) or \
+        f'{_few(given)}, expected {_few(learned)}'
 
 
 def _few(names) -> str:

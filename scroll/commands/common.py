@@ -2,9 +2,8 @@
 import argparse
 
 from scroll import edits
-from scroll.errors import InputError, naming
+from scroll.errors import InputError
 from scroll.files import columns
-from scroll.learner import Scroll
 from scroll.state import State
 
 
@@ -30,11 +29,3 @@ def write(state: State, path) -> None:
     """Write a file, and print the digest of its statistics."""
     edits.write(state, path)
     print(state.statistics.digest())
-
-
-def adapted(args) -> Scroll:
-    """The learner of the file args.state, with f_T, and with args.adapt f*; InputError names the file."""
-    learner = Scroll.load(args.state)
-    with naming(args.state):
-        learner.predictor()
-        return learner.adapt() if args.adapt else learner

@@ -1,6 +1,7 @@
 """Commands on files of learners and of statistics: show, digest, merge, remove, export."""
 from scroll import edits, export
 from scroll.commands import common
+from scroll.learner import Scroll
 from scroll.parts import list_parts
 
 
@@ -37,7 +38,6 @@ def add_commands(command) -> None:
     common.add_out(out, 'new folder', metavar='FOLDER')
     out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=export.USUAL,
                      help=f"(default: {', '.join(export.USUAL)})")
-    out.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and export it, too')
 
 
 def show(args) -> None:
@@ -86,6 +86,6 @@ def remove(args) -> None:
 
 def to_folder(args) -> None:
     """The files of an export."""
-    learner = common.adapted(args)
+    learner = Scroll.load(args.state)
     export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())

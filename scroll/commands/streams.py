@@ -36,7 +36,6 @@ def add_commands(command) -> None:
                          help='learn the i-th of n shares of the samples, cut by their features')
     _add_engines(learned.add_argument_group('whole files, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
-    predicted.add_argument('--adapt', action='store_true', help='make f* from the buffer first, and use it')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
     for name, setting in SETTINGS.items():
         if name != 'adaptation':
@@ -104,7 +103,7 @@ def _go_on(learner: Scroll, args, share: str = None) -> None:
 
 def predict(args) -> None:
     """Labels, and how many of them are right."""
-    learner = common.adapted(args)
+    learner = Scroll.load(args.state)
     right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
                                     args.scores)
     print(f'predicted {total} samples' if right is None else

@@ -12,18 +12,17 @@ from scroll.embedding.transforms import resize_matrix
 from scroll.errors import InputError
 from scroll.grid import GRID, GRID_BITS
 from scroll.heads.predictors import LinearPredictor, exact_logits
-from scroll.heads.quadratic import PIECE, QuadraticPredictor
 from scroll.lift import cosine_table
 
 
 def torch_module(predictor) -> nn.Module:
     """A predictor's own module: features (N, d), on the grid for f_T -> (logits float64 (N, K), column of the
     label int64 (N,)). Files keep its persistent buffers; FORMULA says what they are for."""
-    for kind, module in ((LinearPredictor, ExactLinear), (QuadraticPredictor, ExactQuadratic),
-                         (AdaptedPredictor, ScaledLinear)):
-        if isinstance(predictor, kind):
-            return module(predictor)
-    raise InputError(f'a predictor of type {type(predictor).__name__} cannot be exported')
+    if isinstance(predictor, LinearPredictor):
+        return ExactLinear(predictor)
+    if isinstance(predictor, AdaptedPredictor) and predictor.forms is None:
+        return ScaledLinear(predictor)
+    raise InputError('a predictor of the head qda cannot be exported: save the learner')
 
 
 def whole_module(predictor, embedder=None, image_shape=None) -> nn.Module:
@@ -97,14 +96,9 @@ def _lifted(predictor, exact: bool = True) -> nn.Module:
     return nn.Identity() if predictor.lift is None else Lifted(predictor.lift, exact)
 
 
-_OF_LIFT = dict(relu='h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
-                square='h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
-                fourier='h = [u, table[angles]], angles = u matrix + offsets in turns')
-
-
-def _of_lift(predictor) -> str:
-    """What h is, in units of 2^-18, for `FORMULA`."""
-    return 'h = u' if predictor.lift is None else f'{_OF_LIFT[predictor.lift.kind]}, in units of 2^-18'
+_OF_LIFT = dict(relu='; h = [u, max(0, floor(u matrix / 2^s))], 2^s the least power of two above sqrt(d)',
+                square='; h = [u, min(floor((u matrix)^2 / 2^21), 2^18)]',
+                fourier='; h = [u, table[angles]], angles = u matrix + offsets in turns')
 
 
 class ExactLinear(nn.Module):
@@ -118,7 +112,8 @@ class ExactLinear(nn.Module):
         super().__init__()
         self.lifted = _lifted(predictor)
         if predictor.lift is not None:
-            self.FORMULA = self.FORMULA.replace('= u weight', '= h weight') + f'; {_of_lift(predictor)}'
+            formula = self.FORMULA.replace('= u weight', '= h weight') + _OF_LIFT[predictor.lift.kind]
+            self.FORMULA = f'{formula}, in units of 2^-18'
         limbs, self.width = predictor.limbs()
         self.unit = 2.0 ** (predictor.exponent - GRID_BITS)
         self.register_buffer('weight', torch.from_numpy(predictor.weight))
@@ -133,38 +128,6 @@ class ExactLinear(nn.Module):
         return logits, torch.where(largest, low, -1.0).argmax(dim=1)
 
 
-class ExactQuadratic(nn.Module):
-    """f_T of `qda`: the logits of `QuadraticPredictor`, and the column of the largest exact one.
-
-    Buffers: means (K, D) and forms (K, D, D), whole numbers in float64. Products of products are summed in
-    pieces of 18 bits, so that every sum is exact.
-    """
-    FORMULA = 'logits_c = -(h - means_c)^T forms_c (h - means_c) 2^e'
-
-    def __init__(self, predictor: QuadraticPredictor):
-        super().__init__()
-        self.lifted, self.unit = _lifted(predictor), 2.0 ** (predictor.exponent - 2 * GRID_BITS)
-        self.FORMULA += f', e = {predictor.exponent - 2 * GRID_BITS}; {_of_lift(predictor)}'
-        for name in ('means', 'forms'):
-            self.register_buffer(name, torch.from_numpy(getattr(predictor, name)).double())
-
-    def forward(self, features: torch.Tensor) -> tuple:
-        base, rest = 2.0 ** PIECE, None
-        difference = self.lifted(features) - self.means[:, None]                # (K, N, D)
-        rest, sums = difference @ self.forms, []
-        for place in range(3):
-            above = torch.floor(rest / base)
-            piece = rest if place == 2 else rest - above * base
-            sums.append(-(piece * difference).sum(dim=2).T)
-            rest = above
-        carry = torch.floor(sums[1] / base)
-        below = sums[0] + (sums[1] - carry * base) * base
-        more = torch.floor(below / base ** 2)
-        high, low = sums[2] + carry + more, below - more * base ** 2
-        largest = high == high.amax(dim=1, keepdim=True)
-        return (high * base ** 2 + low) * self.unit, torch.where(largest, low, -1.0).argmax(dim=1)
-
-
 class ScaledLinear(nn.Module):
     """f*: scale (W h + b) of features brought to unit length and lifted, in float64."""
     FORMULA = 'logits = scale (u weight^T + bias), u = x / |x|'
@@ -177,16 +140,10 @@ class ScaledLinear(nn.Module):
         for name in ('weight', 'bias'):
             self.register_buffer(name, torch.from_numpy(getattr(predictor, name)).double())
         self.register_buffer('scale', torch.tensor(predictor.scale, dtype=torch.float64))
-        self.register_buffer('forms', None if predictor.forms is None else torch.from_numpy(predictor.forms))
-        if predictor.forms is not None:
-            self.FORMULA = self.FORMULA.replace('+ bias', '+ bias - h^T forms h')
 
     def forward(self, features: torch.Tensor) -> tuple:
         features = features.double()
         norm = (features * features).sum(dim=1, keepdim=True).sqrt()
         h = self.lifted(features / norm.clamp(min=1e-12))
-        logits = h @ self.weight.T + self.bias
-        if self.forms is not None:
-            logits = logits - ((h @ self.forms) * h).sum(dim=2).T
-        logits = self.scale * logits
+        logits = self.scale * (h @ self.weight.T + self.bias)
         return logits, logits.argmax(dim=1)

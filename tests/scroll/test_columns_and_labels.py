@@ -82,7 +82,7 @@ def test_a_value_and_its_float32_copy_are_one(rows):
         Scroll(buffer_size=0).partial_fit(copy, [0] * len(rows)).digest()
 
 
-@pytest.mark.parametrize('make', [lambda: Scroll(keep_keys=True), lambda: ScrollClassifier(), lambda: ScrollClassifier(scale=None, limit=8),
+@pytest.mark.parametrize('make', [lambda: Scroll(keep_keys=True), lambda: ScrollClassifier(), lambda: ScrollClassifier('ncc'),
                                   lambda: ScrollClassifier(scale='standard', limit=8)])
 def test_what_was_learned_in_float64_is_removed_as_its_float32_copy(make):
     learner = make().partial_fit(X, Y)
