@@ -58,7 +58,7 @@ def merged(state: State, other: State, path, repeated: bool = False) -> State:
     if state.keys is not None and other.keys is not None:
         own = other.keys.state_dict()
         labels = np.repeat(own['labels'], own['sizes'])
-        again = again or len(state.keys.lacks(own['keys'], labels)) < len(labels)
+        again = len(state.keys.lacks(own['keys'], labels)) < len(labels)
     if again and not repeated:
         part = f', its part {again[:16]}' if isinstance(again, str) else ''
         raise InputError(f'{path}: samples of it{part} are learned already: merged, they would count twice '

@@ -9,7 +9,6 @@ from sklearn.datasets import load_digits
 
 import scroll
 from scroll import InputError, Scroll, ScrollClassifier, Statistics, make_schedule
-from scroll.export import export
 
 
 def command(*words) -> str:
@@ -66,8 +65,7 @@ def main() -> None:
     assert command('learn', 'digits.npz', '-o', 'line.npz', '--ridge_lambda', 'auto').strip() == Scroll().fit(X, y).digest()
     assert f'accuracy {accuracy:.4f}' in command('predict', 'line.npz', 'digits.npz', '-o', 'labels.csv')
 
-    for action, error in ((two.adapt, InputError), (lambda: export(two, 'out'), InputError),
-                          (lambda: scroll.Embedder, ImportError)):
+    for action, error in ((two.adapt, InputError), (lambda: scroll.Embedder, ImportError)):
         message = says(action, error)
         assert 'pip install ".[images]"' in message and len(message.splitlines()) == 1, message
     print('merged, removed and unlearned by command line; without torch')

@@ -15,7 +15,7 @@ from core.arguments import FREE, affects
 from scroll import archive
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
-from scroll.export import FORMATS, USUAL, check_folder, check_formats, export
+from scroll.export import check_export, export
 from scroll.files.shards import shard
 from scroll.learner import Scroll
 from scroll.state import KIND, State
@@ -43,8 +43,6 @@ def add_file_args(parser) -> None:
               'knows what was learned (default: 1 with --save_state)')
     flag('--export', affects='place', metavar='FOLDER',
          help='write f_T and f* after the last task, for other programs, to a new folder (scroll.export)')
-    flag('--export_formats', affects='place', nargs='+', choices=FORMATS,
-         help=f'of --export: safetensors: weights; torch, onnx: graphs (default: {" ".join(USUAL)})')
     flag('--load_state', '--load_statistics', affects='content', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
@@ -53,8 +51,7 @@ def check_file_args(args) -> None:
     """InputError, before any work, for what is invalid or would have no effect."""
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
-    for flag, needed in (('by_class', 'save_statistics'), ('keep_keys', 'save_state'),
-                         ('export_formats', 'export')):
+    for flag, needed in (('by_class', 'save_statistics'), ('keep_keys', 'save_state')):
         if getattr(args, flag) and not getattr(args, needed):
             raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
     if args.load_state and not args.inference_only:
@@ -66,8 +63,7 @@ def check_file_args(args) -> None:
         if args.inference_only and getattr(args, flag):
             raise InputError(f'--{flag} has no effect with --inference_only 1: nothing is learned')
     if args.export:
-        check_formats(args.export_formats or USUAL)
-        check_folder(args.export)
+        check_export(args.export)
     for flag, path, folder in _written(args):
         if folder.exists() and not folder.is_dir() or folder != path and path.is_dir():
             kind = 'folder' if folder == path else 'file in a folder'
@@ -137,10 +133,8 @@ def save(learner: Scroll, by_class: ClassStatistics, args, dataset=None) -> None
     if args.save_state:
         learner.save(args.save_state)
     if args.export:
-        known = {} if images is None else dict(
-            image_shape=images.train.shape[1:], names=[images.class_names[y] for y in learner.classes_])
-        export(learner, args.export, args.export_formats or USUAL, **known,
-               command=None if args.inference_only else _command(args))
+        names = None if images is None else [images.class_names[y] for y in learner.classes_]
+        export(learner, args.export, names, None if args.inference_only else _command(args))
 
 
 def _command(args) -> str:

@@ -2,8 +2,9 @@
 import argparse
 
 from scroll import edits
-from scroll.errors import InputError
+from scroll.errors import InputError, naming
 from scroll.files import columns
+from scroll.learner import Scroll
 from scroll.state import State
 
 
@@ -29,3 +30,11 @@ def write(state: State, path) -> None:
     """Write a file, and print the digest of its statistics."""
     edits.write(state, path)
     print(state.statistics.digest())
+
+
+def load(path) -> Scroll:
+    """The learner of a file, with f_T; InputError names the file."""
+    learner = Scroll.load(path)
+    with naming(path):
+        learner.predictor()
+    return learner

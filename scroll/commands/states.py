@@ -1,7 +1,6 @@
 """Commands on files of learners and of statistics: show, digest, merge, remove, export."""
 from scroll import edits, export
 from scroll.commands import common
-from scroll.learner import Scroll
 from scroll.parts import list_parts
 
 
@@ -36,8 +35,6 @@ def add_commands(command) -> None:
     out = command('export', to_folder, 'a learner as files for other programs', export.__doc__)
     out.add_argument('state', help='file of a learner of features')
     common.add_out(out, 'new folder', metavar='FOLDER')
-    out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=export.USUAL,
-                     help=f"(default: {', '.join(export.USUAL)})")
 
 
 def show(args) -> None:
@@ -86,6 +83,6 @@ def remove(args) -> None:
 
 def to_folder(args) -> None:
     """The files of an export."""
-    learner = Scroll.load(args.state)
-    export.export(learner, args.out, args.formats)
+    learner = common.load(args.state)
+    export.export(learner, args.out)
     print(learner.predictor().digest())

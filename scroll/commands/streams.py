@@ -6,7 +6,6 @@ from scroll import engines
 from scroll.commands import common
 from scroll.errors import InputError
 from scroll.files import features, learning
-from scroll.files.shards import shard
 from scroll.learner import Scroll
 from scroll.settings import SETTINGS, check_settings, parse
 from scroll.state import State
@@ -32,8 +31,6 @@ def add_commands(command) -> None:
         out.add_argument('--block_size', type=parse, default=features.BLOCK, metavar='N',
                          help='samples learned at once, of at most 128 MiB (default: %(default)s)')
         common.add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
-    learned.add_argument('--shard', type=shard, metavar='i/n',
-                         help='learn the i-th of n shares of the samples, cut by their features')
     _add_engines(learned.add_argument_group('whole files, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
     flag = learned.add_argument_group('settings, as those of scroll.Scroll').add_argument
@@ -68,7 +65,7 @@ def learn(args) -> None:
             raise InputError(f'--{name} goes with --from PATTERN')
     if not args.files:
         raise InputError('expected FILE ..., or --from PATTERN')
-    _go_on(learner, args, args.shard)
+    _go_on(learner, args)
 
 
 def _learn_with_engine(learner: Scroll, args) -> None:
@@ -81,7 +78,7 @@ def _learn_with_engine(learner: Scroll, args) -> None:
     params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
     sources = engines.find(args.patterns)
     names = engines.names_in(sources[0], args.columns)
-    counter = engines.Counter(params, args.columns, args.split, args.block_size, args.shard, names)
+    counter = engines.Counter(params, args.columns, args.split, args.block_size, names)
     counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
@@ -94,8 +91,8 @@ def add(args) -> None:
     _go_on(Scroll.load(args.state), args)
 
 
-def _go_on(learner: Scroll, args, share: str = None) -> None:
-    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size, share)
+def _go_on(learner: Scroll, args) -> None:
+    counts = learning.learn(learner, args.files, args.columns, args.split, args.block_size)
     learner.save(args.out)
     print('learned {} of {} samples'.format(*counts), file=sys.stderr)
     print(learner.digest())
@@ -103,7 +100,7 @@ def _go_on(learner: Scroll, args, share: str = None) -> None:
 
 def predict(args) -> None:
     """Labels, and how many of them are right."""
-    learner = Scroll.load(args.state)
+    learner = common.load(args.state)
     right, total = learning.predict(learner, args.files, args.out, args.columns, args.split, args.block_size,
                                     args.scores)
     print(f'predicted {total} samples' if right is None else

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from scroll.errors import InputError, naming
 from scroll.files import features
-from scroll.files.learning import learn_blocks
+from scroll.files.learning import learn_file
 from scroll.learner import Scroll
 from scroll.parts import one_part
 from scroll.state import State
@@ -71,14 +71,13 @@ class Counter:
     """Counts a file of features; plain data, so that any process can be given it.
 
     Attributes:
-        params: of `Scroll`, without buffer and keys. columns, split, size, shard: as of
+        params: of `Scroll`, without buffer and keys. columns, split, size: as of
             `scroll.files.learning.learn`. names: of the columns of features, in order (`names_in`).
     """
     params: dict
     columns: dict = None
     split: str = None
     size: int = features.BLOCK
-    shard: str = None
     names: tuple = None
 
     def __call__(self, source: str) -> Count:
@@ -86,7 +85,7 @@ class Counter:
         learner = Scroll(**self.params)
         with _here(source) as path:
             file, = features.open_files([path], self.columns, ('X', 'y'), self.names)
-            learn_blocks(learner, [file], self.split, self.size, self.shard)
+            learn_file(learner, file, self.split, self.size)
         counted = getattr(learner, 'statistics_', None) or learner.new_statistics(file.dim)
         return Count(State(None, '', counted, parts=one_part(counted)), (source,))
 

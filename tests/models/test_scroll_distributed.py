@@ -293,7 +293,7 @@ def test_a_state_is_evaluated_with_the_bits_it_had(alone, tmp_path, monkeypatch)
     (['--save_state', '{tmp}/file/x'], ['--save_state', 'file in a folder']),
     (['--save_statistics', '{tmp}/file', '--by_class', '1'], ['--save_statistics', 'folder']),
     (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already']),
-    (['--export', '{tmp}/file/x'], ['--export', 'folder']), (['--export_formats', 'onnx'], ['--export'])], ids=str)
+    (['--export', '{tmp}/file/x'], ['--export', 'folder'])], ids=str)
 def test_flags_that_do_not_go_together(parse, tmp_path, flags, words):
     (tmp_path / 'file').write_text('')
     with refused(*words):

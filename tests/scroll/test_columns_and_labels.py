@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from scroll import Scroll, ScrollClassifier, Statistics
+from scroll import Scroll, ScrollClassifier
 from scroll.__main__ import main
 from scroll.grid import intake, quantise
-from scroll.state import State
 from tests.scroll.conftest import refused
 
 pytest.importorskip('pyarrow')
@@ -37,15 +36,13 @@ def test_columns_of_a_frame_are_put_in_the_order_that_was_learned():
     assert learner.remove(OTHER[:20], Y[:20]).digest() == Scroll().partial_fit(X[20:], Y[20:]).digest()
 
 
-@pytest.mark.parametrize('use', [lambda m, t: m.partial_fit(t, Y), lambda m, t: m.predict(t), lambda m, t: m.remove(t, Y),
-                                 lambda m, t: m.refill(t, Y), lambda m, t: m.out_of_sample(t, Y)])
-@pytest.mark.parametrize('table, word', [(GONE, "missing 'f5'; unknown 'f9'"), (FRAME[NAMES[:5]], "missing 'f5'"),
-                                         (FRAME[[*NAMES[:5], 'f0']], 'twice')])
-def test_other_columns_are_refused_and_nothing_is_changed(use, table, word):
+@pytest.mark.parametrize('table, word', [(GONE, "missing 'f5'; unknown 'f9'"), (FRAME[NAMES[:5]], "missing 'f5'"), (FRAME[[*NAMES[:5], 'f0']], 'twice')])
+def test_other_columns_are_refused_and_nothing_is_changed(table, word):
     learner = Scroll().partial_fit(FRAME, Y)
     before = learner.digest()
-    with refused(word):
-        use(learner, table)
+    for use in (learner.partial_fit, learner.remove, learner.refill, learner.out_of_sample, lambda X, y: learner.predict(X)):
+        with refused(word):
+            use(table, Y)
     assert learner.digest() == before
 
 
@@ -118,17 +115,6 @@ def test_beyond_float32_is_refused_and_half_precision_is_said():
         learner.remove(X[:3].astype(np.float32), Y[:3])
 
 
-def test_an_older_state_goes_on_in_its_own_precision(tmp_path):
-    """A file of version 0.2: features were summed as float64."""
-    old = Statistics(6).add(quantise(X), Y)
-    State(dict(head='ridge', buffer_size=0), '', old, precision='float64').write(tmp_path / 'old.npz')
-    learner = Scroll.load(tmp_path / 'old.npz')
-    assert learner.partial_fit(X[:9], Y[:9]).digest() == Statistics(6).add(quantise(X), Y).add(quantise(X[:9]), Y[:9]).digest()
-    assert learner.remove(X[:9], Y[:9]).digest() == old.digest()
-    with refused('taken in as float64'):
-        learner.merge(Scroll(buffer_size=0).partial_fit(X, Y))
-
-
 def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, table in (('a', FRAME[:30]), ('b', OTHER[30:]), ('c', GONE)):
@@ -148,22 +134,22 @@ def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
 INTEGERS = [np.int8, np.uint16, np.float64, object, 'Int64', 'int64[pyarrow]', 'category']
 
 
-@pytest.mark.parametrize('dtype', INTEGERS)
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
-def test_whole_numbers_are_labels_whatever_holds_them(make, dtype):
-    labels = pd.Series(Y).astype(dtype)
-    expected = make().partial_fit(X, Y).digest()
-    for given_ in (labels, labels.to_numpy(), labels.tolist()):
-        learner = make().partial_fit(X, given_)
-        assert learner.digest() == expected and learner.score(X, given_) == make().partial_fit(X, Y).score(X, Y)
+def test_whole_numbers_are_labels_whatever_holds_them(make):
+    expected = make().partial_fit(X, Y)
+    for dtype in INTEGERS:
+        labels = pd.Series(Y).astype(dtype)
+        for given_ in (labels, labels.to_numpy(), labels.tolist()):
+            learner = make().partial_fit(X, given_)
+            assert learner.digest() == expected.digest() and learner.score(X, given_) == expected.score(X, Y)
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])
-@pytest.mark.parametrize('labels', [[0, 1.5, 1], [0, np.nan, 1], [0, None, 1], ['a', 1, 'b'], ['a', None, 'b'], [True, 'b', 'c'], [2.0 ** 63, 0, 1],
-                                    [1 << 70, 0, 1], [b'a', b'b', b'c'], pd.array([1, pd.NA, 0], 'Int64'), [1j, 0, 1], [np.inf, 0, 1]])
-def test_other_labels_are_refused_in_one_line(make, labels):
-    with refused():
-        make().partial_fit(X[:3], labels)
+def test_other_labels_are_refused_in_one_line(make):
+    for labels in ([0, 1.5, 1], [0, np.nan, 1], ['a', None, 'b'], [True, 'b', 'c'], [2.0 ** 63, 0, 1], [1 << 70, 0, 1], [b'a', b'b', b'c'],
+                   pd.array([1, pd.NA, 0], 'Int64'), [1j, 0, 1]):
+        with refused():
+            make().partial_fit(X[:3], labels)
 
 
 @pytest.mark.parametrize('make', [Scroll, ScrollClassifier])

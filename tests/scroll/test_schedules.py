@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scroll.errors import InputError
-from scroll.randomness import numpy_stream, stream_seed
+from scroll.randomness import stream_seed
 from scroll.schedule_forms import class_splits
 from scroll.schedules import Schedule, make_schedule
 from tests.scroll.conftest import quick, refused
@@ -114,6 +114,4 @@ def test_any_text_gives_a_schedule_or_a_refusal(spec, labels):
 
 
 def test_each_concern_has_a_random_stream_of_its_own():
-    seeds = {stream_seed(seed, concern) for seed in range(20) for concern in ('schedule', 'buffer', 'adaptation')}
-    assert len(seeds) == 60 and all(0 <= s < 2 ** 63 for s in seeds)
-    np.testing.assert_array_equal(numpy_stream(3, 'x').random(4), numpy_stream(3, 'x').random(4))
+    assert len({stream_seed(seed, concern) for seed in range(20) for concern in ('schedule', 'buffer', 'adaptation')}) == 60
