@@ -1,4 +1,5 @@
 """Exit codes and one-line errors; output that nobody reads any more."""
+import contextlib
 import os
 import signal
 import sys
@@ -16,27 +17,24 @@ def flushed(name: str, main) -> int:
         try:
             return main()
         finally:
-            _flush()
+            for stream in _streams():
+                stream.flush()
     except BrokenPipeError:
         return _discarding(CLOSED_PIPE)
     except OSError as error:
-        try:
+        with contextlib.suppress(OSError):
             print(f'{name}: error: {describe(error)}', file=sys.stderr)
-            _flush()
-        except OSError:                 # a full disk
-            return _discarding(2)
-        return 2
+        return _discarding(2)
 
 
-def _flush() -> None:
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        stream.flush()
+def _streams() -> list:
+    return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
 
 
 def _discarding(code: int) -> int:
-    """The exit code, when what is left to print cannot be: Python flushes once more at its end, which must
-    not fail."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    """The exit code, when what is left to print may not be written (a full disk): Python flushes once more at
+    its end, which must not fail."""
+    for stream in _streams():
         try:
             stream.flush()
         except OSError:
