@@ -12,7 +12,7 @@ in some samples: cut shares that cannot (`main.py --shard 1/4` goes by the sampl
 Sums over all classes do not tell what one class has added. So a class is removed with its samples, or with
 its statistics (`main.py --save_statistics FOLDER --by_class 1`); by its name alone where there is a Gram
 matrix for each class (heads `balanced` and `qda`), or where the buffer has kept all its samples. The buffer
-drops the samples; their capacity stays free until new ones come (`Scroll.refill`).
+drops the samples; their capacity stays free until new ones come.
 
 What was never learned is refused as far as sums and buffer show it, and to the last sample by a learner that
 keeps its keys (`Scroll(keep_keys=True)`, `main.py --keep_keys 1`). Only the new file has forgotten: older
@@ -23,7 +23,7 @@ import numpy as np
 from scroll import archive
 from scroll.errors import InputError, did_you_mean, naming
 from scroll.files.features import open_files, read_blocks
-from scroll.grid import as_learned, check_quantised, quantise, sample_keys
+from scroll.grid import check_quantised, intake, quantise, sample_keys
 from scroll.labels import check_labels
 from scroll.parts import counted_twice
 from scroll.state import KIND, State
@@ -81,7 +81,7 @@ def without_samples(state: State, paths: list, columns: dict = None, repeated: b
         features, labels, keys = arrays['quantised'], arrays['labels'], arrays.get('keys')
     else:
         blocks = read_blocks(open_files(paths, columns, ('X', 'y'), state.names))
-        parts = [(quantise(as_learned(block.X, state.precision)), block.y) for _, block in blocks]
+        parts = [(quantise(intake(block.X, state.precision)), block.y) for _, block in blocks]
         if not parts:
             raise InputError(f'{path}: there are no samples to train, so none to remove')
         features, labels = (np.concatenate(part) for part in zip(*parts))

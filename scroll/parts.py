@@ -27,10 +27,10 @@ def one_part(statistics: Statistics) -> dict:
     return {statistics.digest(): 1} if statistics.total else {}
 
 
-def by_digest(parts: dict) -> dict:
-    """The parts of a file, which version 0.2 called 'digest name'."""
-    out = {}
-    for part, times in parts.items():
+def by_digest(parts: dict | None) -> dict | None:
+    """The parts of a file, which version 0.2 called 'digest name'; None stays."""
+    out = None if parts is None else {}
+    for part, times in (parts or {}).items():
         digest = part.partition(' ')[0]
         out[digest] = out.get(digest, 0) + times
     return out

@@ -236,8 +236,8 @@ class State:
         """What the parts are those of."""
         return self.statistics if self.counted is None and self.parts is not None else self.counted
 
-    def write(self, path) -> None:
-        """InputError if it cannot be written; what was there is as it was."""
+    def write(self, path) -> str:
+        """Returns its `archive.stamp_of`. InputError if it cannot be written; what was there is as it was."""
         params = dict(self.params)
         if params.get('adaptation') is not None:
             params['adaptation'] = asdict(params['adaptation'])
@@ -254,8 +254,8 @@ class State:
                                    random=groups['buffer'].pop('random'))
         if self.keys is not None:
             groups['keys'] = self.keys.state_dict()
-        archive.write(path, KIND, facts, {f'{group}_{name}': array for group, arrays in groups.items()
-                                          for name, array in arrays.items()})
+        return archive.write(path, KIND, facts, {f'{group}_{name}': array for group, arrays in groups.items()
+                                                 for name, array in arrays.items()})
 
     @classmethod
     def read(cls, path) -> 'State':
@@ -290,8 +290,8 @@ class State:
             buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics, check)
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
-        parts = facts.get('parts', facts.get('blocks'))                 # files of version 0.2 have the latter
-        parts = one_part(statistics) if parts is None else by_digest(parts)
+        parts = by_digest(facts.get('parts', facts.get('blocks')))      # files of version 0.2 have the latter
+        parts = one_part(statistics) if parts is None else parts
         if not all(type(times) is int for times in parts.values()) or (
                 statistics.total and max(parts.values(), default=0) < 1):
             raise InputError('its parts are not as they are written')

@@ -1,6 +1,5 @@
 """Columns go by their names, a value and its float32 copy are one, and one rule says what is a label."""
 import unicodedata
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ def test_columns_of_a_frame_are_put_in_the_order_that_was_learned():
 def test_other_columns_are_refused_and_nothing_is_changed(table, word):
     learner = Scroll().partial_fit(FRAME, Y)
     before = learner.digest()
-    for use in (learner.partial_fit, learner.remove, learner.refill, learner.out_of_sample, lambda X, y: learner.predict(X)):
+    for use in (learner.partial_fit, learner.remove, learner.out_of_sample, lambda X, y: learner.predict(X)):
         with refused(word):
             use(table, Y)
     assert learner.digest() == before
@@ -104,15 +103,9 @@ def test_denormals_are_zero_whatever_the_processor_does_with_them():
         torch.set_flush_denormal(False)
 
 
-def test_beyond_float32_is_refused_and_half_precision_is_said():
+def test_beyond_float32_is_refused():
     with refused('sample 1 has values beyond float32'):
         Scroll().partial_fit([[1, 2], [1e39, 1]], [0, 1])
-    learner = Scroll(buffer_size=0).partial_fit(X, Y)
-    with pytest.warns(UserWarning, match='float16'), pytest.raises(ValueError):
-        Scroll(keep_keys=True).partial_fit(X, Y).remove(X[:3].astype(np.float16), Y[:3])
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        learner.remove(X[:3].astype(np.float32), Y[:3])
 
 
 def test_parquet_columns_go_by_their_names(tmp_path, monkeypatch, capsys):
@@ -175,13 +168,3 @@ def test_sparse_matrices_are_named_and_columns_with_gaps_are_read():
     gaps.iloc[3, 2] = pd.NA
     with refused('missing'):
         Scroll().partial_fit(gaps, Y)
-
-
-def test_classes_of_uneven_size_get_a_hint_that_names_balanced():
-    many, labels = R.normal(size=(2002, 4)), np.r_[np.zeros(2000, int), 1, 1]
-    with pytest.warns(UserWarning, match="head='balanced'"):
-        Scroll(buffer_size=0).partial_fit(many, labels).predictor()
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        Scroll(head='balanced', buffer_size=0).partial_fit(many, labels).predictor()
-        Scroll(buffer_size=0).partial_fit(X, Y).predictor()

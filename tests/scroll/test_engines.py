@@ -180,14 +180,3 @@ def test_statistics_are_learned_as_samples_are():
         with refused():
             other.add_statistics(given_)
     assert not hasattr(other, 'statistics_') and learner.digest() == whole.digest()
-
-
-def test_statistics_of_several_processes_are_summed_class_by_class():
-    learner = Scroll(head='qda', buffer_size=0)
-    parts = [Scroll(head='qda', buffer_size=0).fit(X[i == Y % 3], Y[i == Y % 3]).statistics_ for i in range(2)]
-    classes, given_, empty = np.unique(Y[Y % 3 < 2]), [], learner.new_statistics(64)
-    for part in (*parts, empty):                            # what each process gives
-        part.summed(classes, lambda array: given_.append(array) or array)
-    totals = iter(sum(given_[i::3]) for i in range(3))
-    whole = Scroll(head='qda', buffer_size=0).fit(X[Y % 3 < 2], Y[Y % 3 < 2])
-    assert empty.summed(classes, lambda array: next(totals)).digest() == whole.digest()

@@ -1,4 +1,4 @@
-"""A learner on disk: it goes on as if it had never stopped; it forgets from the command line; the buffer is refilled."""
+"""A learner on disk: it goes on as if it had never stopped; it forgets from the command line."""
 from pathlib import Path
 
 import numpy as np
@@ -94,30 +94,6 @@ def state(tmp_path, monkeypatch):
     return save
 
 
-@quick
-@given(streams(min_size=2), st.data(), st.sampled_from(['herding', 'hash', 'nearest', 'outlier']), st.integers(1, 12))
-def test_after_a_refill_the_buffer_too_is_that_of_never_having_seen_what_was_removed(stream, data, strategy, size):
-    gone, *rest = data.draw(cuttings(len(stream.labels)))
-    if not rest:
-        return
-    rest = np.concatenate(rest)
-    learner = fit(stream, buffer_size=size, strategy=strategy).remove(stream.features[gone], stream.labels[gone])
-    learner.refill(stream.features[rest], stream.labels[rest])
-    expected = fit(stream, rest, buffer_size=size, strategy=strategy)
-    assert digests(learner) == digests(expected)
-    again = learner.refill(stream.features[rest], stream.labels[rest])          # nothing is taken twice
-    assert digests(again) == digests(expected)
-
-
-@pytest.mark.parametrize('X, y, word', [(RAW.features[:3], [7, 7, 7], 'class 7'), (np.repeat(RAW.features, 2, axis=0), np.repeat(STREAM.labels, 2), 'class 0')])
-def test_a_refill_with_what_was_not_learned_changes_nothing(X, y, word):
-    learner = fit(RAW, buffer_size=9)
-    before = digests(learner)
-    with refused(word):
-        learner.refill(X, y)
-    assert digests(learner) == before
-
-
 GONE, REST = np.arange(0, 80, 3), np.setdiff1d(np.arange(80), np.arange(0, 80, 3))
 
 
@@ -141,8 +117,7 @@ def test_classes_are_forgotten_by_their_statistics(state, capsys, keep_keys):
     assert capsys.readouterr().out == f'{of(STREAM, rest).digest()}\n'
     new = Scroll.load('new.npz')
     assert new.classes_.tolist() == [1, 3] and set(new.buffer_.content().labels.tolist()) == {1, 3}
-    new.refill(RAW.features[rest], STREAM.labels[rest])
-    assert digests(new) == digests(fit(RAW, rest, buffer_size=9))
+    assert new.digest() == fit(RAW, rest).digest()
     assert new.keys_ is None or new.keys_.state_dict()['keys'].tolist() == fit(RAW, rest, keep_keys=True).keys_.state_dict()['keys'].tolist()
     of(STREAM, np.arange(10)).save('some.npz')
     assert main(['unlearn', str(path), '--minus', 'some.npz', '-o', 'other.npz']) == 2 and not Path('other.npz').exists()

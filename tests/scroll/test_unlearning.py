@@ -18,7 +18,7 @@ from tests.scroll.conftest import PREPROCESSING, make_stream, refused, toy_image
 POOL = make_stream(np.arange(14) % 3, dim=3, seed=2)
 POOL = POOL._replace(features=quantise(POOL.features))              # what a learner counts, and takes as it is
 positions = st.lists(st.integers(0, len(POOL.labels) - 1), min_size=1, max_size=6)
-STEPS = ['add', 'merge', 'remove', 'remove learned', 'remove with wrong label', 'refill', 'refill learned', 'save']
+STEPS = ['add', 'merge', 'remove', 'remove learned', 'remove with wrong label', 'save']
 
 
 def part(at) -> tuple:
@@ -55,15 +55,15 @@ def test_after_any_steps_a_learner_knows_what_remains_and_is_loaded_as_it_was_sa
         elif step in ('add', 'merge'):
             learner.partial_fit(X, y) if step == 'add' else learner.merge(Scroll(**params).partial_fit(X, y))
             learned = None if learned is None else learned + offered
-        elif size or not step.startswith('refill'):
+        else:
             true = learned is not None and not step.endswith('label') and not offered - learned
             try:
-                (learner.refill if step.startswith('refill') else learner.remove)(X, y + step.endswith('label'))
+                learner.remove(X, y + step.endswith('label'))
             except InputError:
                 assert not true and digests(learner) == before
             else:
                 assert true or not keep_keys
-                learned = None if not true else learned - (Counter() if step.startswith('refill') else offered)
+                learned = None if not true else learned - offered
     learner.save(path)
     other = Scroll(**params)
     other.load_state_dict(learner.state_dict())
@@ -89,7 +89,7 @@ def test_a_learner_that_keeps_keys_knows_exactly_what_it_learned():
     assert passed                                               # without keys, so they are what tells
     assert learner.remove(X[:1], y[:1]).digest() == Scroll().fit(X[1:50], y[1:50]).digest()
     for call in (lambda: learner.remove(X[:1], y[:1]), lambda: learner.remove(X[1:2], 1 - y[1:2]),
-                 lambda: learner.refill(X[:1], y[:1]), lambda: learner.remove(X[[2, 2]], y[[2, 2]])):
+                 lambda: learner.remove(X[[2, 2]], y[[2, 2]])):
         with refused('never learned'):
             call()
 
@@ -173,11 +173,11 @@ def whole_class(label):
     return part(at), part(np.flatnonzero(POOL.labels != label))
 
 
-@pytest.mark.parametrize('route', ['samples', 'statistics', 'buffer'])
+@pytest.mark.parametrize('route', ['samples', 'buffer'])
 def test_a_class_is_removed_as_if_it_had_never_been(route, label=2):
     (X, y), rest = whole_class(label)
     learner = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, POOL.labels)
-    given_ = dict(samples=dict(X=X), statistics=dict(statistics=Statistics(3).add(X, y)), buffer={})[route]
+    given_ = dict(samples=dict(X=X), buffer={})[route]
     assert learner.remove_class(label, **given_) is learner
     assert digests(learner) == digests(Scroll(buffer_size=14, keep_keys=True).fit(*rest))
     with refused(f'class {label} is not among'):
@@ -187,8 +187,7 @@ def test_a_class_is_removed_as_if_it_had_never_been(route, label=2):
 
 @pytest.mark.parametrize('given_, word', [
     (dict(), '3 of 5 samples of class 0 are in the buffer: give all'), (dict(X=POOL.features[:2]), '2 of 5 samples of class 0 are given'),
-    (dict(X=POOL.features[:2], statistics=Statistics(3)), 'not both'), (dict(X=-POOL.features[:5]), 'class|part|learned'),
-    (dict(statistics=Statistics(3).add(POOL.features[:3], POOL.labels[:3])), 'expected all 5 of 0'), (dict(statistics='x'), 'statistics')])
+    (dict(X=-POOL.features[:5]), 'class|part|learned')])
 def test_what_is_not_a_whole_class_is_refused_and_nothing_is_changed(given_, word):
     learner = Scroll(buffer_size=8, keep_keys=True).fit(POOL.features, POOL.labels)
     before = digests(learner)
@@ -204,7 +203,6 @@ def test_renamed_is_learned_under_that_name(names, tmp_path):
     labels = [names.get(label, label) for label in POOL.labels.tolist()]
     expected = Scroll(buffer_size=14, keep_keys=True).fit(POOL.features, labels)
     assert digests(learner) == digests(expected) and learner.predict(POOL.features).tolist() == expected.predict(POOL.features).tolist()
-    assert learner.learned(POOL.features, labels).all()
     learner.save(tmp_path / 'x')
     assert digests(Scroll.load(tmp_path / 'x')) == digests(expected)
 
@@ -216,12 +214,3 @@ def test_names_that_cannot_be_are_refused(names, word):
     with refused(word):
         learner.rename(names)
     assert digests(learner) == before
-
-
-def test_keys_tell_what_was_learned():
-    learner = Scroll(keep_keys=True).fit(*part([0, 1, 2, 0]))
-    X, y = part([0, 0, 0, 1, 3, 2])
-    assert learner.learned(X, y).tolist() == [True, True, False, True, False, True]
-    assert not learner.learned(X, y + 1).any()
-    with refused('keep_keys'):
-        Scroll().fit(X, y).learned(X, y)
