@@ -21,7 +21,7 @@ files still hold what they held, and so does the feature cache of images (`<base
 import numpy as np
 
 from scroll import archive
-from scroll.errors import InputError, did_you_mean, naming
+from scroll.errors import InputError, naming
 from scroll.files.features import open_files, read_blocks
 from scroll.grid import check_quantised, intake, quantise, sample_keys
 from scroll.labels import check_labels
@@ -121,10 +121,8 @@ def _removed(path, state: State, remove, repeated: bool) -> State:
     return out
 
 
-def class_of(state: State, text: str, path):
-    """The class that reads so; InputError, naming `path`, if there is none."""
+def without_class(state: State, text: str, path) -> State:
+    """The state without the class that reads so; InputError, naming `path`, if it cannot be removed."""
     classes = {str(label): label for label in state.statistics.classes.tolist()}
-    if text not in classes:
-        raise InputError(f'{path}: class {text!r} is not among the {len(classes)} that were learned'
-                         f'{did_you_mean(text, classes)}')
-    return classes[text]
+    with naming(path):
+        return state.without_class(classes.get(text, text))

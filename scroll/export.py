@@ -44,21 +44,18 @@ def check_export(folder) -> Path:
     return folder
 
 
-def export(learner, folder, names=None, command: str = None) -> None:
+def export(learner, folder, names=None) -> None:
     """Write what a `Scroll` predicts with to a new folder, whole or not at all; f* where `adapt` was called
     since.
 
-    Args:
-        names: (K,), names of the classes. command: what makes the statistics again, for the certificate.
-
-    Raises:
-        InputError: nothing was learned, or the folder is there or cannot be written.
+    names: (K,), of the classes, for the certificate. InputError: nothing was learned, or the folder is there
+    or cannot be written.
     """
     folder = check_export(folder)
     predictors = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:
         predictors['f_star'] = learner.adapted_
-    facts = _certificate(learner, predictors, names, command)
+    facts = _certificate(learner, predictors, names)
     with unwritable(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_part(folder, folder=True) as part:
@@ -73,7 +70,7 @@ def _json(facts: dict) -> str:
     return json.dumps(facts, indent=1, default=lambda value: value.item())          # numpy's numbers
 
 
-def _certificate(learner, predictors: dict, names, command) -> dict:
+def _certificate(learner, predictors: dict, names) -> dict:
     """The certificate, without the digests of files."""
     params, statistics = learner.get_params(), learner.statistics_
     embedder = params.pop('embedder')
@@ -91,7 +88,7 @@ def _certificate(learner, predictors: dict, names, command) -> dict:
     return facts | dict(
         samples=statistics.total, dim=learner.n_features_in_, classes=statistics.classes.tolist(),
         counts=statistics.counts.tolist(), names=None if names is None else list(map(str, names)),
-        settings=params, ridge_lambda=learner.ridge_lambda_, command=command,
+        settings=params, ridge_lambda=learner.ridge_lambda_,
         versions={'python': platform.python_version(), 'scroll': scroll.__version__, 'numpy': np.__version__})
 
 

@@ -5,13 +5,11 @@
     python -m scroll merge 1.npz 2.npz -o all.npz
     python main.py --model scroll --dataset seq-cifar100 --load_statistics all.npz --inference_only 1
 """
-import shlex
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from core.arguments import FREE, affects
 from scroll import archive
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
@@ -134,17 +132,7 @@ def save(learner: Scroll, by_class: ClassStatistics, args, dataset=None) -> None
         learner.save(args.save_state)
     if args.export:
         names = None if images is None else [images.class_names[y] for y in learner.classes_]
-        export(learner, args.export, names, None if args.inference_only else _command(args))
-
-
-def _command(args) -> str:
-    """What makes the statistics of this run again."""
-    words = ['python', 'main.py']
-    for flag in sorted(getattr(args, 'given', ()), key=['model', 'dataset'].__contains__, reverse=True):
-        if affects(args, flag) not in FREE:
-            value = getattr(args, flag)
-            words += [f'--{flag}', *map(str, value if isinstance(value, list) else [value])]
-    return shlex.join([*words, '--save_state', 'again.npz'])
+        export(learner, args.export, names)
 
 
 def load(learner: Scroll, path, n_classes: int) -> None:

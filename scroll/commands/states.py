@@ -77,7 +77,7 @@ def remove(args) -> None:
     for path in args.minus or ():
         state = edits.without_statistics(state, path, args.repeated)
     for text in args.classes or ():
-        state = state.without_class(edits.class_of(state, text, args.file))
+        state = edits.without_class(state, text, args.file)
     common.write(state, args.out)
 
 
