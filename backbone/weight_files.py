@@ -7,9 +7,8 @@ import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
-from core.plugins import nearest
 from scroll.archive import sha256
-from scroll.errors import InputError
+from scroll.errors import InputError, did_you_mean
 
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 
@@ -69,8 +68,9 @@ def find(name: str) -> Path:
                          f'{SHIPPED / published.file}')
     if name in PACKAGED:
         return _of_package(name)
-    raise InputError(f'--weights {name}: neither weights nor a file; '
-                     f"{nearest(name, [*names(), *PACKAGED, *PUBLISHED])} ('none' starts from scratch)")
+    known = sorted([*names(), *PACKAGED, *PUBLISHED])
+    hint = did_you_mean(name, known) or f'; known: {", ".join(known)}'
+    raise InputError(f"--weights {name}: neither weights nor a file{hint} ('none' starts from scratch)")
 
 
 def _of_package(name: str) -> Path:

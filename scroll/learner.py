@@ -10,7 +10,6 @@
     True
 """
 import copy
-import os
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -92,7 +91,6 @@ class Scroll:
         head_: the head in use, of 'auto' the one chosen. ridge_lambda_: its lambda, or None.
     """
     _state: State | None = None         # what is known, replaced as a whole by whoever writes
-    _stamps = {}                        # path -> digest of the file that was read or written there last
     _KEEPS_PARTS = True                 # files say which parts they are made of
 
     __init__ = constructor(dict(embedder=None) | DEFAULTS)
@@ -149,7 +147,6 @@ class Scroll:
 
     def forget(self) -> 'Scroll':
         """Back to before the first sample."""
-        self._stamps = {}
         return self.set_state(None)
 
     def new_statistics(self, dim: int) -> Statistics:
@@ -416,18 +413,15 @@ class Scroll:
 
     def save(self, path) -> None:
         """Write settings, statistics and buffer, but neither backbone nor f*, to `path`, whole or not at all;
-        InputError, too, if another process has written it since this learner was loaded from it."""
-        self._learned()
+        InputError if it cannot be written."""
         with archive.locked(path):
-            archive.check_unchanged(path, self._stamps.get(os.path.realpath(path)))
-            stamp = self.end_part()._state_for_files().write(path)
-            self._stamps = {**self._stamps, os.path.realpath(path): stamp}
+            self.end_part()._state_for_files().write(path)
 
     @classmethod
     def load(cls, path, embedder: 'Embedder' = None) -> 'Scroll':
         """The learner that `save` wrote, to resume exactly (f*: `adapt` again). embedder: the backbone, as
         when the file was written; None for features of one's own."""
-        stamp, state = archive.stamp_of(path), State.read(path)
+        state = State.read(path)
         try:
             out = cls(embedder, **state.params)
         except TypeError as error:
@@ -437,13 +431,7 @@ class Scroll:
             own, given = (digest[:16] or 'none, but features' for digest in (state.psi, out._psi()))
             raise InputError(f'{path}: learned with another backbone ({own}) than is given ({given}): '
                              'weights, input, kind of machine and version of torch must be the same')
-        out._stamps = {os.path.realpath(path): stamp}
         return out.set_state(state)
-
-    def export(self, folder, formats=('safetensors', 'torch'), **about) -> None:
-        """Write f_T, and f* where there is one, to a new folder: `scroll.export.folders.export`."""
-        from scroll.export.folders import export
-        export(self, folder, formats, **about)
 
 
 def _some_labels(y, count: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from scroll.grid import FLOAT32, FLOAT64, PRECISIONS, check_quantised
 from scroll.labels import check_labels
 from scroll.learned_keys import LearnedKeys
 from scroll.lift import Lift
-from scroll.parts import accounted, one_part
+from scroll.parts import accounted, by_digest, one_part
 from scroll.settings import check_settings
 from scroll.statistics import Statistics, check_parts
 from scroll.tables import check_names
@@ -34,7 +34,8 @@ class State:
     """What a learner knows.
 
     Attributes:
-        params: settings, in a file. psi: digest of the embedder, '' for feature vectors.
+        params: settings, in a file; None where it is of statistics alone. psi: digest of the embedder, '' for
+            feature vectors.
         buffer: None without memory. keys: of all samples that are counted; None where they were not kept.
         parts: what `counted` is made of (`scroll.parts`); None: of one part. counted: the statistics as of
             when they were read or merged; None: these.
@@ -278,7 +279,7 @@ class State:
             buffer = ExemplarBuffer.from_arrays(groups['buffer'], facts['buffer'], statistics, check)
         if groups['keys']:
             keys = LearnedKeys.from_arrays(groups['keys'], statistics)
-        parts = facts.get('parts', facts.get('blocks'))                 # files of version 0.2 have the latter
+        parts = by_digest(facts.get('parts', facts.get('blocks')))      # files of version 0.2 have the latter
         parts = one_part(statistics) if parts is None else parts
         check_parts(parts, statistics)
         precision, names = facts.get('precision', FLOAT64), facts.get('names')

@@ -188,6 +188,16 @@ def about(**changes):
     return change
 
 
+def large_png() -> bytes:
+    """The header of a picture of 60,000 x 60,000 pixels."""
+    file = io.BytesIO()
+    Image.new('RGB', (9, 9)).save(file, 'png')
+    content = bytearray(file.getvalue())
+    content[16:24] = struct.pack('>II', 60_000, 60_000)
+    content[29:33] = struct.pack('>I', zlib.crc32(bytes(content[12:29])))
+    return bytes(content)
+
+
 def shared(depth: int = 40) -> list:
     """A list that stands for 2^40 numbers."""
     value = [0, 1]

@@ -61,7 +61,7 @@ def read_images(paths, size: int, where) -> np.ndarray:
     from PIL import Image
     images, several = [], []
     for path in paths:
-        image, more_frames = decode(path, path)
+        image, more_frames = decode(path)
         images.append(np.asarray(image.resize((size, size), Image.Resampling.LANCZOS)))
         several += [path] * more_frames
     if several:

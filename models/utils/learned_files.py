@@ -7,7 +7,7 @@ import numpy as np
 from scroll import archive
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
-from scroll.export.folders import USUAL
+from scroll.export import export
 from scroll.learner import Scroll
 from scroll.state import KIND, State
 from scroll.statistics import Statistics
@@ -28,16 +28,15 @@ def check_writable(args) -> None:
 def save(learner: Scroll, args, images=None) -> None:
     """Write the files that the flags ask for, each whole or not at all; InputError if one cannot be.
 
-    images: `datasets.utils.readers.Images`, for the shape of images and the names of classes in an export.
+    images: `datasets.utils.readers.Images`, for the names of classes in an export.
     """
     if args.save_statistics:
         learner.statistics_.save(args.save_statistics, _backbone(learner))
     if args.save_state:
         learner.save(args.save_state)
     if args.export:
-        known = {} if images is None else dict(
-            image_shape=images.train.shape[1:], names=[images.class_names[y] for y in learner.classes_])
-        learner.export(args.export, args.export_formats or USUAL, **known)
+        names = None if images is None else [images.class_names[y] for y in learner.classes_]
+        export(learner, args.export, names)
 
 
 def load(learner: Scroll, path, n_classes: int) -> None:

@@ -7,7 +7,7 @@ from models.utils.frozen_features import add_embedding_args, settle_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
-from scroll.export.folders import FORMATS, USUAL, check_folder, check_formats
+from scroll.export import check_export
 from scroll.files.shards import shard
 from scroll.settings import DEFAULTS, SETTINGS, parse
 
@@ -85,8 +85,6 @@ def _add_file_flags(flag) -> None:
               'knows what was learned (default: 1 with --save_state)')
     flag('--export', affects='place', metavar='FOLDER',
          help='write f_T and f* after the last task, for other programs, to a new folder (scroll.export)')
-    flag('--export_formats', affects='place', nargs='+', choices=FORMATS,
-         help=f'of --export: safetensors: weights; torch, onnx: graphs (default: {" ".join(USUAL)})')
     flag('--load_state', '--load_statistics', affects='content', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
@@ -96,8 +94,7 @@ def check_args(args) -> None:
     settle_dtype(args)
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
-    for flag, needed in (('keep_keys', 'save_state'), ('export_formats', 'export'),
-                         ('load_state', 'inference_only')):
+    for flag, needed in (('keep_keys', 'save_state'), ('load_state', 'inference_only')):
         if getattr(args, flag) and not getattr(args, needed):
             raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
     if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):
@@ -108,8 +105,7 @@ def check_args(args) -> None:
     if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
         raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
     if args.export:
-        check_formats(args.export_formats or USUAL)
-        check_folder(args.export)
+        check_export(args.export)
 
 
 def online(args) -> dict:

@@ -104,15 +104,9 @@ def test_samples_to_test_from_files_of_their_own(run, tmp_path):
     assert row['statistics_digest'] == Scroll().fit(X[~TEST], Y[~TEST]).digest() and len(model.dataset.images.test) == 100
 
 
-@pytest.mark.parametrize('kind', ['npy', 'parquet'])
-def test_files_of_other_kinds(arguments, tmp_path, kind):
-    if kind == 'npy':
-        np.save(tmp_path / 'x.npy', X)
-        np.save(tmp_path / 'y.npy', Y)
-        words = [tmp_path / 'x.npy', tmp_path / 'y.npy']
-    else:
-        parquet.write_table(pyarrow.table(dict(emb=list(X), label=Y)), tmp_path / 'x')
-        words = [tmp_path / 'x', '--feature_columns', 'X=emb,y=label']
+def test_a_parquet_file(arguments, tmp_path):
+    parquet.write_table(pyarrow.table(dict(emb=list(X), label=Y)), tmp_path / 'x')
+    words = [tmp_path / 'x', '--feature_columns', 'X=emb,y=label']
     np.savez(tmp_path / 'x.npz', X=X, y=Y)
     one, two = read(arguments, '--features', *words), read(arguments, '--features', tmp_path / 'x.npz')
     assert all(np.array_equal(a, b) for a, b in zip(one, two)) and one.train.dtype == np.float32

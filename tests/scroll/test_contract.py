@@ -238,10 +238,11 @@ def imports(module: str) -> set:
     return out
 
 
-OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export.folders': {'safetensors'},
+OPTIONAL = {'scroll.estimators': {'sklearn'}, 'scroll.files.parquet': {'pyarrow'}, 'scroll.export': {'safetensors'},
+            'scroll.adaptation.adapters': {'peft'},
             'scroll.embedding.libraries': {'timm', 'transformers', 'huggingface_hub', 'safetensors'},
-            'scroll.engines.counting': {'fsspec'}, 'scroll.engines.running': {'dask', 'ray', 'pyspark'},
-            'scroll.files.images': {'PIL', 'pillow_heif'}}
+            'scroll.engines.counting': {'fsspec'}, 'scroll.engines': {'dask', 'ray', 'pyspark'},
+            'scroll.files.images': {'PIL'}}
 
 
 def test_the_library_imports_torch_numpy_and_scipy_only_and_in_one_direction():

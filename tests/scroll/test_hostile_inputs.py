@@ -42,11 +42,11 @@ def command(capsys, tmp_path, monkeypatch):
     signal.signal(signal.SIGALRM, before)
 
 
-INPUTS = ('show @', 'learn @ -o o', 'learn x.npz @ -o o', 'learn --from @ -o o', 'add @ x.npz -o o', 'add s.npz @ -o o', 'merge s.npz @ -o o',
-          'merge @ s.npz -o o', 'remove s.npz --samples @ -o o', 'remove s.npz --minus @ -o o', 'rename @ 1=2 -o o', 'unlearn @ --classes 1 -o o',
-          'predict s.npz @ -o o', 'predict @ x.npz -o o', 'export @ -o o', 'check @', 'check . --state @')
-OUTPUTS = ('learn x.npz -o @', 'add s.npz x.npz -o @', 'merge s.npz s.npz --repeated -o @', 'rename s.npz 1=2 -o @',
-           'remove s.npz --samples x.npz -o @', 'predict s.npz x.npz -o @', 'export s.npz -o @')
+INPUTS = ('show @', 'digest @', 'learn @ -o o', 'learn x.npz @ -o o', 'learn --from @ -o o', 'add @ x.npz -o o', 'add s.npz @ -o o',
+          'merge s.npz @ -o o', 'merge @ s.npz -o o', 'remove s.npz --samples @ -o o', 'remove s.npz --minus @ -o o',
+          'unlearn @ --classes 1 -o o', 'predict s.npz @ -o o', 'predict @ x.npz -o o', 'export @ -o o')
+OUTPUTS = ('learn x.npz -o @', 'add s.npz x.npz -o @', 'merge s.npz s.npz --repeated -o @', 'remove s.npz --samples x.npz -o @',
+           'predict s.npz x.npz -o @', 'export s.npz -o @')
 
 
 @pytest.mark.parametrize('words', [*INPUTS, *OUTPUTS])
@@ -62,8 +62,8 @@ def test_what_killed_exports_left_goes_with_the_next_one(command):
     for name in ('e.1-0123abcd.part', 'f.1-0123abcd.part'):
         os.makedirs(f'{name}/half')
     os.symlink('there', 'e')
-    assert command('export', 's.npz', '-o', 'e', '--formats', 'safetensors')[0] == 0 and os.readlink('e') == 'there'
-    assert command('export', 's.npz', '-o', 'f', '--formats', 'safetensors')[0] == 0 and Path('there/certificate.json').is_file()
+    assert command('export', 's.npz', '-o', 'e')[0] == 0 and os.readlink('e') == 'there'
+    assert command('export', 's.npz', '-o', 'f')[0] == 0 and Path('there/certificate.json').is_file()
     assert sorted(os.listdir()) == ['deep.json', 'e', 'e.1-0123abcd.part', 'f', 'pipe', 's.npz', 'there', 'x.npz']   # of another target
 
 

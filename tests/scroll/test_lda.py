@@ -1,4 +1,5 @@
 """Linear discriminant analysis from the sums: against rational arithmetic, scikit-learn, and its own limits."""
+import copy
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.covariance import shrunk_covariance
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from scroll import ScrollClassifier, Statistics
+from scroll import Statistics
 from scroll.grid import GRID, quantise
 from scroll.heads import lda as head
 from scroll.heads.registry import HEADS, Settings
@@ -50,7 +51,11 @@ def test_weights_are_those_of_rational_arithmetic_rounded(seed, dim, spread, shr
 @pytest.mark.parametrize('weight', [10 ** 5, MAX_SAMPLES - 2])
 def test_one_sample_of_most_of_the_weight_is_no_contradiction(weight, shrinkage):
     X, y = np.array([[3., 4.], [1., 0.], [-1., .5]]), [0, 1, 1]
-    statistics = ScrollClassifier(calibration_size=0).fit(X, y, sample_weight=[weight, 1, 1]).learner_.statistics_
+    one, statistics = Statistics(2).add(quantise(X[:1]), y[:1]), Statistics(2)
+    for bit in f'{weight:b}':                               # of the first sample `weight` copies
+        statistics.merge(copy.copy(statistics))
+        statistics = statistics.merge(one) if bit == '1' else statistics
+    statistics.add(quantise(X[1:]), y[1:])
     means, scatter = head.class_means(statistics), head.within_scatter(statistics)
     predictor, trace = head.lda(statistics, shrinkage), int(np.trace(scatter))
     share = head.oas(scatter, weight) if shrinkage == 'oas' else 0

@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 
 from scroll import Adaptation, Embedder, Preprocessing, Scroll
 from scroll.embedding.libraries import timm_network, transformers_network
-from scroll.export.modules import whole_module
 from tests.scroll.conftest import refused, toy_images
 
 timm = pytest.importorskip('timm')
@@ -219,18 +218,3 @@ def test_a_learner_adapts_and_has_modules(folders):
     digest = learner.adapted_.digest()
     assert learner.adapt().adapted_.digest() == digest and learner.adapted_.mode == 'adapters'
     assert learner.adapted_.embedder.psi_digest != learner.embedder.psi_digest
-    with torch.no_grad():
-        logits, label = whole_module(learner.adapted_, None, images.shape[1:])(torch.from_numpy(images))
-        online, _ = whole_module(learner.predictor(), learner.embedder, images.shape[1:])(torch.from_numpy(images))
-    assert np.array_equal(learner.classes_[label.numpy()], learner.predict(images))
-    np.testing.assert_allclose(logits, learner.decision_function(images), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(online, learner.predictor().decision_function(learner.embedder(images)[0]), atol=1e-4)
-
-
-@pytest.mark.slow
-def test_graphs(folders, tmp_path):
-    learner, images = learned(folders['convnext'])
-    learner.export(tmp_path / 'out', ('torch',))
-    logits, label = torch.export.load(tmp_path / 'out' / 'f_star.pt2').module()(torch.from_numpy(images))
-    assert np.array_equal(learner.classes_[label.numpy()], learner.predict(images))
-    np.testing.assert_allclose(logits, learner.decision_function(images), rtol=1e-5, atol=1e-5)

@@ -129,7 +129,7 @@ def test_threads_that_read_write_and_are_interrupted_leave_the_sums_of_what_was_
 
 
 @pytest.mark.parametrize('make', [lambda: Scroll(buffer_size=0), lambda: Scroll(head='balanced', buffer_size=3),
-                                  lambda: ScrollClassifier(), lambda: ScrollClassifier(scale=None, limit=9)])
+                                  lambda: ScrollClassifier(), lambda: ScrollClassifier(scale='standard', limit=9)])
 def test_one_sample_a_call_from_many_threads_counts_every_sample(make):
     X, y = data(100)
     learner = make()
