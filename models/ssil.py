@@ -1,6 +1,6 @@
 """Separated softmax for incremental learning: new and old classes never compete in one softmax.
 
-    METHODS=ssil scripts/orders_cifar100.sh
+    METHODS=ssil scripts/orders.sh cifar100
 
 23.0 % of CIFAR-100 in ten tasks, |M| = 500 (results/orders/seq-cifar100.csv, mean of 10 random orders).
 """

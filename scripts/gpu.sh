@@ -26,8 +26,7 @@ for stage in ${*:-integers resnet12 table_2 resnet18 table_1}; do
         [ -f "$out/resnet18-84.safetensors" ] || "$python" pretrain.py --out "$out/resnet18-84.safetensors" \
             --leave_out cifar100 cifar10 --width 64 --input_size 84 --epochs 60 --device "$gpu" ;;
     table_2)
-        cp experiments/table_2_miniimagenet.yaml "$out"
-        printf 'like: table_2_miniimagenet\nflags: {weights: %s}\n' "$out/resnet12.safetensors" > "$out/table_2_resnet12.yaml"
+        sed "s|^flags: {|&weights: $out/resnet12.safetensors, |" experiments/table_2_miniimagenet.yaml > "$out/table_2_resnet12.yaml"
         sweep "$out/table_2_resnet12.yaml"
         "$python" scripts/report.py "$out/table_2_resnet12.yaml" --collect ;;
     table_1)

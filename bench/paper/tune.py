@@ -96,8 +96,8 @@ def parse_options(words=None) -> tuple:
     flag('--finalists', type=whole(1), default=1,
          help='best trials that are run again on --final_tasks (1: none)')
     flag('--final_tasks', type=whole(1), default=5, help='first tasks of the stream that finalists learn')
-    flag('--passes', type=whole(1), help='over each task, of offline methods; the values serve so many alone '
-                                         f'(default: {_PASSES}, for any number)')
+    flag('--passes', type=whole(1), help='over each task, of offline methods; the values serve this number '
+                                         f'alone (default: {_PASSES}, for any number)')
     flag('--predictor', help='of scroll; the values serve it alone (default: ridge, and the values serve '
                              'any that has none of its own)')
     flag('--base_path', default='./data/')
@@ -105,6 +105,8 @@ def parse_options(words=None) -> tuple:
     options, flags = parser.parse_known_args(words)
     if options.predictor and options.models != ['scroll']:
         raise InputError(f'--predictor {options.predictor}: scroll alone has one; give --models scroll')
+    if len(flags) % 2:
+        raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     return options, flags
 
 
@@ -169,10 +171,6 @@ class Tuning:
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
         self.rows = read_rows(self.path) if self.path.is_file() else []
-
-    def plan(self, trials: int) -> list:
-        """`plan` of this method."""
-        return plan(self.model, trials, self.fixed, self.options.passes)
 
     def words(self, size: int, values: dict, tasks: int) -> list:
         """The command of a trial on the first tasks. size: of the buffer at the end of the whole stream."""
@@ -242,13 +240,10 @@ class Tuning:
                      for i in ranked}
             best = max(ranked, key=final.get)
             again = f'; the best of {len(ranked)} finalists on {tasks} tasks: {final[best]:.1f} %'
-        when = dict(weights=options.weights, dataset=normalise(options.dataset))
-        if options.input_size:
-            when |= dict(input_size=options.input_size)
-        if options.passes and not self.online:
-            when |= dict(n_epochs=options.passes)
-        if options.predictor:
-            when |= dict(predictor=options.predictor)
+        when = dict(weights=options.weights, dataset=normalise(options.dataset)) | {
+            name: value for name, value in dict(
+                input_size=options.input_size, n_epochs=None if self.online else options.passes,
+                predictor=options.predictor).items() if value}
         sizes = sorted(options.buffer_sizes)
         if len(sizes) > 1 and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
@@ -332,8 +327,6 @@ def _tuned_for(rule: dict) -> tuple:
 
 def main():
     options, flags = parse_options()
-    if len(flags) % 2:
-        raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     for model in options.models:
         tuning, rules, above = Tuning(model, options, flags), [], 0
         for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:
