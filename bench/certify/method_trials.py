@@ -3,9 +3,7 @@ import contextlib
 import hashlib
 import io
 import json
-import multiprocessing
 import platform
-from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import torch
@@ -31,13 +29,13 @@ def about_machine() -> dict:
 
 
 class MethodTrials:
-    """Any method, trained from scratch on each schedule; with several jobs, in processes of their own.
+    """Any method, trained from scratch on each schedule.
 
     Attributes:
         labels: (N,), of the test samples in the order of predictions. device: where the network runs.
     """
 
-    def __init__(self, options, words, model, dataset, specs):
+    def __init__(self, words, model, dataset, specs):
         if is_task_aware(model):
             raise InputError(f'--model {model.NAME} is task-aware (it needs the task of a sample): '
                              'it has no predictor to compare')
@@ -46,8 +44,6 @@ class MethodTrials:
                 cli.parse_args([*words, '--schedule', spec])
         self.words, self.device = words, model.device
         self.labels = np.sort(dataset.test_labels, kind='stable')
-        spawn = multiprocessing.get_context('spawn')
-        self._pool = ProcessPoolExecutor(options.jobs, spawn) if options.jobs > 1 else None
 
     def asks(self, number: int) -> dict:
         """Nothing that depends on the number of the schedule."""
@@ -55,8 +51,7 @@ class MethodTrials:
 
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float32 (P,), predictions (N,)) after training on the whole stream."""
-        words = [*self.words, '--schedule', spec]
-        return self._pool.submit(run_method, words).result() if self._pool else run_method(words)
+        return run_method([*self.words, '--schedule', spec])
 
     def claims(self, rows: list) -> tuple:
         """(name -> digests, name -> whether each is claimed to equal the others)."""
@@ -71,11 +66,6 @@ class MethodTrials:
     def remarks(self, rows: list) -> list:
         """What the reader of the verdict should know."""
         return ['trained from scratch on each schedule, with the same seed']
-
-    def close(self) -> None:
-        """End the processes."""
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
 
 
 def run_method(words: list) -> tuple:

@@ -5,16 +5,8 @@ import numpy as np
 
 from bench.certify.store import single
 from core.environment import check_memory
-from scroll.certificates.prefix_sums import (
-    Samples,
-    SummedStream,
-    TestSet,
-    class_segments,
-    class_statistics,
-    curve_points,
-    first_segments,
-    learn_stream,
-)
+from scroll.certificates import prefix_sums
+from scroll.certificates.prefix_sums import Samples, SummedStream, TestSet, class_segments
 from scroll.certificates.robustness import anytime_accuracy, anytime_area, average_incremental_accuracy
 from scroll.errors import InputError
 from scroll.learner import Scroll
@@ -49,7 +41,7 @@ class ScrollTrials:
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
         check_memory(8 * len(classes) * (self.test.size + 1) ** 2, 'class sums')
-        parts = class_statistics(features, self.samples.labels, lift, by_class)
+        parts = prefix_sums.class_statistics(features, self.samples.labels, lift, by_class)
         self.summed = SummedStream(self.learner, parts)
         self.solved, self.said = {}, (None, None)
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
@@ -65,12 +57,12 @@ class ScrollTrials:
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
         asked, segments = self.asks(number), class_segments(schedule, self.ranks)
-        points, streamed = curve_points(schedule.cuts, self.options.curve_points), None
+        points, streamed = prefix_sums.curve_points(schedule.cuts, self.options.curve_points), None
         whole = segments is not None
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
-            visits = learn_stream(streamed, self.samples, schedule, points)
+            visits = prefix_sums.learn_stream(streamed, self.samples, schedule, points)
         learner, predictors = followed(self.summed(segments, points) if whole else visits,
                                        self._solve(number))
         f_T = predictors[-1]
@@ -82,7 +74,7 @@ class ScrollTrials:
         if self.said[0] is not f_T:
             self.said = f_T, self.test.predictions(f_T)
         predictions = self.said[1]
-        segments = segments if whole else first_segments(schedule, self.ranks)
+        segments = segments if whole else prefix_sums.first_segments(schedule, self.ranks)
         row |= dict(net_digest=f_T.digest(), buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
                     **self._measured(predictors, predictions, segments, points, schedule, whole))
         if asked['buffer']:
@@ -188,22 +180,10 @@ class ScrollTrials:
         checked = sum(row['streamed_digest'] is not None for row in summed)
         lines = [f'statistics: {len(summed)} schedules from class sums ({checked} of them also streamed, and '
                  f'compared), {len(rows) - len(summed)} streamed']
-        if self.embedder.dtype != 'integer':
-            lines.append(f'features in {self.embedder.dtype}: all digests but those of data, backbone and '
-                         f'schedules hold on {self.embedder.holds_on} alone')
         if 0 < self.options.solves < len(rows):
             lines.append(f'f_T: solved under {self.options.solves} schedules, looked up by the digest of the '
                          'sums under the others')
-        kept = [row for row in rows if row['buffer_digest'] is not None]
-        if kept:
-            exact = dict(hash='under every schedule', random='nowhere').get(
-                self.learner.strategy, 'where classes arrive whole')
-            lines.append(f'buffers: {len(kept)} filled, {sum(row["whole_classes"] for row in kept)} of them '
-                         f'by classes that arrive whole; claimed to be the same {exact}')
         return lines
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def followed(visits, solve) -> tuple:

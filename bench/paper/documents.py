@@ -102,8 +102,8 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
                      *(f'{of[n]:.2f}' for n in names),
                      ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none',
                      predictors_of(of)])
-    return md_table(['', 'random orders', 'worst', 'CVaR 10 %', 'anytime', 'easiest', 'hardest', 'worst found',
-                     'variance by order, seed, rest (%)', 'different predictors'], rows)
+    return md_table(['', 'random orders', 'worst', 'CVaR 10 %', 'anytime', 'easiest', 'hardest',
+                     'worst found', 'variance by order, seed, rest (%)', 'different predictors'], rows)
 
 
 def tuned_table(root: Path) -> list:

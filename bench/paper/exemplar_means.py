@@ -51,7 +51,8 @@ def follow(features, keys, buffer_size: int, batch_size: int, seed: int) -> list
             if i in left:
                 held = buffer.content()
                 distance = np.linalg.norm(held.features.mean(axis=0) / GRID - mean)
-                rows.append((buffer_size, batch_size, name, left[i], statistics.total, distance, held.digest()[:12]))
+                rows.append((buffer_size, batch_size, name, left[i], statistics.total, distance,
+                             held.digest()))
     return rows
 
 
@@ -63,8 +64,9 @@ def table(classes, shuffles: int, scenarios=SCENARIOS) -> pd.DataFrame:
         rows = [row for scenario in scenarios for seed in range(shuffles)
                 for row in follow(features, keys, *scenario, seed)]
         rows = pd.DataFrame(rows, columns=[*by, 'seen', 'distance', 'digest'])
-        found.append(rows.groupby(by).agg(seen=('seen', 'mean'), variance=('distance', 'var'),
-                                          distance=('distance', 'mean'), different_buffers=('digest', 'nunique')))
+        found.append(rows.groupby(by).agg(
+            seen=('seen', 'mean'), variance=('distance', 'var'), distance=('distance', 'mean'),
+            different_buffers=('digest', 'nunique')))
     mean = pd.concat(found).groupby(level=by).mean().reset_index().sort_values([*by[:3], 'seen'])
     return mean.assign(deviation=np.sqrt(mean.variance)).drop(columns=['left', 'variance'])
 
@@ -74,8 +76,9 @@ def draw(path: Path, found: pd.DataFrame, title: str) -> None:
     with style.picture(*style.with_vector(path), columns=len(SCENARIOS), size=(2.6 * len(SCENARIOS), 3.2),
                        sharey=True, squeeze=False) as (figure, grid):
         for axes, (kept, segment) in zip(grid[0], SCENARIOS):
+            panel = found[(found.buffer_size == kept) & (found.batch_size == segment)]
             for name, color in STRATEGIES.items():
-                line = found[(found.buffer_size == kept) & (found.batch_size == segment) & (found.strategy == name)]
+                line = panel[panel.strategy == name]
                 axes.plot(line.seen, line.distance, label=name, color=color)
                 axes.fill_between(line.seen, line.distance - line.deviation, line.distance + line.deviation,
                                   color=color, alpha=0.2, linewidth=0)

@@ -124,13 +124,13 @@ def _experiment(path: Path, content: dict) -> Experiment:
             metric = merged.get('metric', METRICS[0])
             _expect(metric in METRICS, f'{row!r}: metric {metric!r}: expected one of {", ".join(METRICS)}')
             cells.append(Cell(row, column, _flags(merged, row), paper[column], metric))
-    groups = {row: spec.get('group', '') for row, spec in rows.items()}
-    experiment = Experiment(path, rows=list(rows), columns=list(columns), cells=cells, groups=groups, **content)
+    experiment = Experiment(path, rows=list(rows), columns=list(columns), cells=cells,
+                            groups={row: spec.get('group', '') for row, spec in rows.items()}, **content)
     _expect(cells or experiment.commands, 'expected columns and rows, or commands')
     _expect(experiment.kind in ('table', 'figure'), f'kind {experiment.kind!r}: expected table or figure')
     _expect(type(experiment.seeds) is int and experiment.seeds >= 1,
             f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
-    _expect(all(isinstance(claim, dict) for claim in experiment.claims), 'claims: expected a list of mappings')
+    _expect(all(isinstance(claim, dict) for claim in experiment.claims), 'claims: expected mappings')
     _expect(experiment.source or not any(cell.paper for cell in cells),
             'source: expected the label in the paper, since there are values of the paper')
     return experiment
@@ -150,7 +150,7 @@ def _flags(merged: dict, row: str) -> dict:
 def _paper(given, columns: list, row: str) -> dict:
     """column -> (mean, standard deviation or None), or None."""
     if isinstance(given, dict):
-        _expect(set(given) <= set(map(upper, columns)), f'{row!r}: paper: {given}: no column has such a heading')
+        _expect(set(given) <= set(map(upper, columns)), f'{row!r}: paper: {given}: no such heading')
         given = [given.get(upper(column)) for column in columns]
     given = [None] * len(columns) if given is None else given
     _expect(len(given) == len(columns), f'{row!r}: paper: expected {len(columns)} values, found {given!r}')

@@ -79,13 +79,15 @@ def write(path: Path, text: str) -> None:
 class Report:
     """What is below one `--out`: committed rows, and the pages made from them.
 
-    Args:
-        asked: name -> file, of the experiments that this is about; those of experiments/ are renewed as well.
+    paths: of experiments, in addition to those of experiments/; InputError if one has the name of another.
     """
 
-    def __init__(self, out: Path, asked: dict):
-        self.out, self.asked = out, asked
-        self.files = {path.stem: path for path in experiment_files()} | asked
+    def __init__(self, out: Path, paths: list):
+        self.out, self.files = out, {path.stem: path for path in experiment_files()}
+        for path in paths:
+            if load(path).name in self.files and not path.samefile(self.files[path.stem]):
+                raise InputError(f'{path}: another has this name, and rows are kept by name: rename one')
+            self.files[path.stem] = path
         self.get = functools.cache(lambda name: load(self.files.get(name, f'experiments/{name}.yaml')))
         self.rows = functools.cache(lambda name: cell_rows(out / 'rows' / f'{name}.csv'))
         self.findings = functools.cache(self._findings)
@@ -142,8 +144,7 @@ class Report:
             else:
                 for path in (picture, picture.with_suffix('.svg')):
                     path.unlink(missing_ok=True)
-        listed = experiment.values and (name in self.asked or (folder / f'{name}.md').is_file())
-        if not (runs or picture.is_file() or listed):
+        if not (runs or picture.is_file() or experiment.values):
             for suffix in ('.md', '.tex'):                      # of rows that are gone
                 picture.with_suffix(suffix).unlink(missing_ok=True)
             return ''
@@ -153,7 +154,8 @@ class Report:
         write(folder / f'{name}.md', text)
         if experiment.cells:
             write(folder / f'{name}.tex', tables.latex(experiment, runs))
-        counts = [f'{n} {what}' for what in claims.VERDICTS if (n := sum(f.verdict == what for f in findings))]
+        verdicts = [finding.verdict for finding in findings]
+        counts = [f'{verdicts.count(what)} {what}' for what in claims.VERDICTS if what in verdicts]
         filled = f'{len(runs)} of {len(experiment.cells)}' if experiment.cells else ''
         return tables.md_row([f'[{name}](tables/{name}.md)', experiment.title, filled, ', '.join(counts)])
 
@@ -169,8 +171,9 @@ class Report:
             '| | what | cells with rows | claims of the paper |', '|---|---|---|---|',
             *map(lines.get, of_the_paper), *self._each_claim(of_the_paper)]
         if own:
-            index += ['', '## Other experiments', '', 'Made by `scripts/report.py` from `rows/` and the '
-                      'experiment files.', '', '| | what | cells with rows | claims |', '|---|---|---|---|', *own]
+            index += ['', '## Other experiments', '',
+                      'Made by `scripts/report.py` from `rows/` and the experiment files.', '',
+                      '| | what | cells with rows | claims |', '|---|---|---|---|', *own]
         write(self.out / 'README.md', '\n'.join(index) + '\n')
         return list(lines)
 
@@ -195,8 +198,7 @@ def facts(experiment, rows: list) -> list:
         return lines
     digests = {}
     for row in rows:
-        digests.setdefault(row.get('weights', ''), set()).update([row['psi_digest'][:8]]
-                                                                 if row.get('psi_digest') else [])
+        digests.setdefault(row.get('weights', ''), set()).update({row.get('psi_digest', '')[:8]} - {''})
     backbones = ', '.join(name + (f" ({', '.join(sorted(found))})" if found else '')
                           for name, found in sorted(digests.items()))
     devices = ', '.join(sorted({re.sub(r':\d+$', '', row.get('device') or 'cpu') for row in rows}))
@@ -204,22 +206,6 @@ def facts(experiment, rows: list) -> list:
                          for name, length in (('torch', 20), ('git_commit', 8)))
     return [*lines, '', f"Backbone: {backbones}; hardware: {devices}; torch {', '.join(versions)}; "
                         f"commits {', '.join(commits)}; seeds planned: {experiment.seeds}."]
-
-
-def chosen(paths: list) -> dict:
-    """name -> file of the experiments that are given, else of all of experiments/.
-
-    Raises:
-        InputError: a file is no experiment, or its rows would be kept under the name of another.
-    """
-    ours, found = {path.stem: path for path in experiment_files()}, {}
-    for path in paths:
-        name = load(path).name
-        other = found.get(name, ours.get(name, path))
-        if not path.samefile(other):
-            raise InputError(f'{path}: {other} has the same name, and rows are kept by name: rename one')
-        found[name] = other
-    return found or ours
 
 
 def main():
@@ -231,16 +217,15 @@ def main():
     parser.add_argument('--results', default='results/', help='--results_path of the runs, below base_path')
     parser.add_argument('--out', type=Path, default=Path('results'), help='where rows and tables are kept')
     options = parser.parse_args()
-    names = chosen(options.experiments)
-    report = Report(options.out, names)
+    paths = options.experiments or experiment_files()
+    report = Report(options.out, paths)
     if options.collect:
         rows = results_rows(options.base_path, options.results)
-        for name in names:
-            report.collect(name, rows)
+        for path in paths:
+            report.collect(path.stem, rows)
     made = report.write()
-    for name in made:
-        if name in names:
-            print(options.out / 'tables' / f'{name}.md')
-    for path in options.experiments:
-        if path.stem not in made:
+    for path in paths:
+        if path.stem in made:
+            print(options.out / 'tables' / f'{path.stem}.md')
+        elif options.experiments:
             print(f'{path}: no rows: scripts/sweep.py makes them, --collect takes them in', file=sys.stderr)

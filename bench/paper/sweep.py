@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bench.paper.experiments import Cell, load, results_rows
 from bench.paper.matching import arguments, matching_rows, refusal
-from core.arguments import KEY, ArgumentParser, affects, real, whole
+from core.arguments import KEY, ArgumentParser, affects, whole
 from core.commands import on_stop, run_command
 from core.plugins import ROOT
 from core.progress import span
@@ -37,8 +37,7 @@ from scroll.errors import InputError
 
 _TICK = 0.1                         # seconds between two looks at a run
 _GRACE = 60                         # seconds a run has to write its checkpoint
-_NOT_OF_A_SWEEP = dict(seed='--seeds says which',
-                       disable_log='a run without a row would be made again and again')
+_NOT_OF_A_SWEEP = {'--seed': '--seeds says which', '--disable_log': 'a run without a row would never end'}
 
 
 def say(text: str) -> None:
@@ -71,8 +70,8 @@ class Run:
     @property
     def log(self) -> Path:
         """The file that takes what the run prints."""
-        row, column = (re.sub(r'[^\w.+=-]+', '_', name).strip('_') for name in (self.cell.row, self.cell.column))
-        return self.folder / self.experiment / f'{row}-{column}-s{self.seed}-{self.key[:6]}.log'
+        name = re.sub(r'[^\w.+=-]+', '_', f'{self.cell.row}-{self.cell.column}')
+        return self.folder / self.experiment / f'{name}-s{self.seed}-{self.key[:6]}.log'
 
     def words(self) -> list:
         """The whole command."""
@@ -95,11 +94,11 @@ class Run:
         line = next((line.strip() for line in reversed(lines) if line.strip()), '$')
         return 'it printed nothing' if line.startswith('$') else line
 
-    def make(self, stop: threading.Event, gpu: str = None, minutes: float = None) -> None:
+    def make(self, stop: threading.Event, gpu: str = None) -> None:
         """Return when there is a row, or when the sweep is stopped; RuntimeError: there is none.
 
-        gpu: for CUDA_VISIBLE_DEVICES. minutes: it may take. The process inherits the lock, so it is free
-        again when the run has ended, whatever ended the sweep.
+        gpu: for CUDA_VISIBLE_DEVICES. The process inherits the lock, so it is free again when the run has
+        ended, whatever ended the sweep.
         """
         path = self.folder / 'locks' / self.key
         try:
@@ -112,15 +111,12 @@ class Run:
             if not self._lock(lock, stop) or self.row():              # looked at under the lock
                 return
             process = self._start(lock, gpu)
-            end = time.monotonic() + 60 * (minutes or float('inf'))
-            while process.poll() is None and time.monotonic() < end and not stop.is_set():
+            while process.poll() is None and not stop.is_set():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_TICK)
             if process.poll() is None:
                 _end(process)
-                if stop.is_set():
-                    return
-                raise RuntimeError(f'took longer than {minutes:g} minutes: {self.last_line()}')
+                return
         if code := process.returncode:
             why = f'ended by {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'
             raise RuntimeError(f'{why}: {self.last_line()}')
@@ -177,7 +173,6 @@ def parse_args(argv: list):
     flag('--gpus', type=lambda text: [gpu.strip() for gpu in text.split(',')], default=[],
          help='GPUs to use, joined by commas')
     flag('--per_gpu', type=whole(1), default=1, help='runs that share a GPU')
-    flag('--timeout', type=real(positive=True), metavar='MIN', help='end a run that takes longer')
     flag('--dry_run', action='store_true', help='print the commands that would be run, and run nothing')
     flag('--extra', action='store_true', help='what follows, after --, are flags for every run')
     options = parser.parse_args(argv[:cut])
@@ -187,19 +182,15 @@ def parse_args(argv: list):
 
 
 def _flags(words: list) -> dict:
-    """['--lr', '.1', '--bn=frozen'] -> {'lr': '.1', 'bn': 'frozen'}."""
-    words, flags = [part for word in words
-                    for part in (word.split('=', 1) if word.startswith('--') else [word])], {}
-    for name, value in zip(words[::2], [*words[1::2], '--']):
-        if not name.startswith('--') or value.startswith('--'):
-            raise InputError(f'--extra: {name}: expected flags with one value each, as in --extra -- '
-                             '--weights compact')
-        if name[2:] in _NOT_OF_A_SWEEP:
-            raise InputError(f'--extra: {name} is not for a sweep: {_NOT_OF_A_SWEEP[name[2:]]}')
-        if name[2:] in flags:
-            raise InputError(f'--extra: {name} is given more than once: give it once')
-        flags[name[2:]] = value
-    return flags
+    """['--lr', '.1'] -> {'lr': '.1'}."""
+    names, values = words[::2], words[1::2]
+    if len(names) > len(values) or not all(name.startswith('--') for name in names) or \
+            len(set(names)) < len(names):
+        raise InputError(f'--extra: {shlex.join(words)}: expected flags with one value each, each once, as '
+                         'in --extra -- --weights compact')
+    for name in _NOT_OF_A_SWEEP.keys() & set(names):
+        raise InputError(f'--extra: {name} is not for a sweep: {_NOT_OF_A_SWEEP[name]}')
+    return {name[2:]: value for name, value in zip(names, values)}
 
 
 def shares(options, extra: dict) -> tuple:
@@ -286,7 +277,7 @@ def _run_all(runs: list, jobs: int, options, failed: list) -> int:
             return
         gpu, began, why = gpus.get(), time.monotonic(), ''
         try:
-            run.make(stop, gpu, options.timeout)
+            run.make(stop, gpu)
         except RuntimeError as error:
             why = str(error)
         gpus.put(gpu)

@@ -1,24 +1,18 @@
-"""Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/`.
+"""Tune methods on held-out *training* data, the same number of trials for each, for `models/config/`.
 
     python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
 
 A trial is a run of main.py on the first `--tasks` tasks, which learns no sample whose key (a digest of the
-pixels) is divisible by ten, the same samples whatever the seed or the schedule, and is judged by its accuracy
-on those. The test set chooses nothing. The buffer of a trial is |M| times the share of the classes that it
-sees, so that a class has as many exemplars as at the end of the whole stream.
+pixels) is divisible by ten, and is judged by its accuracy on those. The buffer of a trial is |M| times the
+share of the classes that it sees. `SPACES` has what is tried: of each flag some values, the paper's (else
+Mammoth's) first. The first trial takes the first of each; the others are points of the grid drawn by a fixed
+seed, such that the values of each flag are tried about equally often. With `--finalists 2 --final_tasks 5`
+the two best trials are run again on five tasks, and the better one there wins.
 
-`SPACES` has what is tried: of each flag some values, the paper's (else Mammoth's) first. The first trial
-takes the first of each; the others are points of the grid drawn by a fixed seed, without repetition, such
-that the values of each flag are tried about equally often. With `--finalists 2 --final_tasks 5` the two best
-trials are run again on five tasks, and the better one there wins: what suits two tasks may ruin ten.
-
-Rows go to `<out>/<dataset>/<model>.csv`. The same command resumes a killed tuning: trials with a row are not
-run again, and one that was interrupted continues from its checkpoint (in `<base_path>/unfinished/`). Several
-methods can be tuned at a time. No trial trains on a batch of fewer than four samples at the end of a task: it
-leaves such a batch out. A chosen value at the edge of its grid is named in the rule. Flags of main.py behind
-the script's own are those of every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of
-`SPACES` that is given so is not tuned, and goes into the rule as it is. `--input_size`, `--passes` and
-`--predictor` become conditions of the rule.
+Rows go to `<out>/<dataset>/<model>.csv`; the same command resumes a killed tuning. No trial trains on a batch
+of fewer than four samples at the end of a task. Flags of main.py behind the script's own are those of every
+trial; a value of `SPACES` that is given so is not tuned, and goes into the rule as it is. `--input_size`,
+`--passes` and `--predictor` become conditions of the rule. More in docs/tuning.md.
 """
 import contextlib
 import copy
@@ -123,7 +117,11 @@ def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> lis
     fixed: values, as text, of flags of the grid that are not tuned.
     """
     space = space_of(model, passes)
-    space |= {name: (_as(space[name][0], name, text),) for name, text in (fixed or {}).items()}
+    for name, text in (fixed or {}).items():
+        try:
+            space[name] = (type(space[name][0])(text),)
+        except ValueError:
+            raise InputError(f'--{name} {text}: expected a value like {space[name][0]}') from None
     points = (dict(zip(space, values)) for values in itertools.product(*space.values()))
     any_scale = space.get('scale', (None,))[0]              # one that is calibrated begins anywhere
     first, *others = (values for values in points
@@ -137,13 +135,6 @@ def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> lis
         chosen.append(least)
         tried.update(least.items())
     return chosen
-
-
-def _as(example, name: str, text: str):
-    try:
-        return type(example)(text)
-    except ValueError:
-        raise InputError(f'--{name} {text}: expected a value like {example}') from None
 
 
 def accuracy_of(words: list) -> float:

@@ -42,14 +42,13 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
 
 
 class Summary(NamedTuple):
-    """Accuracies of R schedules; deviation over R - 1; relative_loss = (mean - worst) / mean."""
+    """Accuracies of R schedules; deviation over R - 1."""
     mean: float
     deviation: float
     worst: float
     best: float
     range: float
     cvar10: float
-    relative_loss: float
 
 
 def summary(accuracies) -> Summary:
@@ -60,8 +59,7 @@ def summary(accuracies) -> Summary:
     worst, best = float(a.min()), float(a.max())
     mean = min(max(float(a.mean()), worst), best)       # rounding must not make equal ones differ
     deviation = float(np.std(a, ddof=1)) if best > worst else 0.0
-    return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1),
-                   (mean - worst) / mean if mean else 0.0)
+    return Summary(mean, deviation, worst, best, best - worst, cvar(a, 0.1))
 
 
 def cvar(accuracies, share: float) -> float:

@@ -26,7 +26,9 @@ accuracies = st.lists(st.floats(0, 100), min_size=1, max_size=40)
 
 def test_spread_by_hand():
     got = summary([40, 36, 44, 40])
-    assert got == (40, pytest.approx((32 / 3) ** 0.5), 36, 44, 8, 36, 0.1)
+    assert got == (40, pytest.approx((32 / 3) ** 0.5), 36, 44, 8, 36)
+    with refused('no accuracies'):
+        summary([])
 
 
 @quick
@@ -34,17 +36,11 @@ def test_spread_by_hand():
 def test_equal_accuracies_differ_in_nothing(value, count):
     """Whatever rounding does to a mean of equal numbers."""
     got = summary([value] * count)
-    assert (got.mean, got.deviation, got.worst, got.best, got.range, got.cvar10, got.relative_loss) == (value, 0, value, value, 0,
-                                                                                                        value, 0)
-
-
-def test_nothing_to_compare():
-    with refused('no accuracies'):
-        summary([])
+    assert got == (value, 0, value, value, 0, value)
 
 
 @pytest.mark.parametrize('values, share, expected', [
-    (range(1, 11), 0.1, 1), (range(1, 21), 0.1, 1.5), (range(1, 31), 0.1, 2),
+    (range(1, 21), 0.1, 1.5), (range(1, 31), 0.1, 2),
     (range(1, 16), 0.1, (1 + 0.5 * 2) / 1.5),           # one and a half of fifteen
     ([9, 5, 7], 0.1, 5),                                # of fewer than ten: the worst
     ([9, 5, 7], 1, 7)])
