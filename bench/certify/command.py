@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.certify.store import Store, write_csv
+from bench.certify.store import Store, keep_rows, write_csv
 from bench.cli import parsing as cli
 from bench.run.building import initialize
 from core.arguments import KEY, ArgumentParser, affects, binary_to_boolean_type, whole
@@ -43,6 +43,7 @@ from scroll.errors import InputError
 from scroll.grid import little_endian
 
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
+_CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
 _SCHEDULED = 'stream', 'part'           # flags that affect these would cut the stream otherwise
 _OWN = ('model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers',
         'adapt', 'solves')
@@ -72,13 +73,15 @@ def parse_options(words=None) -> tuple:
     flag('--all', type=whole(0, 1), default=0, help='1, with --check: under all schedules')
     flag('--out', type=Path, help='folder of the certificate')
     flag('--keep', type=Path, metavar='FILE', help='write it without its schedules here, too; for --check')
+    flag('--clouds', type=Path, metavar='FOLDER',
+         help='put the accuracies into <FOLDER>/<dataset>.csv, for scripts/documents.py')
     flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress')
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
     if options.keep:
         check_target(options.keep, '--keep')
-    for name in sorted({*_OWN, 'out', 'keep'} - {'dataset', 'adapt'}) if options.check else ['all']:
+    for name in sorted({*_OWN, 'out', 'keep', 'clouds'} - {'dataset', 'adapt'}) if options.check else ['all']:
         if getattr(options, name) != parser.get_default(name):
             raise InputError(f'--{name} has no effect {"with" if options.check else "without"} --check')
     return options, flags
@@ -235,6 +238,9 @@ def certify(options, flags) -> int:
     plots.anytime_curves(path.with_suffix('.png'), [row['curve'] for row in rows],
                          f'{title}, {len(rows)} schedules')
     certificates.write(path, certificate | dict(inputs=identity, schedules=rows))
+    if options.clouds:
+        keep_rows(options.clouds / f'{dataset.NAME}.csv', _CLOUD, identity['model'],
+                  [row | dict(schedule=row['spec']) for row in rows])
     if options.keep:
         certificates.write(options.keep, certificate | dict(versions=identity['machine']))
     distinct = ', '.join(f'{count} of {name}' for name, count in verdict.distinct.items() if count)

@@ -22,11 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.certify import command
-from bench.certify.store import Store, write_csv
+from bench.certify.store import Store, keep_rows
 from core.arguments import ArgumentParser, whole
 from core.loss_watch import Diverged
 from core.progress import Progress
-from core.rows import read_rows
 from scroll.errors import InputError
 
 COLUMNS = ('model', 'kind', 'schedule', 'seed', 'final_accuracy', 'average_incremental_accuracy',
@@ -48,7 +47,7 @@ def parse_options(words=None) -> tuple:
     flag('--worst', type=whole(0), default=20, help='runs of the search for the worst order')
     flag('--seeds', type=whole(1), default=3, help='0, 1, ...; of the search the first alone')
     flag('--out', type=Path, help='folder of what has been run')
-    flag('--keep', type=Path, metavar='FOLDER', help='put the rows into <FOLDER>/<dataset>.csv, too')
+    flag('--keep', type=Path, metavar='FOLDER', help='put the rows into <FOLDER>/<dataset>.csv')
     options, flags = parser.parse_known_args(words)
     for word in flags:
         if (flag := word.split('=')[0]) in _VARIED:
@@ -161,10 +160,8 @@ def main():
         print('interrupted: finished runs are kept, and the same command resumes', file=sys.stderr)
         return 130
     name = orders.rows[0]['model']
-    kept = [options.keep / f'{orders.dataset.NAME}.csv'] if options.keep else []
-    for path in (*kept, orders.store.folder / 'orders.csv'):
-        others = [row for row in (read_rows(path) if path.is_file() else []) if row['model'] != name]
-        write_csv(path, COLUMNS, sorted(others + orders.rows, key=lambda row: row['model']))
+    path = (options.keep or orders.store.folder / 'orders') / f'{orders.dataset.NAME}.csv'
+    keep_rows(path, COLUMNS, name, orders.rows)
     found = figures(orders.rows)
     print(f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
           f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}\n"

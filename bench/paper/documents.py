@@ -1,11 +1,8 @@
 """The tables of README.md and docs/, and their picture, from committed rows.
 
     python scripts/documents.py                         # after scripts/report.py; both are `make tables`
-    python scripts/documents.py --certificates data/certificates/seq-digits/*/certificate-*.json
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` has the names.
-`--certificates` first puts the accuracies of these certificates, which are of one data set, into
-`results/clouds/<dataset>.csv`, a row a schedule; the picture is of those of the digits.
 """
 import re
 from functools import partial
@@ -28,7 +25,6 @@ from scroll.errors import InputError
 from scroll.heads.registry import HEADS
 
 _BLOCK = re.compile(r'(?<=<!-- table: )(\S+)( -->\n\n).*?(?=<!-- end of table -->)', re.S)
-_CLOUD = ['model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome']
 _DATA_SETS = {'seq-cifar10': 'CIFAR-10, 5 tasks', 'seq-cifar100': 'CIFAR-100, 10 tasks',
               'seq-miniimg': 'miniImageNet, 10 tasks'}
 _SIZES = ('200', '500', '2000')
@@ -204,31 +200,6 @@ TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, '
           'orders': orders_table, 'orders_cifar100': partial(orders_table, dataset='seq-cifar100')}
 
 
-def take_in(paths: list, folder: Path) -> Path:
-    """Put the accuracies of certificates of one data set into a CSV file of `folder`, in place of those of
-    the same methods.
-    """
-    fresh, datasets = {}, set()
-    for path in paths:
-        try:
-            certificate = read_json(path)
-            model, dataset = (certificate['inputs'][name] for name in ('model', 'dataset'))
-            rows = pd.DataFrame(certificate['schedules']).rename(columns=dict(spec='schedule'))
-            fresh[model] = rows.assign(model=model)[_CLOUD]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f'{path}: expected a certificate of scripts/certify.py '
-                             f'({type(error).__name__})') from error
-        datasets.add(dataset)
-    if len(datasets) != 1:
-        raise InputError(f'--certificates: of {", ".join(sorted(datasets))}: expected those of one data set')
-    path = folder / f'{datasets.pop()}.csv'
-    before = [pd.read_csv(path, dtype=str, keep_default_na=False)] if path.is_file() else []
-    kept = [rows[~rows.model.isin(list(fresh))] for rows in before]
-    table = pd.concat([*kept, *fresh.values()])[_CLOUD].sort_values('model', kind='stable')
-    write(path, table.to_csv(index=False, lineterminator='\n'))
-    return path
-
-
 def update(root: Path, paths: list) -> list:
     """Renew the tables of these Markdown files; returns the files that changed.
 
@@ -262,11 +233,6 @@ def draw(root: Path) -> list:
 
 
 def main():
-    parser = ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--certificates', nargs='+', type=Path, default=[], metavar='certificate-<id>.json',
-                        help='first take in the accuracies of these')
-    options = parser.parse_args()
-    if options.certificates:
-        print(take_in(options.certificates, ROOT / 'results/clouds'))
+    ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     for path in (*draw(ROOT), *update(ROOT, documents(ROOT))):
         print(path)

@@ -115,7 +115,7 @@ def _expect(holds, text: str) -> None:
 def _experiment(path: Path, content: dict) -> Experiment:
     columns, rows, flags, special = (content.pop(key, {}) for key in ('columns', 'rows', 'flags', 'cells'))
     for row, by_column in special.items():
-        _expect(row in rows and set(by_column) <= set(columns), f'cells: {row!r}: no such row, or columns')
+        _expect(row in rows and set(by_column) <= set(columns), f'cells: {row!r}: {by_column}: no such cells')
     cells = []
     for row, spec in rows.items():
         paper = _paper(spec.get('paper'), list(columns), row)

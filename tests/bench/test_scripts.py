@@ -22,7 +22,7 @@ def call(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize('words, code', [('show mean_accs.csv note', 141), ('show pipe note', 2), ('certify --check deep', 2),
-                                         ('documents --certificates deep', 2), ('certify --dataset seq-digits --keep /dev/full', 2),
+                                         ('certify --dataset seq-digits --keep /dev/full', 2),
                                          ('schedule plot iid --out pipe.png', 2)])
 def test_scripts_end_in_a_line_or_where_nobody_reads_without_one(tmp_path, words, code):
     append_row(tmp_path, dict(task1=1, note='a'))
