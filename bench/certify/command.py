@@ -218,10 +218,8 @@ def certify(options, flags) -> int:
     finite = np.isfinite(verdict.weight_difference)
     judged = {**vars(verdict), 'final': verdict.final._asdict(), 'incremental': verdict.incremental._asdict(),
               'weight_difference': verdict.weight_difference if finite else None}
-    remarks = trials.remarks(rows)
-    if dataset.decoded_by:
-        remarks.append(f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests '
-                       'may differ')
+    remarks = [f'images decoded by {dataset.decoded_by}: with other versions, pixels and all digests may '
+               'differ'] if dataset.decoded_by else []
     own, settings = {k: getattr(options, k) for k in _OWN}, settings_of(args, dataset)
     certificate = dict(
         format=certificates.FORMAT, id=digest_of([identity, [row['schedule_digest'] for row in rows]]),

@@ -10,7 +10,6 @@ import torch
 
 from bench.certify.store import single
 from bench.cli import parsing as cli
-from bench.resume.state import model_state
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.certificates.prefix_sums import class_segments
@@ -63,10 +62,6 @@ class MethodTrials:
         """Nothing that holds anywhere; the digest of the network, on this kind of machine."""
         return {}, dict(net=single(row['net_digest'] for row in rows))
 
-    def remarks(self, rows: list) -> list:
-        """What the reader of the verdict should know."""
-        return ['trained from scratch on each schedule, with the same seed']
-
 
 def run_method(words: list) -> tuple:
     """One run of main.py with these words: (row, weights float32 (P,), predictions (N,))."""
@@ -90,7 +85,8 @@ def run_method(words: list) -> tuple:
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),
                average_incremental_accuracy=measured['average_incremental_accuracy'],
                anytime_area=round(anytime_area(*np.array(points).T), 4), curve=points)
-    real = [t.float().numpy().ravel() for _, t in sorted(_tensors(model).items()) if t.is_floating_point()]
+    real = [tensor.float().cpu().numpy().ravel() for _, tensor in sorted(model.net.state_dict().items())
+            if tensor.is_floating_point()]
     return row, np.concatenate(real), predictions
 
 
@@ -109,16 +105,9 @@ def test_predictions(model, dataset) -> tuple:
 
 
 def net_digest(model) -> str:
-    """SHA-256 of names and values."""
+    """SHA-256 of names and values of the network."""
     sha = hashlib.sha256()
-    for name, tensor in sorted(_tensors(model).items()):
-        sha.update(name.encode())
-        sha.update(little_endian(tensor.numpy()))
+    for name, tensor in sorted(model.net.state_dict().items()):
+        sha.update(f'net.{name}'.encode())
+        sha.update(little_endian(tensor.cpu().numpy()))
     return sha.hexdigest()
-
-
-def _tensors(model) -> dict:
-    """name -> tensor: of the network, and those that the method has besides."""
-    own = {name: packed[1] for name, packed in model_state(model).items()
-           if isinstance(packed, tuple) and packed[0] == 'tensor'}
-    return {**{f'net.{name}': t.detach().cpu() for name, t in model.net.state_dict().items()}, **own}

@@ -57,26 +57,25 @@ class ScrollTrials:
     def run(self, number: int, spec: str, schedule) -> tuple:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
         asked, segments = self.asks(number), class_segments(schedule, self.ranks)
-        points, streamed = prefix_sums.curve_points(schedule.cuts, self.options.curve_points), None
-        whole = segments is not None
+        points = prefix_sums.curve_points(schedule.cuts, self.options.curve_points)
+        whole, streamed, solve, predictors = segments is not None, None, self._solve(number), []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
             visits = prefix_sums.learn_stream(streamed, self.samples, schedule, points)
-        learner, predictors = followed(self.summed(segments, points) if whole else visits,
-                                       self._solve(number))
+        for learner in self.summed(segments, points) if whole else visits:
+            predictors.append(solve(learner))
         f_T = predictors[-1]
-        row = dict(whole_classes=whole, statistics_digest=learner.digest(), streamed_digest=None)
-        if streamed is not None:
-            if whole:
-                followed(visits, lambda learner: None)
-            row['streamed_digest'] = streamed.digest()
         if self.said[0] is not f_T:
             self.said = f_T, self.test.predictions(f_T)
         predictions = self.said[1]
-        segments = segments if whole else prefix_sums.first_segments(schedule, self.ranks)
-        row |= dict(net_digest=f_T.digest(), buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
-                    **self._measured(predictors, predictions, segments, points, schedule, whole))
+        row = dict(whole_classes=whole, statistics_digest=learner.digest(), net_digest=f_T.digest(),
+                   streamed_digest=None, buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
+                   **self._measured(predictors, predictions, segments, points, schedule))
+        if streamed is not None:
+            for _ in visits:
+                pass
+            row['streamed_digest'] = streamed.digest()
         if asked['buffer']:
             row['buffer_digest'] = streamed.buffer_.content().digest()
         if asked['adapt'] and streamed.adapt().adapted_ is not None:
@@ -97,16 +96,15 @@ class ScrollTrials:
             return self.solved[digest]
         return solve
 
-    def _measured(self, predictors, predictions, segments, points, schedule, whole) -> dict:
-        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not, there are
-        none, and the average incremental accuracy is that of the curve.
+    def _measured(self, predictors, predictions, segments, points, schedule) -> dict:
+        """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not (None),
+        the average incremental accuracy is that of the curve.
         """
-        sizes, seen = self.test.sizes, segments <= points[:, None]
-        last = self.test.class_hits(predictions)
-        hits = np.concatenate([self.test.hits_in_order(predictors[:-1], segments, points[:-1]), last[None]])
-        samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, seen)
-        average = (average_incremental_accuracy(hits, sizes, segments, points) if whole
-                   else float(anytime.mean()))
+        whole, sizes, last = segments is not None, self.test.sizes, self.test.class_hits(predictions)
+        first = segments if whole else prefix_sums.first_segments(schedule, self.ranks)
+        hits = np.concatenate([self.test.hits_in_order(predictors[:-1], first, points[:-1]), last[None]])
+        samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, first <= points[:, None])
+        average = average_incremental_accuracy(hits, sizes, first, points) if whole else float(anytime.mean())
         return dict(final_accuracy=round(100 * float(last.sum() / sizes.sum()), 4),
                     average_incremental_accuracy=round(average, 4),
                     anytime_area=round(anytime_area(samples, anytime), 4),
@@ -173,22 +171,3 @@ class ScrollTrials:
                                   self.samples.keys[ids], self.samples.labels[ids])
                 lines[f'buffer, {strategy}, |M| = {size}'] = learner.buffer_.content().digest()
         return lines
-
-    def remarks(self, rows: list) -> list:
-        """What the reader of the verdict should know."""
-        summed = [row for row in rows if row['whole_classes']]
-        checked = sum(row['streamed_digest'] is not None for row in summed)
-        lines = [f'statistics: {len(summed)} schedules from class sums ({checked} of them also streamed, and '
-                 f'compared), {len(rows) - len(summed)} streamed']
-        if 0 < self.options.solves < len(rows):
-            lines.append(f'f_T: solved under {self.options.solves} schedules, looked up by the digest of the '
-                         'sums under the others')
-        return lines
-
-
-def followed(visits, solve) -> tuple:
-    """The learner at the end of a stream, and its predictors at all points, as `solve` makes them."""
-    predictors = []
-    for learner in visits:
-        predictors.append(solve(learner))
-    return learner, predictors

@@ -28,10 +28,8 @@ def average_incremental_accuracy(hits: np.ndarray, sizes: np.ndarray, tasks: np.
                                  points: np.ndarray) -> float:
     """Percent: mean_i mean_{j <= i} R[i, j] (Rebuffi et al. 2017), accuracy on task j after task i.
 
-    Args:
-        hits: int (P, K), test samples of each class predicted right after each of `points`.
-        sizes: int (K,), test samples. tasks: int (K,), the task that brings each class.
-        points: int (P,), tasks i, counted as in `tasks`.
+    hits: int (P, K), test samples of each class predicted right after each of `points` int (P,), tasks i.
+    sizes: int (K,), test samples. tasks: int (K,), the task that brings each class.
     """
     means = []
     for row, point in zip(hits, points):
@@ -85,20 +83,17 @@ def class_accuracies(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def disagreement(predictions: np.ndarray, times=None) -> float:
-    """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules.
+    """Percent of samples that two schedules' predictors label differently, mean over pairs of schedules: with
+    n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
 
-    With n_c of R predictors saying c for a sample, sum_c n_c (n_c - 1) of its R (R - 1) ordered pairs agree.
     predictions: (D, N), distinct rows. times: int (D,), how many schedules gave each; None: one."""
     predictions = np.asarray(predictions)
     times = np.ones(len(predictions), np.int64) if times is None else np.asarray(times, np.int64)
     total = int(times.sum())
     if total < 2:
         return 0.0
-    labels, index = np.unique(predictions, return_inverse=True)
-    votes = np.zeros((predictions.shape[1], len(labels)), np.int64)
-    for row, n in zip(index.reshape(predictions.shape), times):
-        votes[np.arange(len(row)), row] += n
-    agreeing = int((votes * (votes - 1)).sum())
+    votes = (times @ (predictions == label) for label in np.unique(predictions))
+    agreeing = sum(int((n * (n - 1)).sum()) for n in votes)
     return 100 * (1 - agreeing / (predictions.shape[1] * total * (total - 1)))
 
 
@@ -126,12 +121,9 @@ class TwoWay(NamedTuple):
 
 
 def two_way(accuracies) -> TwoWay:
-    """Fisher's two-way layout without replication of accuracies (R, S), of R schedules under S seeds;
-    InputError unless there are two of each. F = mean square of an effect / mean square of the rest."""
+    """Fisher's two-way layout without replication of accuracies (R, S), of two or more schedules and seeds:
+    F = mean square of an effect / mean square of the rest."""
     a = np.asarray(accuracies, np.float64)
-    if a.ndim != 2 or min(a.shape) < 2:
-        raise InputError(f'accuracies of shape {a.shape}: expected those of two schedules and two seeds or '
-                         'more')
     r, s = a.shape
     rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
     rest = a - a.mean() - rows[:, None] - columns
@@ -172,10 +164,9 @@ class Verdict:
 def judge(digests: dict, claimed: dict, outcomes: dict, labels: np.ndarray, final, incremental) -> Verdict:
     """The verdict over R schedules.
 
-    Args:
-        digests: name -> R digests, None where there is none. claimed: name -> R bools: whose are claimed
-            equal. outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to
-            R. labels: (N,), of the test samples. final, incremental: R accuracies, percent.
+    digests: name -> R digests, None where there is none. claimed: name -> R bools: whose are claimed equal.
+    outcomes: digest of an outcome -> (times, weights (P,), predictions (N,)); times add up to R. labels:
+    (N,), of the test samples. final, incremental: R accuracies, percent.
     """
     distinct = {name: len({*values} - {None}) for name, values in digests.items()}
     identical = all(len({d for d, c in zip(digests[name], claims) if c} - {None}) <= 1

@@ -88,14 +88,6 @@ def test_the_papers_temperatures_are_tried_where_none_is_calibrated():
     assert {values['scale'] for values in tune.plan('scroll', 9, {'scale': '2', 'calibrate_scale': '1'})} == {2}
 
 
-def test_the_values_of_each_flag_are_tried_about_equally_often():
-    for model in ('er-ace', 'derpp', 'joint'):
-        planned = tune.plan(model, 8)
-        assert {values['lr'] for values in planned} == set(tune.SPACES[model]['lr'])
-        assert all(sum(values[name] == first for values in planned) == 4
-                   for name, (first, *others) in tune.SPACES[model].items() if len(others) == 1)
-
-
 def test_the_best_trials_meet_again_on_more_tasks_and_the_winner_is_decided_there(call, tmp_path, monkeypatch):
     asked = []
 
@@ -130,17 +122,17 @@ def test_a_killed_tuning_goes_on_with_the_trials_that_have_no_row(call, monkeypa
     assert len(asked) == 4 and asked[1] == asked[2] and asked[0] not in asked[1:]
 
 
-@pytest.mark.parametrize('model', ['er-ace', 'joint', 'gdumb'])
+@pytest.mark.parametrize('model', ['er-ace', 'gdumb'])
 def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path)])
     tuning, name = tune.Tuning(model, options, flags), 'fitting_batch_size' if model == 'gdumb' else 'batch_size'
     dropped = 0
-    for batch in range(5, 40):
+    for batch in range(5, 40, 3):
         args = parse_args(tuning.words(100, {'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2))
         sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2)
         assert all(size % batch in (0, *range(4, batch)) or args.drop_last for size in sizes)
         dropped += args.drop_last
-    assert model == 'gdumb' or 0 < dropped < 35
+    assert model == 'gdumb' or 0 < dropped < 12
 
 
 def test_joint_training_learns_the_tasks_of_a_trial(call, tmp_path):
@@ -160,20 +152,27 @@ def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
     assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30), 2)) == 0
 
 
-@pytest.mark.parametrize('model', sorted(tune.SPACES))
-def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_flags_of_the_method(model, tiny_weights, tmp_path):
-    space, planned = tune.SPACES[model], tune.plan(model, 16)
-    assert planned[0] == {name: values[0] for name, values in space.items()} and planned == tune.plan(model, 16)
-    assert len({tuple(values.items()) for values in planned}) == 16
-    assert all(values[name] in space[name] for values in planned for name in space)
-    online = get_model_class(model).ONLINE and model not in ('scroll', 'gdumb')
-    assert ({'lr', 'batch_size'} <= set(space)) == (model not in ('scroll', 'gdumb')) and ('batch_iterations' in space) == online
-    assert 'bn' in space or model in ('ens', 'scroll')
+def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_flags_of_the_method():
+    for model, space in tune.SPACES.items():
+        planned = tune.plan(model, 16)
+        assert planned[0] == {name: values[0] for name, values in space.items()} and planned == tune.plan(model, 16)
+        assert len({tuple(values.items()) for values in planned}) == 16
+        assert all(values[name] in space[name] for values in planned for name in space)
+        online = get_model_class(model).ONLINE and model not in ('scroll', 'gdumb')
+        assert ({'lr', 'batch_size'} <= set(space)) == (model not in ('scroll', 'gdumb')) and ('batch_iterations' in space) == online
+    for model in ('er-ace', 'derpp', 'joint'):
+        planned = tune.plan(model, 8)
+        assert {values['lr'] for values in planned} == set(tune.SPACES[model]['lr'])
+        assert all(sum(values[name] == first for values in planned) == 4
+                   for name, (first, *others) in tune.SPACES[model].items() if len(others) == 1)
+
+
+@pytest.mark.parametrize('model', ['er-ace', 'scroll', 'gdumb'])
+def test_trials_are_runs_with_these_values(model, tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path)])
-    tuning = tune.Tuning(model, options, flags)
-    for values in planned[:3]:
-        args = parse_args(tuning.words(20, values, 2))
-        assert all(getattr(args, name) == value for name, value in values.items())
+    values = tune.plan(model, 3)[2]
+    args = parse_args(tune.Tuning(model, options, flags).words(20, values, 2))
+    assert all(getattr(args, name) == value for name, value in values.items())
 
 
 def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, tmp_path, monkeypatch, tiny_weights):
@@ -222,6 +221,6 @@ def test_samples_held_out_by_key_are_the_same_whatever_the_seed(parse):
         parse('sgd', '--lr', .1, '--validation_by', 'key')
 
 
-@pytest.mark.parametrize('path', sorted((ROOT / 'models' / 'config').glob('*.yaml')), ids=lambda path: path.stem)
-def test_every_config_says_how_it_was_chosen(path):
-    assert chosen_by(dict(model=path.stem, model_config='default'))
+def test_every_config_says_how_it_was_chosen():
+    for path in (ROOT / 'models' / 'config').glob('*.yaml'):
+        assert chosen_by(dict(model=path.stem, model_config='default'))
