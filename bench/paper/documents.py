@@ -162,13 +162,11 @@ def certificates_table(root: Path) -> list:
     for path in sorted((root / 'results/certificates').glob('*.json')):
         certificate = read_json(path)
         settings, anywhere = certificate['settings'], certificate['anywhere']
-        head = name = settings.get('predictor') or settings['head']
-        if head == 'ridge':
-            name = f"ridge, lambda {settings['ridge_lambda']}"
-        lift = settings.get('lift', 'auto')
+        name = next(line for line in anywhere if line.startswith('f_T, ')).removeprefix('f_T, ')
+        head, lift = name.split(', lambda')[0], settings.get('lift', 'auto')
         if lift != 'auto':
             head += f', {lift}'
-        if HEADS[name.split(',')[0]].lift or lift != 'auto':
+        if lift != 'auto' or HEADS[head].lift:
             head += f", {settings['lift_dim']}"
         rows.append([f'`{path.name}`', head, f"{certificate['verdict']['schedules']:,}",
                      anywhere['statistics'][:8], anywhere[f'f_T, {name}'][:8], anywhere[f'right, {name}']])

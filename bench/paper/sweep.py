@@ -50,13 +50,12 @@ class Run:
     """A cell with a seed.
 
     cell: with the flags that the sweep adds. key: equal for runs with equal arguments. command: words before
-    the flags. threads: of the CPU. experiment: its name.
+    the flags. experiment: its name.
     """
     cell: Cell
     seed: int
     key: str
     command: tuple
-    threads: int
     experiment: str
 
     def __str__(self):
@@ -75,16 +74,12 @@ class Run:
 
     def words(self) -> list:
         """The whole command."""
-        threads = {} if 'num_threads' in self.cell.flags else dict(num_threads=self.threads)
-        return [*self.command, *self.cell.command(self.seed, threads)[1:]]
-
-    def all_rows(self) -> list:
-        """Of the results files where the run's row will be."""
-        return results_rows(self.folder.parent, self.cell.flags.get('results_path', 'results/'))
+        return [*self.command, *self.cell.command(self.seed)[1:]]
 
     def row(self, rows: list = None):
         """The row of a finished run with these arguments, or None. rows: where to look, not in the files."""
-        rows = self.all_rows() if rows is None else rows
+        rows = results_rows(self.folder.parent, self.cell.flags.get('results_path', 'results/')) \
+            if rows is None else rows
         mine = [row for row in rows if row.get('seed') == str(self.seed)]
         return next(iter(matching_rows(self.cell, mine)), None)
 
@@ -137,7 +132,7 @@ class Run:
         return False
 
     def _start(self, lock, gpu: str) -> subprocess.Popen:
-        variables = dict(OMP_NUM_THREADS=str(self.threads), PYTHONUNBUFFERED='1')
+        variables = dict(OMP_NUM_THREADS=str(self.cell.flags['num_threads']), PYTHONUNBUFFERED='1')
         variables |= {} if gpu is None else dict(CUDA_VISIBLE_DEVICES=gpu)
         with open(self.log, 'ab') as log:                       # what earlier tries said stays
             log.write(f'$ {shlex.join(self.words())}\n'.encode())
@@ -171,13 +166,10 @@ def parse_args(argv: list):
     flag('--jobs', type=whole(1),
          help='runs at a time (default: cores / threads of a run; with --gpus, what they take)')
     flag('--gpus', type=lambda text: [gpu.strip() for gpu in text.split(',')], default=[],
-         help='GPUs to use, joined by commas')
-    flag('--per_gpu', type=whole(1), default=1, help='runs that share a GPU')
+         help='GPUs to use, joined by commas; one that runs share is named several times')
     flag('--dry_run', action='store_true', help='print the commands that would be run, and run nothing')
     flag('--extra', action='store_true', help='what follows, after --, are flags for every run')
     options = parser.parse_args(argv[:cut])
-    if options.per_gpu > 1 and not options.gpus:
-        raise InputError('--per_gpu says how many runs share a GPU: give --gpus, too')
     return options, _flags([word for word in argv[cut + 1:] if word != '--'])
 
 
@@ -196,17 +188,16 @@ def _flags(words: list) -> dict:
 def shares(options, extra: dict) -> tuple:
     """(runs at a time, CPU threads of each): together all cores, where both are not given."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    given, capacity = extra.get('num_threads'), len(options.gpus) * options.per_gpu
+    given = extra.get('num_threads')
     if given is not None and (not given.isdecimal() or int(given) < 1):
         raise InputError(f'--extra: --num_threads {given}: expected a whole number of at least 1')
-    if capacity and (options.jobs or 0) > capacity:
-        raise InputError(f'--jobs {options.jobs}: the GPUs have a capacity of {capacity} runs; '
-                         'raise --per_gpu, or leave --jobs out')
-    jobs = options.jobs or capacity or max(1, cores // int(given or 1))
+    jobs = options.jobs or len(options.gpus) or max(1, cores // int(given or 1))
+    if options.gpus and jobs > len(options.gpus):
+        raise InputError(f'--jobs {jobs}: {len(options.gpus)} GPUs are named; leave --jobs out')
     return jobs, int(given or max(1, cores // jobs))
 
 
-def expand(experiments: list, options, extra: dict, threads: int, command: list) -> list:
+def expand(experiments: list, options, extra: dict, command: list) -> list:
     """All distinct runs, seeds outermost."""
     chosen = [(experiment, replace(cell, flags=cell.flags | extra)) for experiment in experiments
               for cell in experiment.cells if _is_chosen(cell, options.only)]
@@ -218,7 +209,7 @@ def expand(experiments: list, options, extra: dict, threads: int, command: list)
             text = json.dumps(sorted((name, str(value)) for name, value in _identity(cell).items()))
             key = hashlib.sha256(f'{seed} {text}'.encode()).hexdigest()[:24]
             if seed < (options.seeds or experiment.seeds):
-                runs.setdefault(key, Run(cell, seed, key, tuple(command), threads, experiment.name))
+                runs.setdefault(key, Run(cell, seed, key, tuple(command), experiment.name))
     return list(runs.values())
 
 
@@ -242,8 +233,8 @@ def sweep(argv: list, command: list) -> int:
     jobs, threads = shares(options, extra)
     experiments = list(map(load, options.experiments))
     others = [shlex.split(text) for experiment in experiments for text in experiment.commands]
-    runs = expand(experiments, options, extra, threads, command)
-    rows = runs[0].all_rows() if runs else []
+    runs = expand(experiments, options, extra | dict(num_threads=str(threads)), command)
+    rows = results_rows(extra.get('base_path', './data/'), extra.get('results_path', 'results/'))
     open_runs = [run for run in runs if run.row(rows) is None]
     refused = [(run, line) for run in open_runs if (line := refusal(run.cell))]
     for run, line in refused:
@@ -252,7 +243,7 @@ def sweep(argv: list, command: list) -> int:
         raise InputError(f'no run can be made: {refused[0][1]}')
     if options.dry_run:
         for run in open_runs:
-            say(f'OMP_NUM_THREADS={run.threads} {shlex.join(run.words())}')
+            say(f'OMP_NUM_THREADS={threads} {shlex.join(run.words())}')
         for words in others:
             say(shlex.join([sys.executable, *words]))
         return int(bool(refused))
@@ -269,7 +260,7 @@ def _run_all(runs: list, jobs: int, options, failed: list) -> int:
     """All runs, `jobs` at a time, until they have ended or a signal asks to stop."""
     gpus, made, broken, signals = queue.SimpleQueue(), [], [], []
     stop, lock = threading.Event(), threading.Lock()
-    for gpu in options.gpus * options.per_gpu or [None] * jobs:
+    for gpu in options.gpus or [None] * jobs:
         gpus.put(gpu)
 
     def work(run):

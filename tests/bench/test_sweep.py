@@ -214,7 +214,7 @@ def test_a_cell_that_main_py_refuses_does_not_keep_others_from_running(bench):
 @pytest.mark.parametrize('words, said', [
     (['--no_such', '1'], '--no_such'), (['--extra', '--lr'], '--lr'), (['--extra', 'lr', '.1'], 'lr'), (['--extra', '--', '--seed', '3'], '--seeds'),
     (['--extra', '--', '--num_threads', 'many'], '--num_threads many'), (['--extra', '--', '--notes', 'a', '--notes', 'b'], 'once'),
-    (['--extra', '--', '--no_such_flag', '1'], '--no_such_flag'), (['--per_gpu', '2'], '--gpus'), (['--gpus', '0', '--jobs', '2'], 'capacity of 1 runs'),
+    (['--extra', '--', '--no_such_flag', '1'], '--no_such_flag'), (['--gpus', '0', '--jobs', '2'], '1 GPUs are named'),
     (['--only', 'nothing'], 'nothing'), (['--seeds', '0'], 'too small'), (['missing.yaml'], 'missing.yaml')])
 def test_what_the_user_can_mend_ends_in_one_line_before_anything_runs(bench, words, said, capfd):
     assert sweep.main([str(bench.two), *words]) == 2
@@ -275,13 +275,13 @@ def test_a_sweep_in_the_background_of_a_shell_leaves_ctrl_c_to_others(bench):
 def test_gpus_are_shared_out_evenly_and_cores_are_used_up(bench, monkeypatch):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)), raising=False)
     bench.wish(seconds=1)
-    assert bench(bench.two, '--gpus', '3,7', '--per_gpu', 2)[0] == 0
+    assert bench(bench.two, '--gpus', '3,7,3,7')[0] == 0
     assert sorted(call[3] for call in bench.calls() if call[0] == 'begin') == ['3', '3', '7', '7']
     assert {tuple(call[4:]) for call in bench.calls()} == {('2', '2')}          # 8 cores, 4 places
 
 
 @pytest.mark.parametrize('words, threads, expected', [((), None, (8, 1)), (('--jobs', '2'), None, (2, 4)), ((), '3', (2, 3)), ((), '16', (1, 16)),
-                                                      (('--gpus', '0,1', '--per_gpu', '3', '--jobs', '4'), None, (4, 2))])
+                                                      (('--gpus', '0,0,0,1,1', '--jobs', '4'), None, (4, 2))])
 def test_runs_times_threads_are_the_cores(monkeypatch, words, threads, expected):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)), raising=False)
     options, extra = sweep.parse_args(['x.yaml', *words, *(['--extra', '--num_threads', threads] if threads else [])])
