@@ -4,11 +4,11 @@
     python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
-Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is solved from each
-schedule's own statistics: class sums where classes arrive whole (`--stream_check` of them are streamed too,
-and must agree), streamed otherwise. Any other method is trained from scratch on each schedule, with the same
-seed and flags; those of main.py go behind the script's own. Every finished schedule is kept, so the same
-command continues a killed certificate.
+Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is that of each
+schedule's own statistics (solved under the first three, then once for equal digests): class sums where
+classes arrive whole (`--stream_check` of them are streamed too, and must agree), streamed otherwise. Any
+other method is trained from scratch on each schedule, with the same seed and flags; those of main.py go
+behind the script's own. Every finished schedule is kept, so the same command continues a killed certificate.
 
 Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row for
 each schedule in `.csv`, the anytime curves in `.png`. `--keep FILE` writes it without the schedules, to be
@@ -45,8 +45,7 @@ from scroll.grid import little_endian
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
 _SCHEDULED = 'stream', 'part'           # flags that affect these would cut the stream otherwise
-_OWN = ('model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers',
-        'adapt', 'solves')
+_OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 
 
 def parse_options(words=None) -> tuple:
@@ -61,9 +60,6 @@ def parse_options(words=None) -> tuple:
     flag('--specs', help="further schedules, separated by ';', each sample once "
                          "(default: for scroll 'iid;gaussian;blurry')")
     flag('--curve_points', type=whole(0), default=10, help='scroll: points of a curve; 0: one a segment')
-    flag('--solves', type=whole(0), default=0,
-         help='scroll: schedules for which f_T is solved; for others it is looked up by the digest of the '
-              'sums (0: all are solved)')
     flag('--stream_check', type=whole(0), default=3, help='scroll: class orders that are streamed as well')
     flag('--buffers', type=whole(0), default=20,
          help='scroll: first schedules whose buffer is filled; streamed, too')
@@ -291,7 +287,8 @@ def check(options, flags) -> int:
     if certificate['model'] != 'scroll':
         raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
                          'other machines')
-    asked, unknown = parse_options(_words(certificate['options']))
+    asked, unknown = parse_options(_words({name: value for name, value in certificate['options'].items()
+                                           if name in _OWN}))
     words = of_main(certificate['model'], certificate['dataset'], flags)
     given = cli.given_flags(cli.parse_args(words, return_parser_only=True), flags)
     words += _flags_that(words, lambda flag: flag.dest not in given,

@@ -12,7 +12,7 @@ from scroll.errors import InputError
 from scroll.learner import Scroll
 from scroll.settings import AUTO
 
-_SOLVED = 64                        # predictors kept, of `--solves`
+_SOLVES, _KEPT = 3, 64              # schedules for which all is solved again; predictors kept
 
 
 class ScrollTrials:
@@ -43,7 +43,7 @@ class ScrollTrials:
         check_memory(8 * len(classes) * (self.test.size + 1) ** 2, 'class sums')
         parts = prefix_sums.class_statistics(features, self.samples.labels, lift, by_class)
         self.summed = SummedStream(self.learner, parts)
-        self.solved, self.said = {}, (None, None)
+        self.solved = {}
         self.labels, self.test_images = self.test.labels, test_images[self.test.order]
         checks = min(options.stream_check, len(specs))
         self.checked = set(np.linspace(len(specs) - 1, 0, checks, dtype=int).tolist())
@@ -58,20 +58,17 @@ class ScrollTrials:
         """(row, weights float64 (P,), predictions (N,)) of f_T after the whole stream."""
         asked, segments = self.asks(number), class_segments(schedule, self.ranks)
         points = prefix_sums.curve_points(schedule.cuts, self.options.curve_points)
-        whole, streamed, solve, predictors = segments is not None, None, self._solve(number), []
+        whole, streamed, found = segments is not None, None, []
         if asked['stream'] or not whole:
             size = self.learner.buffer_size if asked['buffer'] else 0
             streamed = Scroll(**{**self.learner.get_params(), 'buffer_size': size})
             visits = prefix_sums.learn_stream(streamed, self.samples, schedule, points)
         for learner in self.summed(segments, points) if whole else visits:
-            predictors.append(solve(learner))
-        f_T = predictors[-1]
-        if self.said[0] is not f_T:
-            self.said = f_T, self.test.predictions(f_T)
-        predictions = self.said[1]
+            found.append(self._solve(number, learner))
+        f_T, predictions = found[-1]
         row = dict(whole_classes=whole, statistics_digest=learner.digest(), net_digest=f_T.digest(),
                    streamed_digest=None, buffer_digest=None, adapted_digest=None, adapted_accuracy=None,
-                   **self._measured(predictors, predictions, segments, points, schedule))
+                   **self._measured([said for _, said in found], segments, points, schedule))
         if streamed is not None:
             for _ in visits:
                 pass
@@ -84,28 +81,26 @@ class ScrollTrials:
                         adapted_accuracy=round(100 * float(right.mean()), 4))
         return row, f_T.parameters(), predictions
 
-    def _solve(self, number: int):
-        """A function that makes the predictor of a learner's sums, after `--solves` once for equal sums."""
-        def solve(learner):
-            digest = learner.digest() if self.options.solves else None
-            if digest not in self.solved or number < self.options.solves:
-                predictor = learner.predictor()
-                if digest is None or len(self.solved) >= _SOLVED:
-                    return predictor
-                self.solved[digest] = predictor
-            return self.solved[digest]
-        return solve
+    def _solve(self, number: int, learner):
+        """(the predictor of a learner's sums, its predictions), for equal sums once, but for `_SOLVES`."""
+        digest = learner.digest()
+        if number < _SOLVES or digest not in self.solved:
+            predictor = learner.predictor()
+            if len(self.solved) >= _KEPT:
+                self.solved.pop(next(iter(self.solved)))
+            self.solved[digest] = predictor, self.test.predictions(predictor)
+        return self.solved[digest]
 
-    def _measured(self, predictors, predictions, segments, points, schedule) -> dict:
+    def _measured(self, predictions, segments, points, schedule) -> dict:
         """Accuracies and the curve. Segments stand for tasks where classes arrive whole; where not (None),
         the average incremental accuracy is that of the curve.
         """
-        whole, sizes, last = segments is not None, self.test.sizes, self.test.class_hits(predictions)
+        hits = np.stack([self.test.class_hits(said) for said in predictions])
+        whole, sizes = segments is not None, self.test.sizes
         first = segments if whole else prefix_sums.first_segments(schedule, self.ranks)
-        hits = np.concatenate([self.test.hits_in_order(predictors[:-1], first, points[:-1]), last[None]])
         samples, anytime = schedule.cuts[points + 1], anytime_accuracy(hits, sizes, first <= points[:, None])
         average = average_incremental_accuracy(hits, sizes, first, points) if whole else float(anytime.mean())
-        return dict(final_accuracy=round(100 * float(last.sum() / sizes.sum()), 4),
+        return dict(final_accuracy=round(100 * float(hits[-1].sum() / sizes.sum()), 4),
                     average_incremental_accuracy=round(average, 4),
                     anytime_area=round(anytime_area(samples, anytime), 4),
                     curve=[[int(n), round(float(a), 4)] for n, a in zip(samples, anytime)])

@@ -130,6 +130,7 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
     assert call('--check', path, '--adapt', 1, '--iterations', 3)[1]['f*'].startswith('DIFFERS')
 
 
+@pytest.mark.slow
 def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     path, content = made(*INTEGER)
     capsys.readouterr()
