@@ -20,7 +20,6 @@ from bench.run.building import initialize
 from core.arguments import ArgumentParser, whole
 from core.progress import Progress
 from scroll.archive import atomic_write, check_target
-from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
 from scroll.grid import GRID
 from scroll.schedules import make_schedule
@@ -97,23 +96,17 @@ def main():
     parser.add_argument('--base_path', default='./data/')
     parser.add_argument('--out', type=Path, default=Path('exemplar_means.png'), help='and .csv for numbers')
     options = parser.parse_args()
-    numbers = options.out.with_suffix('.csv')
-    if options.out.suffix != '.png':
-        raise InputError(f'--out {options.out}: expected a name that ends in .png')
-    for path in (options.out, numbers):
-        check_target(path, '--out')
+    picture, numbers = (options.out.with_suffix(suffix) for suffix in ('.png', '.csv'))
+    check_target(picture, '--out')
     model, dataset, _ = initialize(cli.parse_args([
         '--model', 'scroll', '--dataset', options.dataset, '--weights', options.weights, '--base_path',
         options.base_path, '--disable_log', '1']))
     images, labels = dataset.images.train, dataset.images.train_labels
-    least = max(size for size, _ in SCENARIOS) + 1
-    if np.bincount(labels).min() < least:
-        raise InputError(f'--dataset {options.dataset}: expected at least {least} samples of each class')
     names = Progress('Classes', labels.max() + 1).over(range(labels.max() + 1))
     found = table((model.embedder(images[labels == label]) for label in names), options.shuffles)
     model.embedder.cache.flush()
     with atomic_write(numbers) as file:
         found.to_csv(file, index=False)
-    draw(options.out, found, f'{options.dataset}, all classes, {options.shuffles} shuffles')
+    draw(picture, found, f'{options.dataset}, all classes, {options.shuffles} shuffles')
     print(found.groupby(['buffer_size', 'batch_size', 'strategy']).last().to_string(float_format='%.4f'))
-    print(options.out, numbers, sep='\n')
+    print(picture, numbers, sep='\n')

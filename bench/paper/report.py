@@ -138,15 +138,9 @@ class Report:
         experiment, runs, findings = self.get(name), self.rows(name), self.findings(name)
         folder = self.out / 'tables'
         picture = folder / f'{name}.png'
-        if experiment.kind == 'figure' and experiment.cells:
-            if all((cell.row, cell.column) in runs for cell in experiment.cells):
-                tables.figure(picture, experiment, runs)
-            else:
-                for path in (picture, picture.with_suffix('.svg')):
-                    path.unlink(missing_ok=True)
+        if experiment.kind == 'figure' and 0 < len(experiment.cells) == len(runs):
+            tables.figure(picture, experiment, runs)
         if not (runs or picture.is_file() or experiment.values):
-            for suffix in ('.md', '.tex'):                      # of rows that are gone
-                picture.with_suffix(suffix).unlink(missing_ok=True)
             return ''
         about = facts(experiment, [row for rows in runs.values() for row in rows])
         text = tables.markdown(experiment, runs, findings, about, self.chosen(name))

@@ -58,6 +58,6 @@ def test_the_command_writes_figure_and_numbers(on_digits, tmp_path, monkeypatch)
     code, out, _ = on_digits(script, '--shuffles', 2, '--out', tmp_path / 'figure.png')
     assert code == 0 and (tmp_path / 'figure.png').read_bytes().startswith(b'\x89PNG') and 'herding' in out
     assert set(pd.read_csv(tmp_path / 'figure.csv').columns) >= {'strategy', 'seen', 'distance', 'deviation'}
-    for flags, said in ((['--shuffles', '1'], 'at least 2'), (['--out', 'figure.csv'], '.png'), (['--out', '/dev/null/figure.png'], '/dev/null')):
+    for flags, said in ((['--shuffles', '1'], 'at least 2'), (['--out', '/dev/null/figure.png'], '/dev/null')):
         code, _, err = on_digits(script, *flags)
         assert code == 2 and len(err.splitlines()) == 1 and said in err

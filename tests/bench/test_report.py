@@ -206,7 +206,10 @@ def test_a_figure_is_drawn_when_it_is_full_and_one_of_ones_own_names_no_paper(ow
     assert axes.get_xticks().tolist() == [2, 5]
 
 
-def test_rows_of_two_experiments_are_not_kept_under_one_name(own, make, tmp_path):
+def test_mistakes_end_in_one_line(own, make, tmp_path):
+    for words in (('--no_such', 'x'), ('experiments/none.yaml',)):
+        code, _, err = make(*words)
+        assert code == 2 and len(err.splitlines()) == 1
     other = tmp_path / 'some.yaml'
     other.write_bytes(own.read_bytes())
     code, _, err = make(own, other)
@@ -214,29 +217,10 @@ def test_rows_of_two_experiments_are_not_kept_under_one_name(own, make, tmp_path
     assert not (tmp_path / 'out').exists()
 
 
-def test_mistakes_end_in_one_line(experiment, make, tmp_path):
-    for words in (('--no_such', 'x'), ('experiments/none.yaml',)):
-        code, _, err = make(*words)
-        assert code == 2 and len(err.splitlines()) == 1
-    (tmp_path / 'out').mkdir()
-    (tmp_path / 'out' / 'README.md').mkdir()
-    code, _, err = make()
-    assert code == 2 and 'README.md' in err and files_below(tmp_path / 'out') == []
-
-
-def braces_match(text: str) -> bool:
-    depth = 0
-    for character in re.sub(r'\\[{}]', '', text):
-        depth += (character == '{') - (character == '}')
-        if depth < 0:
-            return False
-    return depth == 0
-
-
 def test_latex_has_ours_and_below_the_papers(experiment):
     rows = {key: [dict(final_accuracy=str(v)) for v in values] for key, values in VALUES.items()}
     text = tables.latex(experiment, rows)
-    assert braces_match(text) and text.count(r'\begin{') == text.count(r'\end{') == 2
+    assert text.count(r'\begin{') == text.count(r'\end{') == 2 and text.count('{') == text.count('}')
     assert r'\multicolumn{2}{c}{digits}' in text and '2-split & 5-split' in text and '$|M|=20$' in text
     assert r'& ER & $53.0$ \tiny{$\pm 3.6$} & $41.2$ \tiny{$\pm 1.3$} \\' in text and r'\multirow[c]{4}{*}{\textsc{base}}' in text
     assert r'$\mathbf{70.0}$ \tiny{$\pm 0.0$} & $\mathbf{70.0}$ \tiny{$\pm 0.0$} \\' in text          # the highest of ours
@@ -251,7 +235,6 @@ def test_pages_of_the_real_experiments_can_be_made_from_rows(make, tmp_path):
     code, out, err = make()
     assert code == 0 and {line.rpartition('/')[2] for line in out.splitlines()} == {'table_7_buffering.md', 'table_8_hyperparameters.md'}
     assert '0.5, 0.1, 0.01, 0.001' in (tmp_path / 'out' / 'tables' / 'table_8_hyperparameters.md').read_text(encoding='utf-8')
-    assert braces_match((tmp_path / 'out' / 'tables' / 'table_7_buffering.tex').read_text(encoding='utf-8'))
 
 
 def verdicts(experiment, values: dict, claim: dict = None, **more) -> list:
@@ -314,7 +297,7 @@ def test_what_is_near_is_decided_by_two_one_sided_tests(experiment, changes, wit
     values = {('ER', TWO): [50 + c for c in changes], ('ER', FIVE): [50 for _ in changes]}
     found, evidence = verdicts(experiment, values, claim)[0]
     assert found == verdict
-    if len(changes) == 3 and verdict == 'supported':
+    if verdict == 'supported':
         p = max(stats.ttest_1samp(changes, -within, alternative='greater').pvalue, stats.ttest_1samp(changes, within, alternative='less').pvalue)
         assert f'p = {p:.2g}' in evidence
 

@@ -13,7 +13,6 @@ from core.rows import read_rows
 from datasets.utils.readers import Images, digits
 from models import get_model_class
 from scroll.adaptation import Adaptation
-from scroll.grid import sample_keys
 from tests.conftest import refused
 
 
@@ -76,18 +75,6 @@ def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(call, t
         call('--models', 'scroll', 'er', '--predictor', 'ncc')
 
 
-def test_one_pass_is_tried_as_online_methods_are():
-    assert tune.space_of('er', 1) == tune.space_of('er-ace') == tune.space_of('er-ace', 1) and tune.space_of('gdumb', 1) == tune.SPACES['gdumb']
-    assert {tuple(values) for values in tune.plan('er', 9, {'lr': '.07'}, 1)} == {('lr', 'batch_size', 'bn', 'batch_iterations')}
-    assert {values['lr'] for values in tune.plan('er', 4, {'lr': '.07'}, 1)} == {.07}
-
-
-def test_the_papers_temperatures_are_tried_where_none_is_calibrated():
-    tried = {(values['calibrate_scale'], values['scale']) for values in tune.plan('scroll', 60)}
-    assert tried == {(0, 1), (0, 2), (0, 4), (0, 5), (1, 1)}
-    assert {values['scale'] for values in tune.plan('scroll', 9, {'scale': '2', 'calibrate_scale': '1'})} == {2}
-
-
 def test_the_best_trials_meet_again_on_more_tasks_and_the_winner_is_decided_there(call, tmp_path, monkeypatch):
     asked = []
 
@@ -135,12 +122,6 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_
     assert model == 'gdumb' or 0 < dropped < 12
 
 
-def test_joint_training_learns_the_tasks_of_a_trial(call, tmp_path):
-    call('--models', 'joint', '--trials', 1, '--num_threads', 1, '--lr', .03)
-    row, = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'joint.csv')
-    assert '--fit_every_task 2' in row['command'] and float(row['accuracy']) > 40
-
-
 def test_values_at_the_edge_of_their_grid_are_named():
     space = dict(lr=(.01, .1, .2), bn=('train', 'frozen'), batch_size=(10, 32), alpha=(1, 2, 3))
     assert tune.edges_of(space, dict(lr=.2, bn='train', batch_size=32, alpha=2)) == ['lr']
@@ -160,11 +141,12 @@ def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_flags_of_th
         assert all(values[name] in space[name] for values in planned for name in space)
         online = get_model_class(model).ONLINE and model not in ('scroll', 'gdumb')
         assert ({'lr', 'batch_size'} <= set(space)) == (model not in ('scroll', 'gdumb')) and ('batch_iterations' in space) == online
-    for model in ('er-ace', 'derpp', 'joint'):
-        planned = tune.plan(model, 8)
-        assert {values['lr'] for values in planned} == set(tune.SPACES[model]['lr'])
-        assert all(sum(values[name] == first for values in planned) == 4
-                   for name, (first, *others) in tune.SPACES[model].items() if len(others) == 1)
+    planned, space = tune.plan('derpp', 8), tune.SPACES['derpp']
+    assert {values['lr'] for values in planned} == set(space['lr'])
+    assert all(sum(values[name] == first for values in planned) == 4 for name, (first, *others) in space.items() if len(others) == 1)
+    assert tune.space_of('er', 1) == tune.space_of('er-ace') == tune.space_of('er-ace', 1) and tune.space_of('gdumb', 1) == tune.SPACES['gdumb']
+    tried = {(values['calibrate_scale'], values['scale']) for values in tune.plan('scroll', 60)}
+    assert tried == {(0, 1), (0, 2), (0, 4), (0, 5), (1, 1)}
 
 
 @pytest.mark.parametrize('model', ['er-ace', 'scroll', 'gdumb'])
@@ -208,17 +190,6 @@ def test_trials_of_scroll_adapt_as_the_whole_buffer_will_be(size, mode, monkeypa
 def test_what_cannot_be_tuned(call, words, said):
     with refused(said):
         call(*words)
-
-
-def test_samples_held_out_by_key_are_the_same_whatever_the_seed(parse):
-    from datasets import get_dataset
-    held = [get_dataset(parse('sgd', '--lr', .1, '--validation', 20, '--validation_by', 'key', seed=seed)) for seed in (0, 1)]
-    assert np.array_equal(held[0].train_ids, held[1].train_ids)
-    whole = held[0].images.train
-    assert np.array_equal(np.setdiff1d(np.arange(len(whole)), held[0].train_ids), np.flatnonzero(sample_keys(whole) % 5 == 0))
-    assert np.array_equal(held[0].test_images, whole[sample_keys(whole) % 5 == 0])
-    with refused('--validation_by', '--validation'):
-        parse('sgd', '--lr', .1, '--validation_by', 'key')
 
 
 def test_every_config_says_how_it_was_chosen():
