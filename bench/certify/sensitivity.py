@@ -127,9 +127,9 @@ def figures(rows: list) -> dict:
 
     Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime accuracy
     (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs; of random
-    orders the shares of variance (`scroll.certificates.robustness.two_way`), None for one seed.
+    orders the shares of variance (`scroll.certificates.robustness.variance_shares`), None for one seed.
     """
-    from scroll.certificates.robustness import summary, two_way
+    from scroll.certificates.robustness import summary, variance_shares
     seeds = sorted({int(row['seed']) for row in rows})
 
     def values(kind=None, seed=None, name='final_accuracy'):
@@ -143,7 +143,7 @@ def figures(rows: list) -> dict:
                 searched=len(values('searched')), worst_found=min(values(seed=seeds[0])),
                 predictors=len({row['net_digest'] for row in rows} - {''}),
                 diverged=sum(not row['net_digest'] for row in rows),
-                variance=two_way(np.array(random).T) if len(seeds) > 1 else None)
+                variance=variance_shares(np.array(random).T) if len(seeds) > 1 else None)
 
 
 def predictors_of(found: dict) -> str:
@@ -167,8 +167,7 @@ def main():
           f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}\n"
           f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; worst found in "
           f"{found['searched']} further runs {found['worst_found']:.2f}; predictors: {predictors_of(found)}")
-    if v := found['variance']:
-        print(f'  variance: order {v.schedule:.1f} % (p {v.p_schedule:.2g}), seed {v.seed:.1f} % '
-              f'(p {v.p_seed:.2g}), rest {v.rest:.1f} %')
+    if found['variance']:
+        print('  variance: order {:.1f} %, seed {:.1f} %, rest {:.1f} %'.format(*found['variance']))
     print(f'  {path}')
     return 0

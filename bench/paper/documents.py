@@ -93,7 +93,7 @@ def orders_table(root: Path, dataset: str = 'seq-digits') -> list:
     names, rows = ('worst', 'cvar10', 'anytime', 'easiest', 'hardest', 'worst_found'), []
     for model, mine in cloud_rows(root / f'results/orders/{dataset}.csv').items():
         of = figures(mine)
-        shares = of['variance'][:3] if of['variance'] else ()
+        shares = of['variance'] or ()
         rows.append([style.name(model), number(of['mean'], of['deviation'], of['orders']),
                      *(f'{of[n]:.2f}' for n in names),
                      ', '.join(f'{share:.0f}' for share in shares) if any(shares) else 'none',

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from scroll.errors import InputError
 
@@ -110,31 +109,15 @@ def largest_weight_difference(weights) -> float:
     return gap if np.isfinite(gap) else float('inf')
 
 
-class TwoWay(NamedTuple):
-    """Analysis of variance by schedule and seed: percent of the sum of squares (rest: interaction and noise),
-    and the probability of such an F were there no such effect; 1 where nothing varies."""
-    schedule: float
-    seed: float
-    rest: float
-    p_schedule: float
-    p_seed: float
-
-
-def two_way(accuracies) -> TwoWay:
-    """Fisher's two-way layout without replication of accuracies (R, S), of two or more schedules and seeds:
-    F = mean square of an effect / mean square of the rest."""
+def variance_shares(accuracies) -> tuple:
+    """(schedule, seed, rest), percent of the sum of squares of accuracies (R, S), of R schedules and S seeds:
+    Fisher's two-way layout without replication; zeros where nothing varies."""
     a = np.asarray(accuracies, np.float64)
-    r, s = a.shape
     rows, columns = a.mean(axis=1) - a.mean(), a.mean(axis=0) - a.mean()
     rest = a - a.mean() - rows[:, None] - columns
-    squares = np.array([s * (rows ** 2).sum(), r * (columns ** 2).sum(), (rest ** 2).sum()])
+    squares = np.array([a.shape[1] * (rows ** 2).sum(), a.shape[0] * (columns ** 2).sum(), (rest ** 2).sum()])
     squares[squares < 1e-18 * max(1.0, (a ** 2).sum())] = 0             # rounding errors
-    if not squares.any():
-        return TwoWay(0.0, 0.0, 0.0, 1.0, 1.0)
-    free = np.array([r - 1, s - 1, (r - 1) * (s - 1)])
-    with np.errstate(divide='ignore', invalid='ignore'):                # F of an exact effect is infinite
-        ratios = np.where(squares > 0, squares / free / (squares[2] / free[2]), 0)
-    return TwoWay(*(100 * squares / squares.sum()).tolist(), *stats.f.sf(ratios, free, free[2])[:2].tolist())
+    return tuple((100 * squares / max(squares.sum(), 1e-300)).tolist())
 
 
 @dataclass(frozen=True)
