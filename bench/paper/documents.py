@@ -119,27 +119,23 @@ def tuned_table(root: Path) -> list:
     return md_table(['', 'data set', '|M|', 'trials', 'values', 'held out', 'first trial'], rows)
 
 
-def heads_table(root: Path, label: str, with_state=False, with_paper=False, metrics: dict = None) -> list:
+def heads_table(root: Path, label: str, with_state=False, with_paper=False) -> list:
     """The rows and columns of an experiment that have runs.
 
     with_state: and the megabytes of what a head is solved from, for 256 features and 100 classes. with_paper:
-    what the paper has in a line below. metrics: ending of a heading -> column of the rows, in place of the
-    cell's own.
+    what the paper has in a line below.
     """
     experiment, runs, rows = load(ROOT / f'experiments/{label}.yaml'), _runs(root, label), []
     columns = [column for column in experiment.columns if any(column == known for _, known in runs)]
-    metrics = metrics or {}
     for row in experiment.rows:
         cells = [experiment.cell(row, column) for column in columns]
-        found = [summary(runs.get((row, cell.column), []), metric)
-                 for cell in cells for metric in metrics.values() or [cell.metric]]
+        found = [summary(runs.get((row, cell.column), []), cell.metric) for cell in cells]
         if any(found):
-            rows.append([row, *([f'{_megabytes(cells[0].flags):.1f}'] if with_state else []),
-                         *map(_with_deviation, found)])
+            state = [f'{_megabytes(cells[0].flags):.1f}'] * with_state
+            rows.append([row, *state, *map(_with_deviation, found)])
         if with_paper and any(cell.paper for cell in cells):
             rows.append([f'{row}, the paper', *(number(*c.paper) if c.paper else '' for c in cells)])
-    titles = [f'{column}{ending}' for column in columns for ending in metrics or ['']]
-    return md_table(['head', *(['state, MB'] if with_state else []), *titles], rows)
+    return md_table(['head', *['state, MB'] * with_state, *columns], rows)
 
 
 def _with_deviation(of) -> str:
@@ -188,8 +184,6 @@ def cloud_rows(path: Path) -> dict:
 
 
 TABLES = {'main': main_table, 'scroll': scroll_table, 'digests': digest_table, 'schedules': schedules_table,
-          'label_errors': partial(heads_table, label='label_errors', metrics={
-              ', AUC': 'label_error_auc', ', f_T': 'online_accuracy'}),
           'certificates': certificates_table, 'tuned': tuned_table,
           'heads': partial(heads_table, label='heads', with_state=True),
           'heads_adapted': partial(heads_table, label='heads_adapted'),

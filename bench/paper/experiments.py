@@ -29,7 +29,7 @@ from core.rows import FILE, read_rows
 from scroll.errors import InputError
 
 FOLDER = ROOT / 'experiments'
-METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy', 'label_error_auc')
+METRICS = ('final_accuracy', 'online_accuracy', 'adapted_accuracy', 'anytime_accuracy')
 SETTINGS = ('class-il', 'general-continual')  # of tasks that bring classes, and of streams without tasks
 _VALUE = re.compile(r'(\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?')
 
