@@ -30,9 +30,9 @@ def test_herding_ends_nearer_and_only_the_hash_buffer_is_one_under_every_shuffle
 
 def test_random_choice_is_as_far_off_as_theory_says():
     """E |mean of b1 of N - mean|^2 = tr(Cov) / b1 (N - b1) / (N - 1)."""
-    end = of(script.table([(FEATURES, KEYS)], 200, [(B1, 60)]), 'random').iloc[-1]
+    end = of(script.table([(FEATURES, KEYS)], 80, [(B1, 60)]), 'random').iloc[-1]
     expected = U.var(axis=0).sum() / B1 * (N - B1) / (N - 1)
-    assert end.distance ** 2 + end.deviation ** 2 == pytest.approx(expected, rel=0.1)
+    assert end.distance ** 2 + end.deviation ** 2 == pytest.approx(expected, rel=0.15)
 
 
 def test_classes_are_averaged_and_deviations_are_those_of_a_sample():
@@ -54,7 +54,7 @@ def test_a_long_class_is_looked_at_now_and_then_and_at_its_end():
 
 
 def test_the_command_writes_figure_and_numbers(on_digits, tmp_path, monkeypatch):
-    monkeypatch.setattr(script, 'SCENARIOS', ((20, 40), (50, 50)))
+    monkeypatch.setattr(script, 'SCENARIOS', ((20, 80),))
     code, out, _ = on_digits(script, '--shuffles', 2, '--out', tmp_path / 'figure.png')
     assert code == 0 and (tmp_path / 'figure.png').read_bytes().startswith(b'\x89PNG') and 'herding' in out
     assert set(pd.read_csv(tmp_path / 'figure.csv').columns) >= {'strategy', 'seen', 'distance', 'deviation'}

@@ -1,6 +1,5 @@
 """Pictures: what is drawn is what was given, in one look; equal drawings are equal files."""
 import numpy as np
-import pytest
 
 from bench.paper import tables
 from bench.paper.experiments import load

@@ -42,11 +42,11 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_
     before = dict(when=dict(dataset='seq-digits'), set=dict(lr=.5)), dict(when=dict(weights='other', dataset='seq-digits'), set=dict(lr=.3))
     path.write_text('# Said by hand.\n' + yaml.safe_dump(dict(by='the paper', default=dict(lr=.4), best=list(before)), sort_keys=False))
     monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
-    words = '--models', 'er-ace', '--trials', 2, '--buffer_sizes', 100, 25, '--num_threads', 1
+    words = '--models', 'er-ace', '--trials', 2, '--tasks', 1, '--buffer_sizes', 100, 25, '--num_threads', 1
     said = call(*words)
     rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')
     assert len(rows) == 4 and said.count('trial 2 of 2') == 2 and max(float(row['accuracy']) for row in rows) > 15
-    assert ['--buffer_size 10 ' in row['command'] for row in rows] == [True, True, False, False]       # four of ten classes
+    assert ['--buffer_size 5 ' in row['command'] for row in rows] == [True, True, False, False]        # two of ten classes
     assert 'trial' not in call(*words)                                         # every trial has its row
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
     known = dict(model='er-ace', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=90)
