@@ -11,7 +11,7 @@ from bench.certify import method_trials, scroll_trials
 from bench.run.building import initialize
 from bench.run.training import train
 from scroll.certificates import prefix_sums
-from tests.conftest import ROOT, python, refused
+from tests.conftest import refused
 from utils.evaluate import evaluate
 
 SCROLL = ['--schedules', '4', '--splits', '2,5', '--specs', 'iid;split:5,batch=200', '--stream_check', '1', '--buffers', '3']
@@ -129,12 +129,6 @@ def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
     with refused(*said):
         call(tmp_path, *words)
     assert not (tmp_path / 'runs.jsonl').exists() or not (tmp_path / 'runs.jsonl').read_text()
-
-
-def test_help_imports_no_torch(tmp_path):
-    code = f'import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ["certify.py", "--help"]; import bench.certify.command as c\n' \
-           'try: c.main()\nexcept SystemExit: print("torch" in sys.modules)'
-    assert python('-c', code, cwd=tmp_path).stdout.splitlines()[-1] == 'False'
 
 
 @pytest.fixture(scope='module')

@@ -4,7 +4,6 @@ import pytest
 from backbone import weight_files
 from bench.cli.parsing import parse_args
 from bench.paper.experiments import load
-from core.configs import chosen_by
 from tests.backbone.test_checkpoints import byol_content, rfs_content, saved, url_content
 from tests.conftest import ROOT
 
@@ -75,9 +74,3 @@ def test_every_method_stream_and_backbone_of_the_papers_tables_is_among_them():
             run = tuple(cell.flags.get(name) for name in ('model', 'dataset', 'n_splits'))
             of_byol = table == 'table_6_ensemble' and cell.flags.get('weights') != BYOL                     # the ResNet18 is table 1's
             assert None in run or of_byol or run in listed, run
-
-
-@pytest.mark.parametrize('dataset, weights, words', [(C100, URL, "the values of the authors' public code"), (C10, URL, 'those for CIFAR-10 are not public'),
-                                                     (MINI, RFS, 'for |M| = 200'), (C10, BYOL, 'none is public')])
-def test_what_is_not_public_is_said(dataset, weights, words):
-    assert words in chosen_by(dict(model='scroll', model_config='best', dataset=dataset, weights=weights, buffer_size=500))

@@ -122,12 +122,6 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_
     assert model == 'gdumb' or 0 < dropped < 12
 
 
-def test_values_at_the_edge_of_their_grid_are_named():
-    space = dict(lr=(.01, .1, .2), bn=('train', 'frozen'), batch_size=(10, 32), alpha=(1, 2, 3))
-    assert tune.edges_of(space, dict(lr=.2, bn='train', batch_size=32, alpha=2)) == ['lr']
-    assert tune.edges_of(space, dict(lr=.2, bn='train', batch_size=32, alpha=1), {'lr': '.2'}) == ['alpha']
-
-
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path), '--num_threads', '1'])
     assert tune.accuracy_of(tune.Tuning('er', options, flags).words(20, dict(lr=1e30), 2)) == 0
