@@ -141,6 +141,8 @@ def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_flags_of_th
     assert tune.space_of('er', 1) == tune.space_of('er-ace') == tune.space_of('er-ace', 1) and tune.space_of('gdumb', 1) == tune.SPACES['gdumb']
     tried = {(values['calibrate_scale'], values['scale']) for values in tune.plan('scroll', 60)}
     assert tried == {(0, 1), (0, 2), (0, 4), (0, 5), (1, 1)}
+    space = dict(lr=(.01, .1, .2), bn=('train', 'frozen'), batch_size=(10, 32), alpha=(1, 2, 3))
+    assert tune.edges_of(space, dict(lr=.2, bn='train', batch_size=32, alpha=2)) == ['lr']
 
 
 @pytest.mark.parametrize('model', ['er-ace', 'scroll', 'gdumb'])
