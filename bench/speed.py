@@ -2,13 +2,11 @@
 
 Random images of CIFAR's size stand in for data. A time is the least of several rounds; with one thread
 (`OMP_NUM_THREADS=1`) it is processor time, so that other work on the machine counts for little. `ratio` is
-ours divided by the alternative: smaller is better. `target` is the largest wanted ratio or, where there is no
-alternative, the largest wanted amount. `share` is the share of the machine's peak: of a float32 matrix
-product or of a memory copy, measured first.
+ours divided by the alternative: smaller is better. `target` is the largest wanted ratio. `share` is the share
+of the machine's peak: of a float32 matrix product or of a memory copy, measured first.
 """
 import argparse
 import copy
-import json
 import os
 import subprocess
 import sys
@@ -20,8 +18,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import RidgeClassifier
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision import transforms
 
@@ -51,37 +47,23 @@ class Line:
     """A line of the table. ours, other: seconds, or megabytes as `unit` says."""
     stage: str
     ours: float
-    other: float = None
-    against: str = ''
+    other: float
+    against: str
     target: float = None
     unit: str = 's'
     share: float = None
 
-    @property
-    def ratio(self):
-        """ours / other; None without an alternative."""
-        return None if self.other is None else self.ours / self.other
-
-    @property
-    def met(self):
-        """Whether the target is met; None without one."""
-        value = self.ours if self.other is None else self.ratio
-        return None if self.target is None else value <= self.target
-
     def __str__(self):
         """A row of a Markdown table."""
-        target = '' if self.target is None else (
-            _amount(self.target, self.unit) if self.other is None else f'{self.target:.2f}')
+        ratio = self.ours / self.other
         cells = (self.stage, _amount(self.ours, self.unit), self.against, _amount(self.other, self.unit),
-                 '' if self.ratio is None else f'{self.ratio:.2f}', target,
-                 {None: '', True: 'yes', False: 'no'}[self.met],
-                 '' if self.share is None else f'{self.share:.0%}')
+                 f'{ratio:.2f}', f'{self.target:.2f}' if self.target else '',
+                 ('yes' if ratio <= self.target else 'no') if self.target else '',
+                 f'{self.share:.0%}' if self.share else '')
         return '| ' + ' | '.join(cells) + ' |'
 
 
-def _amount(value, unit: str) -> str:
-    if value is None:
-        return ''
+def _amount(value: float, unit: str) -> str:
     return f'{value:.0f} MB' if unit == 'MB' else f'{value:.2f} s' if value >= 1 else f'{1e3 * value:.3g} ms'
 
 
@@ -117,10 +99,11 @@ def peaks(rounds: int) -> tuple:
     return 2 * 1536 ** 3 / product, 2 * source.nbytes / copied
 
 
-# Embedding
-
 def embedding(backbone, integers, images, rounds, peak):
-    """The online stage, on new and cached images, and the integer network, compared with a forward pass."""
+    """The online stage, on new and cached images, and the integer network, compared with a forward pass.
+
+    integers: the integer network, or None.
+    """
     net, preprocessing = backbone
     embedder, labels = Embedder(net, preprocessing), np.arange(len(images)) % CLASSES
     bare = copy.deepcopy(net).to(memory_format=torch.channels_last)
@@ -154,8 +137,6 @@ def embedding(backbone, integers, images, rounds, peak):
         yield Line('embedding in integers', ours, plain, 'the same network in float32', 1 / 0.9)
 
 
-# Sums and predictors
-
 def sums(dim, rounds, peak, count=20_000):
     """Exact statistics, compared with X'X in float64, and the buffer of 500 on top of them."""
     features = quantise(np.random.default_rng(0).normal(size=(count, dim)))
@@ -177,30 +158,8 @@ def sums(dim, rounds, peak, count=20_000):
         yield Line(f'statistics and {strategy} buffer, {count:,} features', ours, plain, 'statistics alone')
 
 
-def prediction(rounds, count, dim=768):
-    """A class is learned, or removed, and a new predictor solved; compared with a refit of all."""
-    random = np.random.default_rng(0)
-    x, y = random.normal(size=(CLASSES * count, dim)), np.repeat(np.arange(CLASSES), count)
-    new = y == CLASSES - 1
-    for head, other in (('ridge', RidgeClassifier(alpha=0.1)),
-                        ('lda', LinearDiscriminantAnalysis(solver='lsqr'))):
-        learner = Scroll(head=head, buffer_size=0).partial_fit(x[~new], y[~new])
-
-        def learn(learner=learner):
-            learner.partial_fit(x[new], y[new]).predictor()
-
-        def remove(learner=learner):
-            learner.remove_class(CLASSES - 1, x[new]).predictor()
-
-        added, removed = fastest(learn, remove, rounds=rounds)
-        refit, = fastest(lambda: other.fit(x, y), rounds=1)                                 # noqa: B023
-        for what, seconds in (('learned', added), ('removed', removed)):
-            yield Line(f'a class of {count} features {what}, d = {dim}, {head} solved', seconds, refit,
-                       f'{type(other).__name__} of scikit-learn, refit')
-
-
 def memory(count):
-    """Memory of a process of its own that learns from so many feature vectors, 512 wide."""
+    """Memory of a process of its own that learns from this number of feature vectors, 512 wide."""
     command = [sys.executable, '-c', f'from bench.speed import watch_memory; print(*watch_memory({count}))']
     out = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     early, late = map(float, out.split())
@@ -225,8 +184,6 @@ def _peak_memory() -> float:
     status = dict(line.split(':', 1) for line in Path('/proc/self/status').read_text().splitlines())
     return int(status['VmHWM'].split()[0]) / 1024
 
-
-# Training
 
 def adaptation(backbone, images, rounds, updates=5):
     """An update of the adapters, compared with one of the whole network; the fastest of all."""
@@ -299,28 +256,18 @@ def steps(backbone, images, rounds, peak):
                    share=operations(bare) / ours / peak[0])
 
 
-class Pictures(torch.utils.data.Dataset):
-    """The usual pipeline: a PIL image at a time, cropped, flipped, resized, made a tensor and normalised."""
-
-    def __init__(self, images, preprocessing):
-        self.images, self.transform = images, transforms.Compose([
-            transforms.RandomCrop(images.shape[1], padding=4), transforms.RandomHorizontalFlip(),
-            transforms.Resize(preprocessing.input_size), transforms.ToTensor(),
-            transforms.Normalize(preprocessing.mean, preprocessing.std)])
-
-    def __len__(self):
-        return len(self.images)
-
-    def __getitem__(self, index):
-        return self.transform(Image.fromarray(self.images[index])), index
-
-
 def loading(backbone, images, rounds, peak):
-    """An epoch of the loader, compared with the steps it feeds and with the usual pipeline."""
+    """An epoch of the loader, compared with the steps it feeds and with the usual pipeline: a PIL image at a
+    time, cropped, flipped, resized, made a tensor and normalised."""
     net, preprocessing = backbone
     data = InMemoryDataset(images, torch.arange(len(images)), BatchTransform(preprocessing, 4, True, 0))
     loader = ImageLoader(data, BATCH, shuffle=True)
-    usual = torch.utils.data.DataLoader(Pictures(images, preprocessing), BATCH, shuffle=True)
+    transform = transforms.Compose([
+        transforms.RandomCrop(images.shape[1], padding=4), transforms.RandomHorizontalFlip(),
+        transforms.Resize(preprocessing.input_size), transforms.ToTensor(),
+        transforms.Normalize(preprocessing.mean, preprocessing.std)])
+    usual = torch.utils.data.DataLoader(images, BATCH, shuffle=True, collate_fn=lambda batch: torch.stack(
+        [transform(Image.fromarray(image)) for image in batch]))
     step = bare_step(make_method('er', net, preprocessing, images), preprocessing, (BATCH,), ())
     epoch, one, theirs = fastest(lambda: list(loader), step, lambda: list(usual), rounds=rounds)
     size = sum(x.nbytes for batch in loader for x in batch)
@@ -330,17 +277,6 @@ def loading(backbone, images, rounds, peak):
     yield Line(title, epoch, theirs, 'PIL, an image at a time')
 
 
-def measure(backbone, integers, images, rounds: int, features: int, peak):
-    """Yield the lines of the table, as they are measured. integers: the integer network, or None."""
-    yield from embedding(backbone, integers, images[:512], rounds, peak)
-    yield from sums(backbone[0].feature_dim, rounds, peak)
-    yield from prediction(rounds, max(features // 2000, 2))
-    yield from adaptation(backbone, images, rounds)
-    yield from steps(backbone, images, rounds, peak)
-    yield from loading(backbone, images, rounds, peak)
-    yield from memory(features)
-
-
 def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--weights', default=weights.DEFAULT)
@@ -348,23 +284,19 @@ def main():
     parser.add_argument('--images', type=whole(500), default=1000, help='of an epoch of the loader')
     parser.add_argument('--features', type=whole(1), default=1_000_000,
                         help='length of the stream whose memory is watched')
-    parser.add_argument('--json', action='store_true', help='one object a line instead of the table')
     options = parser.parse_args()
     reuse_memory()
-    backbone, peak = weights.network(options.weights), peaks(2 * options.rounds)
+    backbone, rounds, peak = weights.network(options.weights), options.rounds, peaks(2 * options.rounds)
     has_integers = weights.has_integers(options.weights)
     integers = weights.integers_of(options.weights, *backbone) if has_integers else None
     images = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), dtype=np.uint8)
-    machine = dict(torch=torch.__version__, threads=torch.get_num_threads(), cores=os.cpu_count(),
-                   instructions=torch.backends.cpu.get_cpu_capability(), backbone=options.weights,
-                   features=backbone[0].feature_dim, pixels=backbone[1].input_size,
-                   gigaflops=round(peak[0] / 1e9, 1), gigabytes_a_second=round(peak[1] / 1e9, 1))
-    if options.json:
-        print(json.dumps(machine))
-    else:
-        print(', '.join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()) + '\n')
-        print('| stage | ours | alternative | takes | ratio | target | met | share of peak |')
-        print('|---' * 8 + '|')
-    for line in measure(backbone, integers, images, options.rounds, options.features, peak):
-        facts = vars(line) | dict(ratio=line.ratio, met=line.met)
-        print(json.dumps(facts) if options.json else line, flush=True)
+    print(f'torch {torch.__version__}, threads {torch.get_num_threads()}, cores {os.cpu_count()}, '
+          f'instructions {torch.backends.cpu.get_cpu_capability()}, backbone {options.weights}, '
+          f'gigaflops {peak[0] / 1e9:.1f}, gigabytes a second {peak[1] / 1e9:.1f}\n'
+          '| stage | ours | alternative | takes | ratio | target | met | share of peak |\n|' + 8 * '---|')
+    for lines in (embedding(backbone, integers, images[:512], rounds, peak),
+                  sums(backbone[0].feature_dim, rounds, peak), adaptation(backbone, images, rounds),
+                  steps(backbone, images, rounds, peak), loading(backbone, images, rounds, peak),
+                  memory(options.features)):
+        for line in lines:
+            print(line, flush=True)

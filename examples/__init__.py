@@ -1,1 +1,1 @@
-"""Worked examples, each a command: `python -m examples.photographs FOLDER`."""
+"""Worked examples, each a command: `python -m examples.five_sites FOLDER`."""

@@ -1,6 +1,6 @@
 """Dark experience replay++: logits and labels of the past are replayed, in two draws.
 
-    scripts/blurry.sh --only 'DER++/i-Blurry*'
+    scripts/tables.sh blurry --only 'DER++/i-Blurry*'
 
 23.4 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """

@@ -1,6 +1,6 @@
 """Experience replay: each batch is joined by samples from a reservoir; one forward pass, one step.
 
-    scripts/blurry.sh --only 'ER/i-Blurry*'
+    scripts/tables.sh blurry --only 'ER/i-Blurry*'
 
 23.6 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """

@@ -1,6 +1,6 @@
 """ER with asymmetric cross-entropy: new samples do not push down logits of old classes absent from the batch.
 
-    scripts/blurry.sh --only 'ER-ACE/i-Blurry*'
+    scripts/tables.sh blurry --only 'ER-ACE/i-Blurry*'
 
 24.6 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """

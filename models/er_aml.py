@@ -1,6 +1,6 @@
 """ER with asymmetric metric learning: new samples learn by contrast with like and unlike, not by the head.
 
-    scripts/blurry.sh --only 'ER-AML/i-Blurry*'
+    scripts/tables.sh blurry --only 'ER-AML/i-Blurry*'
 
 23.8 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """

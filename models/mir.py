@@ -1,6 +1,6 @@
 """Maximally interfered retrieval: replay what the step to come would hurt most.
 
-    scripts/blurry.sh --only 'MIR/i-Blurry*'
+    scripts/tables.sh blurry --only 'MIR/i-Blurry*'
 
 21.9 % of CIFAR-100 at the end of i-Blurry tasks, |M| = 500 (results/rows/blurry.csv, mean of 5 seeds).
 """

@@ -2,6 +2,4 @@
 """Print chosen columns of a results file as a Markdown table; digests are shortened."""
 import _root
 
-from bench.results.show import main
-
-_root.run(main)
+_root.run('bench.results.show')

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from core.rows import read_rows
 from scroll.archive import atomic_write, unwritable
 from scroll.grid import little_endian
 
@@ -69,6 +70,13 @@ def write_csv(path: Path, columns, rows: list) -> None:
     writer.writerows({k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows)
     with unwritable(path), atomic_write(path) as file:
         file.write(text.getvalue().encode())
+
+
+def keep_rows(path: Path, columns, model: str, rows: list) -> None:
+    """Put a method's rows into a CSV file in place of its earlier ones."""
+    others = [row for row in (read_rows(path) if path.is_file() else []) if row['model'] != model]
+    mine = [{**row, 'model': model} for row in rows]
+    write_csv(path, columns, sorted(others + mine, key=lambda row: row['model']))
 
 
 def _digest(weights, predictions) -> str:

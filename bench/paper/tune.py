@@ -1,24 +1,18 @@
-"""Tune methods on held-out *training* data, as many trials for each; the values go to `models/config/`.
+"""Tune methods on held-out *training* data, the same number of trials for each, for `models/config/`.
 
     python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
 
 A trial is a run of main.py on the first `--tasks` tasks, which learns no sample whose key (a digest of the
-pixels) is divisible by ten, the same samples whatever the seed or the schedule, and is judged by its accuracy
-on those. The test set chooses nothing. The buffer of a trial is |M| times the share of the classes that it
-sees, so that a class has as many exemplars as at the end of the whole stream.
+pixels) is divisible by ten, and is judged by its accuracy on those. The buffer of a trial is |M| times the
+share of the classes that it sees. `SPACES` has what is tried: of each flag some values, the paper's (else
+Mammoth's) first. The first trial takes the first of each; the others are points of the grid drawn by a fixed
+seed, such that the values of each flag are tried about equally often. With `--finalists 2 --final_tasks 5`
+the two best trials are run again on five tasks, and the better one there wins.
 
-`SPACES` has what is tried: of each flag some values, the paper's (else Mammoth's) first. The first trial
-takes the first of each; the others are points of the grid drawn by a fixed seed, without repetition, such
-that the values of each flag are tried about equally often. With `--finalists 2 --final_tasks 5` the two best
-trials are run again on five tasks, and the better one there wins: what suits two tasks may ruin ten.
-
-Rows go to `<out>/<dataset>/<model>.csv`. The same command resumes a killed tuning: trials with a row are not
-run again, and one that was interrupted continues from its checkpoint (in `<base_path>/unfinished/`). Several
-methods can be tuned at a time. No trial trains on a batch of fewer than four samples at the end of a task: it
-leaves such a batch out. A chosen value at the edge of its grid is named in the rule. Flags of main.py behind
-the script's own are those of every trial (`--n_splits`, `--num_threads`, `--device`, ...); a value of
-`SPACES` that is given so is not tuned, and goes into the rule as it is. `--input_size`, `--passes` and
-`--predictor` become conditions of the rule.
+Rows go to `<out>/<dataset>/<model>.csv`; the same command resumes a killed tuning. No trial trains on a batch
+of fewer than four samples at the end of a task. Flags of main.py behind the script's own are those of every
+trial; a value of `SPACES` that is given so is not tuned, and goes into the rule as it is. `--input_size`,
+`--passes` and `--predictor` become conditions of the rule. More in docs/tuning.md.
 """
 import contextlib
 import copy
@@ -96,8 +90,8 @@ def parse_options(words=None) -> tuple:
     flag('--finalists', type=whole(1), default=1,
          help='best trials that are run again on --final_tasks (1: none)')
     flag('--final_tasks', type=whole(1), default=5, help='first tasks of the stream that finalists learn')
-    flag('--passes', type=whole(1), help='over each task, of offline methods; the values serve so many alone '
-                                         f'(default: {_PASSES}, for any number)')
+    flag('--passes', type=whole(1), help='over each task, of offline methods; the values serve this number '
+                                         f'alone (default: {_PASSES}, for any number)')
     flag('--predictor', help='of scroll; the values serve it alone (default: ridge, and the values serve '
                              'any that has none of its own)')
     flag('--base_path', default='./data/')
@@ -105,6 +99,8 @@ def parse_options(words=None) -> tuple:
     options, flags = parser.parse_known_args(words)
     if options.predictor and options.models != ['scroll']:
         raise InputError(f'--predictor {options.predictor}: scroll alone has one; give --models scroll')
+    if len(flags) % 2:
+        raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     return options, flags
 
 
@@ -121,7 +117,11 @@ def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> lis
     fixed: values, as text, of flags of the grid that are not tuned.
     """
     space = space_of(model, passes)
-    space |= {name: (_as(space[name][0], name, text),) for name, text in (fixed or {}).items()}
+    for name, text in (fixed or {}).items():
+        try:
+            space[name] = (type(space[name][0])(text),)
+        except ValueError:
+            raise InputError(f'--{name} {text}: expected a value like {space[name][0]}') from None
     points = (dict(zip(space, values)) for values in itertools.product(*space.values()))
     any_scale = space.get('scale', (None,))[0]              # one that is calibrated begins anywhere
     first, *others = (values for values in points
@@ -135,13 +135,6 @@ def plan(model: str, trials: int, fixed: dict = None, passes: int = None) -> lis
         chosen.append(least)
         tried.update(least.items())
     return chosen
-
-
-def _as(example, name: str, text: str):
-    try:
-        return type(example)(text)
-    except ValueError:
-        raise InputError(f'--{name} {text}: expected a value like {example}') from None
 
 
 def accuracy_of(words: list) -> float:
@@ -169,10 +162,6 @@ class Tuning:
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
         self.rows = read_rows(self.path) if self.path.is_file() else []
-
-    def plan(self, trials: int) -> list:
-        """`plan` of this method."""
-        return plan(self.model, trials, self.fixed, self.options.passes)
 
     def words(self, size: int, values: dict, tasks: int) -> list:
         """The command of a trial on the first tasks. size: of the buffer at the end of the whole stream."""
@@ -242,13 +231,10 @@ class Tuning:
                      for i in ranked}
             best = max(ranked, key=final.get)
             again = f'; the best of {len(ranked)} finalists on {tasks} tasks: {final[best]:.1f} %'
-        when = dict(weights=options.weights, dataset=normalise(options.dataset))
-        if options.input_size:
-            when |= dict(input_size=options.input_size)
-        if options.passes and not self.online:
-            when |= dict(n_epochs=options.passes)
-        if options.predictor:
-            when |= dict(predictor=options.predictor)
+        when = dict(weights=options.weights, dataset=normalise(options.dataset)) | {
+            name: value for name, value in dict(
+                input_size=options.input_size, n_epochs=None if self.online else options.passes,
+                predictor=options.predictor).items() if value}
         sizes = sorted(options.buffer_sizes)
         if len(sizes) > 1 and _has_buffer(self.model):
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
@@ -332,8 +318,6 @@ def _tuned_for(rule: dict) -> tuple:
 
 def main():
     options, flags = parse_options()
-    if len(flags) % 2:
-        raise InputError(f"{' '.join(flags)}: expected flags of main.py with one value each")
     for model in options.models:
         tuning, rules, above = Tuning(model, options, flags), [], 0
         for size in sorted(options.buffer_sizes) if _has_buffer(model) else options.buffer_sizes[:1]:

@@ -56,35 +56,22 @@ def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
     return np.concatenate([order[task == t] for t in range(tasks)])
 
 
-def worse_orders(accuracy, start: np.ndarray, tasks: int, trials: int, random: np.random.Generator) -> list:
+def worse_orders(accuracy, start: np.ndarray, lowest: float, tasks: int, trials: int,
+                 random: np.random.Generator) -> list:
     """A greedy search for the worst order: two classes of different tasks, drawn at random, change places;
-    the change is kept where the accuracy falls. Returns the orders tried, each once.
+    the change is kept where the accuracy falls. Returns the orders tried.
 
     Args:
-        accuracy: order -> percent. start: int64 (K,), not counted as a trial. tasks: as `split:<tasks>` cuts
-            the order; InputError of one. trials: at most.
+        accuracy: order -> percent. start: int64 (K,), whose accuracy is `lowest`. tasks: two or more, as
+            `split:<tasks>` cuts the order.
     """
-    if tasks < 2:
-        raise InputError('one task: the order of its classes changes nothing')
     task = np.repeat(np.arange(tasks), class_splits(len(start), tasks))
-    pairs = [(i, j) for i in range(len(start)) for j in range(i) if task[i] != task[j]]
-    order, lowest, tried, seen = start, accuracy(start), [], {_content(start, task)}
-
-    def untried():
-        for k in random.permutation(len(pairs)):
-            other = order.copy()
-            other[list(pairs[k])] = other[list(pairs[k][::-1])]
-            if _content(other, task) not in seen:
-                yield other
-    while len(tried) < trials and (other := next(untried(), None)) is not None:
+    order, tried = start, []
+    for _ in range(trials):
+        first = random.integers(len(order))
+        pair, other = [first, random.choice(np.flatnonzero(task != task[first]))], order.copy()
+        other[pair] = other[pair[::-1]]
         tried.append(other)
-        seen.add(_content(other, task))
-        found = accuracy(other)
-        if found < lowest:
+        if (found := accuracy(other)) < lowest:
             order, lowest = other, found
     return tried
-
-
-def _content(order: np.ndarray, task: np.ndarray) -> tuple:
-    """The classes of each task; their order within it makes no difference."""
-    return tuple(tuple(sorted(order[task == t].tolist())) for t in range(task[-1] + 1))

@@ -70,11 +70,10 @@ def test_all_lines_but_the_schedules_are_made_again_from_three_of_them(call, mad
                                              'statistics']
     assert 'thread' in content['here']['machine'] and list(content['here']) == ['machine']
     assert '--embedding_dtype integer' in content['command'] and path.stat().st_size < 10_000
-    for flags in ([], ['--feature_cache', 0, '--embed_chunk', 7, '--channels_last', 0]):
-        code, lines, said = call('--check', path, *flags)
-        assert code == 0 and list(lines) == list(content['anywhere']), said
-        assert lines.pop('schedules').startswith('skipped: three') and set(lines.values()) == {'the same'}
-        assert said.splitlines()[-1] == f'  the same: {len(lines)} lines; 1 skipped'
+    code, lines, said = call('--check', path, '--feature_cache', 0, '--embed_chunk', 7, '--channels_last', 0)
+    assert code == 0 and list(lines) == list(content['anywhere']), said
+    assert lines.pop('schedules').startswith('skipped: three') and set(lines.values()) == {'the same'}
+    assert said.splitlines()[-1] == f'  the same: {len(lines)} lines; 1 skipped'
     code, lines, said = call('--check', path, '--all', 1)
     assert code == 0 and set(lines.values()) == {'the same'}, said
 
@@ -85,8 +84,6 @@ def test_lines_that_say_something_else_are_named_alone(call, made):
     code, lines, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', *names))
     assert code == 1 and [line for line, what in lines.items() if what.startswith('DIFFERS')] == names
     assert said.splitlines()[-1] == f"  not the same: data, and what follows from it: {', '.join(names[1:])}"
-    code, _, said = call('--check', changed(made(*INTEGER)[0], 'anywhere', 'f_T, nearest centroid'))
-    assert code == 1 and said.splitlines()[-1] == '  not the same: f_T, nearest centroid'
 
 
 def test_other_weights_data_and_settings_are_named(call, made, tiny):
@@ -98,7 +95,6 @@ def test_other_weights_data_and_settings_are_named(call, made, tiny):
         assert code == 1 and said.splitlines()[-1].startswith(f'  not the same: {differing[0]}')
         return differing
     assert first('--weights', tiny[1])[:3] == ['backbone', 'integer network', 'features of built-in images']
-    assert first('--embedding_dtype', 'float32')[0] == 'integer network'
     assert first('--ridge_lambda', 7)[0] == 'f_T, ridge, lambda 0.1'
     differing = first('--noise_rate', 0.01)
     assert differing[:2] == ['data', 'statistics'] and 'backbone' not in differing
@@ -134,6 +130,7 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
     assert call('--check', path, '--adapt', 1, '--iterations', 3)[1]['f*'].startswith('DIFFERS')
 
 
+@pytest.mark.slow
 def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     path, content = made(*INTEGER)
     capsys.readouterr()
@@ -141,19 +138,16 @@ def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     def table(certificate, only):
         monkeypatch.setattr(sys, 'argv', ['', str(certificate), '--only', only, '--base_path', str(tmp_path)])
         return run_command(settings.main), [line.split(' | ') for line in capsys.readouterr().out.splitlines()[2:]]
-    code, rows = table(path, 'no oneDNN; batches of 7')
-    assert code == 0 and len(rows) == 2 and rows[0][1:7] == rows[1][1:7] and rows[0][6].startswith('the same')
-    assert rows[0][2] == content['anywhere']['statistics'][:8]
+    code, rows = table(path, 'no oneDNN')
+    assert code == 0 and len(rows) == 1 and rows[0][1].startswith('the same')
     code, rows = table(changed(path, 'anywhere', 'statistics'), 'one thread')
-    assert code == 1 and rows[0][2] == f"**{content['anywhere']['statistics'][:8]}**" and 'not the same' in rows[0][6]
+    assert code == 1 and rows[0][1] == 'not the same: statistics'
     assert table(path, 'an abacus')[0] == 2
 
 
 @pytest.mark.parametrize('content, said', [
-    (None, ['No such file']), ('{', ['no certificate']), ('[1]', ['schedule-certificate-2']),
-    ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1', 'run its command again']),
+    (None, ['No such file']), ('{', ['no certificate']), ('{"format": "schedule-certificate-1"}', ['this is schedule-certificate-1']),
     (dict(anywhere={}), ['damaged']), (dict(anywhere=dict(data=3), here={}), ['damaged']),
-    (dict(anywhere={}, here={}, settings={}, options={}), ['damaged']),
     (dict(anywhere={}, here={}, settings={}, options={}, model='er', dataset='seq-digits', command='', verdict=dict(sentence=''),
           flags=[]), ['a certificate of er']),
     (dict(anywhere={}, here={}, settings={}, options=dict(dataset='seq-digits', schedules=-1), model='scroll',
@@ -174,8 +168,8 @@ def test_the_committed_certificate_of_the_digits_holds_here(call):
 
 @pytest.mark.parametrize('path', sorted(COMMITTED.glob('*.json')), ids=lambda path: path.stem)
 def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_path):
-    """Many schedules, the shipped integers, its settings, and, one file a head, a line of each of its names; of the digits and a
-    tiny network, whose values are others."""
+    """Many schedules, the shipped integers, its settings; for one file a line of each of its names, of the digits and a tiny
+    network, whose values are others."""
     content, digits = json.loads(path.read_text()), json.loads((COMMITTED / 'seq-digits.json').read_text())
     assert content['verdict']['identical'] and content['verdict']['schedules'] >= 100 and path.stat().st_size < 10_000
     head = path.stem.removeprefix(content['dataset']).split('-')[1:2]       # of the file's name, where it is not ridge
@@ -188,7 +182,7 @@ def test_what_a_committed_certificate_says_is_made_today(path, call, tiny, tmp_p
     taken = {name: getattr(args, flags[f'--{name}']) for name in read['settings']}
     assert taken == read['settings'] and read['settings'].pop('adapt_select') == 'none'         # which was the default
     assert list(read['settings'].values()) == [value for name, value in content['settings'].items() if name != 'adapt_select']
-    if not head and path.stem != 'seq-digits':
+    if path.stem not in ('seq-digits', 'seq-cifar100-lda-square'):
         return
     other = tmp_path / 'digits.json'
     other.write_text(json.dumps(content | dict(dataset='seq-digits', options=content['options'] | dict(dataset='seq-digits'))))

@@ -8,6 +8,7 @@ import pytest
 from bench.certify import method_trials, sensitivity
 from bench.run.building import initialize
 from bench.run.training import train
+from scroll.certificates.robustness import variance_shares
 from tests.conftest import refused
 
 FEW = '--orders', '2', '--worst', '2', '--seeds', '2', '--num_threads', '1', '--device', 'cpu'
@@ -75,13 +76,8 @@ def test_figures_are_those_of_the_rows(sgd):
     assert found['mean'] == pytest.approx(accuracy[2:4].mean()) and found['deviation'] == pytest.approx(accuracy[2:4].std(ddof=1))
     assert found['easiest'] == pytest.approx(accuracy[[0, 4]].mean()) and found['hardest'] == pytest.approx(accuracy[[1, 5]].mean())
     assert found['worst_found'] == accuracy[[0, 1, 2, 3, 8, 9]].min() and found['searched'] == 2 and found['predictors'] == 10
-    assert found['variance'] == sensitivity_by_hand(accuracy[[2, 3]], accuracy[[6, 7]])
+    assert found['variance'] == variance_shares(np.stack([accuracy[[2, 3]], accuracy[[6, 7]]], axis=1))
     assert sensitivity.figures([row for row in rows if row['seed'] == '0'])['variance'] is None
-
-
-def sensitivity_by_hand(first, second):
-    from scroll.certificates.robustness import two_way
-    return two_way(np.stack([first, second], axis=1))
 
 
 @pytest.mark.parametrize('words, said', [(['--seed', '1'], '--seed: --seeds says which'), (['--permute_classes=1'], '--permute_classes'),

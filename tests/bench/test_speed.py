@@ -1,5 +1,4 @@
 """The benchmark: each stage has its line; its numbers are those of what it measures."""
-import json
 import sys
 
 import numpy as np
@@ -12,30 +11,24 @@ from scroll.embedding.images import Preprocessing
 from tests.conftest import save_tiny_integers
 from tests.scroll.conftest import tiny_net
 
-STAGES = ('online stage', 'cached', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'learned, d = 768, ridge',
-          'removed, d = 768, ridge', 'learned, d = 768, lda', 'removed, d = 768, lda', 'adaptation', '`er`', '`derpp`', '`er_ace`', '`mir`', '`gem`',
-          'training steps', 'PIL', '10,000 features')
+STAGES = ('online stage', 'cached', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation', '`er`', '`derpp`',
+          '`er_ace`', '`mir`', '`gem`', 'training steps', 'PIL', '10,000 features')
 
 
 @pytest.mark.slow
 def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
     name = save_tiny_integers(tmp_path / 'tiny.safetensors')
-    monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1', '--images', '500', '--features', '10000', '--json'])
+    monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1', '--images', '500', '--features', '10000'])
     speed.main()
-    machine, *lines = map(json.loads, capsys.readouterr().out.splitlines())
-    assert machine['gigaflops'] > 0 and machine['threads'] == torch.get_num_threads()
-    told = [f"{line['stage']} {line['against']}" for line in lines]
-    assert [stage in text for stage, text in zip(STAGES, told, strict=True)] == [True] * len(STAGES), told
-    for line in lines:
-        value = line['ours'] if line['other'] is None else line['ratio']
-        assert value > 0 and line['met'] is (None if line['target'] is None else value <= line['target'])
-        assert line['share'] is None or 0 < line['share'] < 1.5, line
+    machine, _, _, *lines = capsys.readouterr().out.splitlines()
+    assert f'threads {torch.get_num_threads()}' in machine
+    assert [stage in line for stage, line in zip(STAGES, lines, strict=True)] == [True] * len(STAGES), lines
+    assert all(float(line.split(' | ')[4]) > 0 for line in lines)
 
 
 @pytest.mark.parametrize('line, expected', [
     (Line('a', 0.05, 2.0, 'b', 0.1, share=0.5), '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes | 50% |'),
-    (Line('a', 700, unit='MB', target=600), '| a | 700 MB |  |  |  | 600 MB | no |  |'),
-    (Line('a', 3.0, 1.5, 'b'), '| a | 3.00 s | b | 1.50 s | 2.00 |  |  |  |')])
+    (Line('a', 700, 600, 'b', 1.1, 'MB'), '| a | 700 MB | b | 600 MB | 1.17 | 1.10 | no |  |')])
 def test_a_line_is_a_row_of_the_table(line, expected):
     assert str(line) == expected
 
@@ -48,14 +41,11 @@ def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
         now[0] += next(costs[name])
     assert fastest(lambda: spend('a'), lambda: spend('b'), rounds=3, seconds=lambda: now[0]) == [20, 10]
     assert ''.join(order) == 'abababab'
-
-
-def test_operations_are_those_of_products():
     a, b = torch.rand(3, 5), torch.rand(5, 7)
     assert operations(lambda: a @ b) == 2 * 3 * 5 * 7
 
 
-@pytest.mark.parametrize('name', PASSES)
+@pytest.mark.parametrize('name', ['er', 'mir', 'gem'])
 def test_the_bare_step_has_the_passes_that_its_method_makes(name):
     net, seen, images = tiny_net(), [], np.random.default_rng(0).integers(0, 256, (600, 16, 16, 3), dtype=np.uint8)
     method = make_method(name, net, Preprocessing(16), images)
@@ -68,5 +58,5 @@ def test_the_bare_step_has_the_passes_that_its_method_makes(name):
 
 
 def test_memory_is_that_of_this_process_after_a_tenth_of_the_stream_and_at_its_end():
-    early, late = watch_memory(40_000, dim=8)
+    early, late = watch_memory(20_000, dim=8)
     assert 50 < early <= late
