@@ -1,5 +1,6 @@
 """What follows from a state and settings: f_T, and what it says of samples that it was made from."""
 import copy
+import warnings
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -11,6 +12,8 @@ from scroll.heads.registry import HEADS, Settings, choose_head, lift_of
 from scroll.settings import AUTO, check_settings
 from scroll.state import State
 from scroll.statistics import Statistics
+
+_UNEVEN = 1000          # times the samples of the rarest class
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ def derive(values: dict, state: State) -> Derived:
         raise InputError(f'head {values["head"]} with lift {lift}: the samples were counted with lift '
                          f'{own.lift}' + ' for each class' * own.by_class +
                          ', and another head needs other sums: learn again')
+    _warn_of_uneven_classes(counted, head)
     settings = HEADS[head].settled(counted, settings)
     return Derived(HEADS[head].make(counted, settings), counted, settings, head)
 
@@ -61,3 +65,12 @@ def exemplars_of(state: State, what: str) -> Exemplars:
         raise InputError(f'{what} needs a buffer: buffer_size is 0' + (
             ', use f_T or adaptation mode none' if what == 'adaptation' else ''))
     return state.buffer.content()
+
+
+def _warn_of_uneven_classes(statistics: Statistics, head: str) -> None:
+    """UserWarning where ridge would find a rare class hardly ever."""
+    counts = statistics.counts
+    if head in ('ridge', 'rp', 'rff') and len(counts) > 1 and counts.max() >= _UNEVEN * counts.min():
+        # the same text every time, so that Python shows it once
+        warnings.warn(f'a class has {_UNEVEN} times the samples of another, or more: head={head!r} hardly '
+                      "ever finds the rare one; head='balanced' counts each class alike", stacklevel=6)

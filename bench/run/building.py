@@ -1,4 +1,5 @@
 """From arguments to what a run consists of: data set, backbone, method."""
+from bench.run.settings import WhatToRun
 from scroll.errors import InputError
 
 
@@ -22,13 +23,14 @@ def initialize(args=None):
     from datasets import get_dataset
     from models import get_model
     from scroll.embedding.embedder import state_digest
-    if args.num_threads:
-        torch.set_num_threads(args.num_threads)
-    devices = choose_devices(args.device, several=args.distributed == 'dp')
+    run = WhatToRun.of(args)
+    if run.num_threads:
+        torch.set_num_threads(run.num_threads)
+    devices = choose_devices(run.device, several=run.distributed == 'dp')
     args.device = devices[0]
     base_path(args.base_path)
     get_checkpoint_path(args.checkpoint_path)
-    set_random_seed(args.seed)
+    set_random_seed(run.seed)
     reuse_memory()
     if not args.disable_log:                        # before data are read
         check_writable(results_folder(args, 'class-il').parent.parent.parent)
@@ -41,13 +43,13 @@ def initialize(args=None):
     if hasattr(dataset, 'num_inputs'):
         args.num_inputs = dataset.num_inputs
     net = get_backbone(args)
-    if args.weights != 'none':
-        weights.load(args.weights).load_into(net)
+    if run.weights != 'none':
+        weights.load(run.weights).load_into(net)
     digest = state_digest(net)
-    optimise(net, args.code_optimization)
+    optimise(net, run.code_optimization)
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     arrange(model)
-    if args.distributed == 'dp':
+    if run.distributed == 'dp':
         split_among_gpus(model, devices)
     return model, dataset, args

@@ -16,9 +16,10 @@ class Fitting:
     accuracies are flattered.
     """
 
-    def __init__(self, args, model, dataset):
-        self.args, self.model, self.dataset, self.mode = args, model, dataset, args.fitting_mode
-        self.state = dict(left=args.n_iters, best=-math.inf, without=0, network=None)
+    def __init__(self, training, model, dataset):
+        self.training, self.model, self.dataset = training, model, dataset
+        self.mode = training.fitting_mode
+        self.state = dict(left=training.n_iters, best=-math.inf, without=0, network=None)
 
     def state_dict(self) -> dict:
         """How far it is."""
@@ -32,7 +33,8 @@ class Fitting:
         """Whether another pass, number `epoch` from 0, is to begin."""
         if self.mode == 'iters':
             return self.state['left'] > 0
-        return epoch < self.args.n_epochs and self.state['without'] < self.args.early_stopping_patience
+        return (epoch < self.training.n_epochs
+                and self.state['without'] < self.training.early_stopping_patience)
 
     def end_batch(self) -> bool:
         """Called after each batch; whether it was the last one."""
@@ -45,12 +47,12 @@ class Fitting:
         if self.mode == 'iters' and not batches:
             raise InputError(f'--fitting_mode iters: task {self.dataset.c_task + 1} has not one whole batch: '
                              'use a smaller --batch_size, or --drop_last 0')
-        if self.mode == 'early_stopping' and (epoch + 1) % self.args.early_stopping_freq == 0:
+        if self.mode == 'early_stopping' and (epoch + 1) % self.training.early_stopping_freq == 0:
             class_il, task_il, loss = evaluate(self.model, self.dataset, last=True, return_loss=True)
             accuracy = task_il[-1] if is_task_aware(self.model) else class_il[-1]
-            score = -loss if self.args.early_stopping_metric == 'loss' else accuracy
+            score = -loss if self.training.early_stopping_metric == 'loss' else accuracy
             self.state['without'] += 1
-            if score > self.state['best'] + self.args.early_stopping_epsilon:
+            if score > self.state['best'] + self.training.early_stopping_epsilon:
                 self.state |= dict(best=score, without=0, network=copy.deepcopy(self.model.net.state_dict()))
 
     def finish(self) -> None:

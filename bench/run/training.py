@@ -8,6 +8,7 @@ from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
 from bench.run.anytime import Anytime
 from bench.run.fitting import Fitting
+from bench.run.settings import Output, Stream, Training
 from core import rows as results
 from core.environment import results_folder
 from core.loss_watch import LossWatch
@@ -30,57 +31,58 @@ def train(model, dataset, args, test: bool = True) -> dict:
     Raises:
         InputError: something is invalid, or the run has its row and a file of the model cannot be written.
     """
+    stream, output = Stream.of(args), Output.of(args)
     saved_models.check_writable(args)
     arguments = {name: value for name, value in vars(args).items() if name != 'class_order'}
     folders = {setting: results_folder(args, setting) for setting in settings(dataset)}
-    if not args.disable_log:
+    if not output.disable_log:
         for folder in folders.values():
             results.check_writable(folder)
-    first, tasks = args.start_from or 0, args.stop_after or dataset.N_TASKS
+    first, tasks = stream.start_from or 0, stream.stop_after or dataset.N_TASKS
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
         raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
-    record, anytime = Record(first), Anytime(model, dataset, args.eval_every)
-    later = _later_loaders(model, dataset) if args.eval_future else []
+    record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
+    later = _later_loaders(model, dataset) if output.eval_future else []
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     with Checkpoints(state, args, arguments) as checkpoints:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
         tracker = Tracker(args)
-        if args.enable_other_metrics and start == Position():
+        if output.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
-        if args.inference_only and start.task and not restored:     # a run that is evaluated where it was
+        if stream.inference_only and start.task and not restored:     # a run that is evaluated where it was
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
             _evaluate_task(model, dataset, record, tracker)
 
         for task in range(start.task, tasks):
-            trained = task >= first
+            training, trained = Training.of(args), task >= first
             if not (task == start.task and start.begun):
-                _begin_task(model, dataset, args, state, record)
+                _begin_task(model, dataset, state, record, training, output)
             with allow_single_values(model.net):
-                if trained and not args.inference_only:
+                if trained and not stream.inference_only:
                     _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker)
                 with (Stopwatch(record.seconds, 'stream'),
-                      Progress(f'End of task {task + 1}', quiet=args.non_verbose)):
+                      Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
                     model.meta_end_task(dataset)
             if trained:
                 _evaluate_task(model, dataset, record, tracker)
                 if later[task + 1:]:
                     _evaluate_later(model, dataset, record, later)
-            if args.savecheck == 'task' and task < tasks - 1:
+            if output.savecheck == 'task' and task < tasks - 1:
                 saved_models.save(state, args, arguments, task)
             if task == tasks - 1 or checkpoints.due(task_end=True):
                 checkpoints.save(Position(task + 1))
 
-        if test and args.validation and hasattr(dataset, 'without_validation'):
+        if test and stream.validation and hasattr(dataset, 'without_validation'):
             _evaluate_for_real(model, dataset, record)
         record.tell_total()
         row = finish(model, dataset, args, arguments, record, anytime, folders)
         tracker.finish(row)
         try:                            # the row comes first: a file that cannot be written does not cost it
             model.save_files()
-            if args.savecheck:
+            if output.savecheck:
                 saved_models.save(state, args, arguments, tasks - 1)
         except InputError as error:
             raise InputError(f'the run has finished, but {error}; free some space or choose another path, '
@@ -89,32 +91,32 @@ def train(model, dataset, args, test: bool = True) -> dict:
     return row
 
 
-def _begin_task(model, dataset, args, state, record) -> None:
+def _begin_task(model, dataset, state, record, training: Training, output: Output) -> None:
     """The next task's data, and what the method does before it learns them."""
-    training_mode(model.net, args.bn)
+    training_mode(model.net, training.bn)
     state.next_task()
     record.test_sizes.append(len(dataset.test_loaders[-1].dataset))
-    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=args.non_verbose):
+    with Progress(f'Beginning of task {dataset.c_task + 1}', quiet=output.non_verbose):
         model.meta_begin_task(dataset)
-    if args.enable_other_metrics and dataset.c_task > 0:
+    if output.enable_other_metrics and dataset.c_task > 0:
         for row, accuracies in zip(record.before, evaluate(model, dataset, last=True)):
             row += accuracies
 
 
 def _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker) -> None:
     """The task's epochs and batches, from where the run was interrupted."""
-    task, loader = dataset.c_task, state.loader
+    training, task, loader = Training.of(args), dataset.c_task, state.loader
     serve(loader, model)
     scheduler = get_scheduler(model, args, reload_optim=False)
-    fitting = Fitting(args, model, dataset)
-    limit = model.get_debug_iters() if args.debug_mode else None
+    fitting = Fitting(training, model, dataset)
+    limit = model.get_debug_iters() if training.debug_mode else None
     epoch, batches = state.begin_learning(scheduler=scheduler, fitting=fitting)
     while fitting.wants_epoch(epoch):
         total = limit or (len(loader) if hasattr(loader, '__len__') else None)
         progress = Progress(f'Task {task + 1} - Epoch {epoch + 1}', total, batches, args.non_verbose)
         with Stopwatch(record.seconds, 'stream') as watch:
             if not batches:                                 # else this pass was interrupted
-                training_mode(model.net, args.bn)
+                training_mode(model.net, training.bn)
                 model.meta_begin_epoch(epoch, dataset)
             losses = LossWatch(f'task {task + 1}, epoch {epoch + 1}')
             for batch in progress.over(state.batches(limit)):
@@ -124,7 +126,7 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
                     rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
                     progress.tell(loss=losses.mean, **rate)
                     tracker.log(loss=losses.mean, **rate)
-                if scheduler and args.scheduler_mode == 'iter':
+                if scheduler and training.scheduler_mode == 'iter':
                     scheduler.step()
                 if anytime.add(labels):
                     tracker.log(anytime_accuracy=anytime.curve[-1][1])
@@ -134,13 +136,13 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
                     losses.check()
                     watch.lap()
                     checkpoints.save(Position(task, epoch, batches, begun=True))
-            if scheduler and args.scheduler_mode == 'epoch':
+            if scheduler and training.scheduler_mode == 'epoch':
                 scheduler.step()
             losses.check()
             model.meta_end_epoch(epoch, dataset)
             fitting.end_epoch(epoch, batches)
         epoch, batches = epoch + 1, 0
-        if args.eval_epochs and epoch % args.eval_epochs == 0 and fitting.wants_epoch(epoch):
+        if training.eval_epochs and epoch % training.eval_epochs == 0 and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
             tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')

@@ -9,6 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import ceil
 from typing import ClassVar
 
@@ -64,20 +65,45 @@ class LinearPredictor:
         """Logits float64 (N, K) of quantised features (N, d): the exact ones, correctly rounded."""
         limbs, width = self.limbs()
         shift, unit = (len(limbs) - 1) * width, self.exponent - GRID_BITS
-        return np.concatenate([np.ldexp(np.ldexp(high, shift) + low, unit)
-                               for high, low in self._exact(features)])
+        blocks = (exact_logits(h, limbs, width) for h in self._blocks(features))
+        return np.concatenate([np.ldexp(np.ldexp(high, shift) + low, unit) for high, low in blocks])
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         """Labels (N,) of quantised features (N, d): of the largest exact logit, the first of equals."""
-        return self.classes[np.concatenate([largest(high, low) for high, low in self._exact(features)])]
+        return self.classes[np.concatenate([self._largest(h) for h in self._blocks(features)])]
 
-    def _exact(self, features: np.ndarray):
-        """Yield `exact_logits` of some rows at a time, so that neither all of h nor all logits are in memory
-        at once."""
-        (limbs, width), rows = self.limbs(), max(_LOGITS // len(self.units), _ROWS)
+    def _blocks(self, features: np.ndarray):
+        """Yield h, float64, of some rows at a time, so that neither all of h nor all logits are in memory at
+        once."""
+        rows = max(_LOGITS // len(self.units), _ROWS)
         for _, h in lifted_blocks(on_grid(features), self.lift):
             for start in range(0, max(len(h), 1), rows):
-                yield exact_logits(h[start:start + rows].astype(np.float64), limbs, width)
+                yield h[start:start + rows].astype(np.float64)
+
+    def _largest(self, h: np.ndarray) -> np.ndarray:
+        """Columns (n,) of the largest exact logits, the first of equals.
+
+        A float64 logit is off by at most (D + 1) 2^-53 |[h; 1]| |[w; b]|, in whatever order it is summed
+        (Higham 2002, section 3.1). Where others are closer to the largest than that, exact logits decide.
+        """
+        weights, longest = self._in_float64
+        logits = h @ weights[:, :-1].T + weights[:, -1] * GRID
+        top = logits.max(axis=1)
+        lengths = np.sqrt(np.einsum('nd,nd->n', h, h) + GRID ** 2)
+        limit = top - (h.shape[1] + 5) * 2.0 ** -52 * longest * lengths
+        best, near = logits.argmax(axis=1), logits >= limit[:, None]
+        unsure = np.flatnonzero(near.sum(axis=1) > 1)
+        if len(unsure):
+            columns = np.flatnonzero(near[unsure].any(axis=0))
+            few = LinearPredictor(self.classes[columns], self.units[columns], self.exponent)
+            best[unsure] = columns[largest(*exact_logits(h[unsure], *few.limbs()))]
+        return best
+
+    @cached_property
+    def _in_float64(self) -> tuple:
+        """(`units`, float64, exact; the largest length of a row)."""
+        weights = self.units.astype(np.float64)
+        return weights, np.sqrt(np.einsum('kd,kd->k', weights, weights).max())
 
     def limbs(self) -> tuple:
         """([float64 (K, D + 1), ...], width): whole numbers; `units` is the sum of limbs[i] 2^(i width)."""

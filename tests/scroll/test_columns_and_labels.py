@@ -1,5 +1,6 @@
 """Columns go by their names, a value and its float32 copy are one, and one rule says what is a label."""
 import unicodedata
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -105,9 +106,14 @@ def test_denormals_are_zero_whatever_the_processor_does_with_them():
         torch.set_flush_denormal(False)
 
 
-def test_beyond_float32_is_refused():
+def test_beyond_float32_is_refused_and_half_precision_is_said():
     with refused('sample 1 has values beyond float32'):
         Scroll().partial_fit([[1, 2], [1e39, 1]], [0, 1])
+    with pytest.warns(UserWarning, match='float16'), pytest.raises(ValueError):
+        Scroll(keep_keys=True).partial_fit(X, Y).remove(X[:3].astype(np.float16), Y[:3])
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        Scroll(buffer_size=0).partial_fit(X, Y).remove(X[:3].astype(np.float32), Y[:3])
 
 
 def test_an_older_state_goes_on_in_its_own_precision(tmp_path):
@@ -181,3 +187,13 @@ def test_sparse_matrices_are_named_and_columns_with_gaps_are_read():
     gaps.iloc[3, 2] = pd.NA
     with refused('missing'):
         Scroll().partial_fit(gaps, Y)
+
+
+def test_classes_of_uneven_size_get_a_hint_that_names_balanced():
+    many, labels = R.normal(size=(2002, 4)), np.r_[np.zeros(2000, int), 1, 1]
+    with pytest.warns(UserWarning, match="head='balanced'"):
+        Scroll(buffer_size=0).partial_fit(many, labels).predictor()
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        Scroll(head='balanced', buffer_size=0).partial_fit(many, labels).predictor()
+        Scroll(buffer_size=0).partial_fit(X, Y).predictor()

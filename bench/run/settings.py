@@ -1,0 +1,60 @@
+"""A run's arguments, frozen into four parts: each room is handed the one that it needs.
+
+`args` itself is the face that Mammoth's methods see. They may change it, so training is frozen for each task.
+"""
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class _Part:
+    @classmethod
+    def of(cls, args):
+        """As the arguments are now."""
+        return cls(**{field.name: getattr(args, field.name) for field in fields(cls)})
+
+
+@dataclass(frozen=True)
+class WhatToRun(_Part):
+    """The run and the machine that it takes."""
+    weights: str
+    device: str
+    num_threads: int
+    distributed: str
+    code_optimization: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Stream(_Part):
+    """Which part of the stream comes, and what it is judged on."""
+    start_from: int
+    stop_after: int
+    validation: float
+    inference_only: bool
+
+
+@dataclass(frozen=True)
+class Training(_Part):
+    """How a task is learned."""
+    fitting_mode: str
+    n_epochs: int
+    n_iters: int
+    early_stopping_patience: int
+    early_stopping_metric: str
+    early_stopping_freq: int
+    early_stopping_epsilon: float
+    scheduler_mode: str
+    bn: str
+    debug_mode: bool
+    eval_epochs: int
+
+
+@dataclass(frozen=True)
+class Output(_Part):
+    """What is measured, shown and written."""
+    disable_log: bool
+    non_verbose: bool
+    enable_other_metrics: bool
+    eval_future: bool
+    eval_every: int
+    savecheck: str
