@@ -1,4 +1,4 @@
-"""SCROLL for scikit-learn: pipelines, grid search, data frames; classes may come late.
+"""SCROLL for scikit-learn: pipelines, grid search, data frames, sample weights; classes may come late.
 
     >>> from sklearn.datasets import load_wine
     >>> from sklearn.model_selection import cross_val_score
@@ -6,13 +6,14 @@
     >>> bool(cross_val_score(ScrollClassifier(scale='standard'), X, y).mean() > .95)
     True
 
-`scroll.Scroll` is the learner of images, too, with a buffer to adapt on, and files.
+`scroll.Scroll` is the learner below it: of images, too, with a buffer to adapt on, and files.
 """
 import contextlib
 import copy
 import hashlib
 import json
 import threading
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -21,76 +22,95 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from scroll.arguments import one_of
-from scroll.derived import derive
+from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError
-from scroll.feature_grid import FeatureGrid, Standardised, UnitLength
-from scroll.grid import GRID
-from scroll.heads.predictors import LinearPredictor
-from scroll.heads.registry import empty_statistics, lift_of
+from scroll.feature_grid import FeatureGrid, UnitLength
+from scroll.grid_learner import GridLearner
+from scroll.heads.registry import lift_of
 from scroll.labels import check_labels
-from scroll.settings import DEFAULTS, HEAD_NAMES, SETTINGS, check_settings, constructor
-from scroll.state import State
-from scroll.statistics import Statistics
+from scroll.settings import DEFAULTS, SETTINGS, check_settings, constructor
+from scroll.statistics import MAX_SAMPLES
 from scroll.tables import check_dense, check_names
 
-SCALES = ('unit', 'standard')
+SCALES = ('unit', 'standard', None)
 STANDARDISED = ('ridge', 'ncc', 'lda')      # linear heads on counts, class sums and one Gram matrix
 _OF_BUFFER = ('buffer_size', 'strategy', 'adaptation', 'keep_keys')
 _HEAD_SETTINGS = [name for name in SETTINGS if name not in _OF_BUFFER]
+_UNEVEN = 30                        # times the usual root mean square is another scale
 
 
 class _Fitted(NamedTuple):
-    """What fitting adds, replaced as a whole. made: f_T by settings of the head."""
-    grid: FeatureGrid | UnitLength
-    statistics: Statistics
-    made: dict
+    """What fitting adds, replaced as a whole. label_type: dtype of labels that are numbers; None: text.
+    declared: labels that were named as `classes`."""
+    learner: GridLearner
+    label_type: np.dtype | None
+    declared: frozenset = frozenset()
 
-    def counting(self, statistics: Statistics) -> '_Fitted':
-        """With other statistics."""
-        return self._replace(statistics=statistics, made={})
+    def labels(self) -> list:
+        """All that are known, sorted."""
+        return sorted(self.declared | set(self.learner.classes_.tolist()))
+
+    def as_given(self, labels: list) -> np.ndarray:
+        """Labels in the type in which they came."""
+        labels = check_labels(labels, len(labels))
+        return labels if self.label_type is None else labels.astype(self.label_type)
+
+    def in_columns(self, values: np.ndarray, unseen: float) -> np.ndarray:
+        """(N, K) of classes that were seen, with columns for those that were only declared."""
+        if not self.declared:
+            return values
+        every = self.labels()
+        out = np.full((len(values), len(every)), unseen)
+        out[:, [every.index(label) for label in self.learner.classes_.tolist()]] = values
+        return out
 
 
 class ScrollClassifier(ClassifierMixin, BaseEstimator):
     """Classifier from exact integer sums: the same bits under every order, batching and sharding of the data.
 
     Any number of `partial_fit`, with classes that nobody has named before, ends where `fit` on all of it does
-    (standardised: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
+    (without unit length: given `limit`). `a + b` has learned the data of both; `remove` takes samples out.
     Head and its parameters may be changed at any time, since sums are those of all; the others affect `fit`.
     Bad input is an `InputError` of one line, and changes nothing.
 
     Args:
         head, ridge_lambda, targets, ncc_bias, shrinkage, pooling, seed: as of `Scroll`, for scaled features.
         lift, lift_dim, lift_seed, lift_bandwidth: as of `Scroll`; affect `fit`, and need unit length.
-        scale: 'unit': each sample has its length scaled to one, as embeddings want it. 'standard', for tables
-            of measured quantities and the heads ridge, ncc and lda: each feature less its mean, over its
-            standard deviation and sqrt(d), both from the sums (`scroll.feature_grid.Standardised`).
-        limit: of 'standard', the largest absolute value that a feature will have, a number or one for each
-            feature. Values beyond cannot be learned, and are predicted in float64. None: `fit` makes a grid
-            that reaches four times as far as its data; `partial_fit` cannot begin, since its first batch
-            would decide.
+        scale: 'unit': each sample has its length scaled to one, as embeddings want it. None: features as they
+            are, in units of the power of two at or above `limit`. 'standard', for tables of measured
+            quantities and the heads ridge, ncc and lda: each feature less its mean, over its standard
+            deviation and sqrt(d), both from the sums (`scroll.feature_grid.Standardised`).
+        limit: without unit length, the largest absolute value that a feature will have, a number or (with
+            'standard') one for each feature. Values beyond cannot be learned; linear heads predict them, in
+            float64. None: `fit` makes a grid that reaches four times as far as its data; `partial_fit` cannot
+            begin, since its first batch would decide.
+        calibration_size: samples to keep, drawn by hash and shared among the classes, to calibrate
+            `predict_proba` on. 0: none, and probabilities are the softmax of plain logits.
 
     Attributes:
-        classes_: (K,) labels seen, sorted. n_features_in_: d. feature_names_in_: (d,) of a data frame.
-        statistics_: the sums, of features on the grid.
+        classes_: (K,) labels, with those that were named as `classes` and not yet seen. head_: the head in
+            use. n_features_in_: d. feature_names_in_: (d,) of a data frame. learner_: the `Scroll` below;
+            `learner_.statistics_` are its sums, of features on the grid.
     """
-    __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None) |
+    __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None, calibration_size=500) |
                            {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 
-    def fit(self, X, y) -> 'ScrollClassifier':
+    def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
         """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,), whole
-        numbers or text."""
+        numbers or text. sample_weight: whole numbers (N,), 0 or more: copies of each sample,
+        exactly."""
         fresh = clone(self)
-        fresh._learn(X, y, whole_data=True)
+        fresh._learn(X, y, None, sample_weight, whole_data=True)
         with self._writing():
             vars(self).pop('feature_names_in_', None)
             learned = vars(fresh).keys() - self.get_params().keys() - {'_lock'}
             vars(self).update({name: vars(fresh)[name] for name in learned})
         return self
 
-    def partial_fit(self, X, y, classes=None) -> 'ScrollClassifier':
-        """Learn more; arguments as `fit`. classes: ignored, since new ones may come at any time."""
-        return self._learn(X, y)
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
+        """Learn more; arguments as `fit`. classes: labels that will come. Not needed: new ones may come at
+        any time. Those named and not yet seen have probability 0."""
+        return self._learn(X, y, classes, sample_weight)
 
     def remove(self, X, y) -> 'ScrollClassifier':
         """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
@@ -98,8 +118,9 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X, y = self._checked(X, y)
         with self._writing():
-            features = self._fitted.grid.on_it(X)
-            self._fitted = self._fitted.counting(copy.copy(self._fitted.statistics).remove(features, y))
+            learner = copy.copy(self.learner_)
+            learner.remove(X, check_labels(y, len(y)))
+            self._fitted = self._fitted._replace(learner=learner)
         return self
 
     def __add__(self, other: 'ScrollClassifier') -> 'ScrollClassifier':
@@ -108,59 +129,15 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
             return NotImplemented
         check_is_fitted(self)
         check_is_fitted(other)
-        one, two, out = self._fitted, other._fitted, copy.copy(self)
-        if one.grid.digest() != two.grid.digest():
+        if self.learner_.grid.digest() != other.learner_.grid.digest():
             raise InputError('cannot add classifiers whose features are on different grids: make both with '
                              'the same scale and limit')
         names = [getattr(part, 'feature_names_in_', None) for part in (other, self)]
         check_names(*(own if own is None else tuple(own) for own in names), 'cannot add: the second')
-        out._fitted = one.counting(copy.copy(one.statistics).merge(two.statistics))
+        one, two, out = self._fitted, other._fitted, copy.copy(self)
+        out._fitted = _Fitted(copy.copy(one.learner).merge(two.learner),
+                              _wider(one.label_type, two.label_type), one.declared | two.declared)
         return out
-
-    def digest(self) -> str:
-        """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
-        check_is_fitted(self)
-        sums, grid = self._fitted.statistics.digest(), self._fitted.grid.digest()
-        return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
-
-    def predict(self, X) -> np.ndarray:
-        """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
-        online, placed, beyond, far = self._placed(X)
-        labels = online.predict(placed)
-        labels[beyond] = online.classes[far.argmax(axis=1)]
-        return labels
-
-    def decision_function(self, X) -> np.ndarray:
-        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), those of the second less the
-        first."""
-        logits = self._logits(X)
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
-
-    def predict_proba(self, X) -> np.ndarray:
-        """Softmax of the logits, float64 (N, K): not calibrated, as `CalibratedClassifierCV` makes them."""
-        return softmax(self._logits(X), axis=1)
-
-    def score(self, X, y, sample_weight=None) -> float:
-        """Share of samples predicted right, 0 to 1."""
-        return super().score(X, _plain(y), sample_weight)
-
-    @property
-    def statistics_(self) -> Statistics:
-        """What was counted, of features on the grid."""
-        return copy.copy(self._known().statistics)
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """(K,) labels, sorted, int64 or text."""
-        return self._known().statistics.classes
-
-    def _known(self) -> _Fitted:
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError('nothing was learned yet')
-        return self._fitted
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return '_fitted' in vars(self)
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in super().__getstate__().items() if name != '_lock'}
@@ -169,87 +146,138 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
         """A lock that those who change what was learned hold."""
         return vars(self).setdefault('_lock', threading.RLock())
 
-    def _of_head(self) -> dict:
-        return {name: getattr(self, name) for name in _HEAD_SETTINGS}
+    def digest(self) -> str:
+        """SHA-256 of the sums and of the grid they are on; with unit length, that of `Scroll.digest`."""
+        check_is_fitted(self)
+        sums, grid = self.learner_.digest(), self.learner_.grid.digest()
+        return hashlib.sha256(json.dumps([sums, grid]).encode()).hexdigest() if grid else sums
 
-    # learning
+    @property
+    def learner_(self) -> GridLearner:
+        """The `Scroll` below."""
+        return self._known().learner
 
-    def _learn(self, X, y, whole_data: bool = False) -> 'ScrollClassifier':
+    @property
+    def classes_(self) -> np.ndarray:
+        """(K,) labels, sorted, of the type that they had, or the least that holds all."""
+        return self._known().as_given(self._known().labels())
+
+    @property
+    def head_(self) -> str:
+        """The head in use, of 'auto' the one chosen."""
+        return self._ready(self._known()).learner.head_
+
+    def _known(self) -> _Fitted:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError('nothing was learned yet')
+        return self._fitted
+    def predict(self, X) -> np.ndarray:
+        """Labels (N,). Uses exact logits, so ties in float64 are resolved."""
+        fitted = self._ready()
+        return fitted.as_given(self._of_rows(fitted.learner.predict, X).tolist())
+
+    def decision_function(self, X) -> np.ndarray:
+        """Logits float64 (N, K), columns as `classes_`; of two classes (N,), those of the second less the
+        first."""
+        fitted = self._ready()
+        logits = fitted.in_columns(self._of_rows(fitted.learner.decision_function, X), -np.inf)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Probabilities float64 (N, K): softmax of logits times `GridLearner.probability_scale`."""
+        fitted = self._ready()
+        logits = self._of_rows(fitted.learner.decision_function, X)
+        return fitted.in_columns(softmax(fitted.learner.probability_scale() * logits, axis=1), 0.0)
+
+    def score(self, X, y, sample_weight=None) -> float:
+        """Share of samples predicted right, 0 to 1."""
+        return super().score(X, _plain(y), sample_weight)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return '_fitted' in vars(self)
+
+    def _learn(self, X, y, classes, sample_weight, whole_data: bool = False) -> 'ScrollClassifier':
         """`partial_fit`. `whole_data`: there is no more to come, so a grid may be made of it."""
         self._check_params()
         with self._writing():
             first = not self.__sklearn_is_fitted__()
             X, y = self._checked(X, y, first)
-            old = self._begun(X, whole_data) if first else self._fitted
-            self._fitted = old.counting(copy.copy(old.statistics).add(old.grid.on_it(X), y))
+            labels, kind = _labels(y)
+            declared = labels[:0]
+            if classes is not None:
+                declared, declared_kind = _labels(np.asarray(classes))
+                if (kind is None) != (declared_kind is None):
+                    raise InputError('classes are numbers and y is text, or the other way round: keep to one')
+                kind = _wider(kind, declared_kind)
+            if sample_weight is not None:
+                weights = _weights(sample_weight, len(labels), least=int(whole_data))
+                X, labels, weights = (part[weights > 0] for part in (X, labels, weights))
+                if not len(labels):
+                    return self
+            old = _Fitted(self._new_learner(X, whole_data), kind) if first else self._fitted
+            learner = old.learner if first else copy.copy(self._ready().learner)
+            if sample_weight is not None:
+                learner.merge(_copies(learner.unlearned(), X, labels, weights))
+            else:
+                learner.partial_fit(X, labels)
+            self._fitted = _Fitted(learner, _wider(old.label_type, kind),
+                                   old.declared | set(declared.tolist()))
         return self
 
     def _check_params(self) -> None:
-        one_of('scale', self.scale, SCALES)
+        if self.scale is not None and self.scale not in SCALES:
+            raise InputError(f"scale {shown(self.scale)}: expected 'unit', 'standard' or None")
         check_settings(self._of_head())
-        one_of(f'scale={self.scale!r} with head', self.head,
-               STANDARDISED if self.scale == 'standard' else HEAD_NAMES)
-        if self.scale == 'standard' and lift_of(self._of_head(), 1) is not None:
+        if self.scale == 'standard':
+            one_of("scale='standard' with head", self.head, STANDARDISED)
+        if self.scale != 'unit' and lift_of(self._of_head(), 1) is not None:
             raise InputError(f"head {self.head!r}, lift {self.lift!r}: a lift needs features of unit length, "
                              "scale='unit'")
+        whole('calibration_size', self.calibration_size)
+
+    def _of_head(self) -> dict:
+        return {name: getattr(self, name) for name in _HEAD_SETTINGS}
 
     def _checked(self, X, y, first: bool = False) -> tuple:
-        """X float64 (N, d) and checked labels (N,)."""
+        """X float64 (N, d) and y (N,)."""
         check_dense(X)
         with _one_line():
             X, y = validate_data(self, X, _plain(y), reset=first, dtype=np.float64)
             check_classification_targets(y)
-        return X, check_labels(y, len(y))
+        return X, y
 
-    def _begun(self, X, whole_data: bool) -> _Fitted:
-        """Nothing learned, on the grid that these parameters ask for, made of X if nothing else says it."""
-        dim = X.shape[1]
+    def _new_learner(self, X, whole_data: bool) -> GridLearner:
+        """With the grid that these parameters ask for, made of X if nothing else says what it is."""
+        out = GridLearner(buffer_size=self.calibration_size, strategy='hash', **self._of_head())
+        out.standard = self.scale == 'standard'
         if self.scale == 'unit':
-            grid = UnitLength()
+            out.grid = UnitLength()
+            if whole_data:
+                _warn_of_scales(X)
         elif self.limit is not None:
-            grid = FeatureGrid.covering(self.limit, dim)
+            out.grid = FeatureGrid.covering(self.limit, X.shape[1], common=not out.standard)
         elif whole_data:
-            grid = FeatureGrid.between(X.min(axis=0), X.max(axis=0))
+            out.grid = FeatureGrid.between(X.min(axis=0), X.max(axis=0), centred=out.standard)
         else:
-            raise InputError("scale='standard', limit=None: give limit, the largest absolute value of a "
+            raise InputError(f'scale={self.scale!r}, limit=None: give limit, the largest absolute value of a '
                              'feature; the first batch of partial_fit may not decide on the grid')
-        return _Fitted(grid, empty_statistics(self._of_head(), dim), {})
+        return out
 
-    # predicting
+    def _ready(self, fitted: _Fitted = None) -> _Fitted:
+        """What was fitted, with the head that is asked for now."""
+        if fitted is None:
+            check_is_fitted(self)
+            fitted = self._fitted
+        if self._of_head() != {name: getattr(fitted.learner, name) for name in _HEAD_SETTINGS}:
+            fitted.learner.set_params(**self._of_head())
+        return fitted
 
-    def _online(self, fitted: _Fitted) -> LinearPredictor:
-        """f_T, for features on the grid: made once for the head that is asked for now."""
-        values = DEFAULTS | self._of_head()
-        if repr(values) not in fitted.made:
-            statistics, standardised = fitted.statistics, None
-            if isinstance(fitted.grid, FeatureGrid):
-                standardised = Standardised(statistics)
-                statistics = standardised.statistics
-            online = derive(values, State({}, '', statistics)).online
-            fitted.made[repr(values)] = standardised.of_raw(online) if standardised else online
-        return fitted.made[repr(values)]
-
-    def _placed(self, X) -> tuple:
-        """(f_T, int32 (N, d) on the grid, positions of samples beyond it, their logits)."""
-        check_is_fitted(self)
+    def _of_rows(self, predict, X) -> np.ndarray:
+        """What a function of features gives for X."""
         check_dense(X)
-        fitted = self._fitted
         with _one_line():
             X = validate_data(self, X, reset=False, dtype=np.float64)
-        online, placed = self._online(fitted), fitted.grid.place(X)
-        beyond = np.flatnonzero((np.abs(placed) > GRID).any(axis=1))
-        far = np.zeros((0, len(online.classes)))
-        if len(beyond):
-            far = placed[beyond] / GRID @ online.weight.T + online.bias
-            placed[beyond] = 0
-        return online, placed.astype(np.int32), beyond, far
-
-    def _logits(self, X) -> np.ndarray:
-        """float64 (N, K)."""
-        online, placed, beyond, far = self._placed(X)
-        logits = online.decision_function(placed)
-        logits[beyond] = far
-        return logits
+        return predict(X)
 
 
 @contextlib.contextmanager
@@ -261,7 +289,59 @@ def _one_line():
         raise InputError(' '.join(str(error).split())) from error
 
 
+def _wider(one, other):
+    """The dtype that holds the labels of two; None: text."""
+    return None if one is None else np.result_type(one, other)
+
+
 def _plain(y):
     """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes them."""
     listed = isinstance(y, (list, tuple)) or getattr(getattr(y, 'dtype', None), 'kind', '') == 'O'
     return check_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else y
+
+
+def _labels(y: np.ndarray) -> tuple:
+    """(labels as `Statistics` has them, the dtype of numbers that stand for them; None: text)."""
+    labels = check_labels(y, len(y))
+    kind = y.dtype if y.dtype.kind in 'biuf' else labels.dtype
+    return labels, kind if labels.dtype.kind == 'i' else None
+
+
+def _weights(sample_weight, count: int, least: int) -> np.ndarray:
+    """int64 (N,), whole numbers of at least 0; `least` or more in all."""
+    try:
+        weights = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError):
+        weights = np.zeros(0)
+    if weights.shape != (count,):
+        raise InputError(f'sample_weight has shape {weights.shape}: expected ({count},), numbers')
+    wrong = ~np.isfinite(weights) | (weights < 0) | (weights != np.rint(weights))
+    if wrong.any():
+        raise InputError(f'sample_weight[{np.flatnonzero(wrong)[0]}] is {weights[wrong][0]:g}: expected '
+                         'whole numbers, 0 or more: copies of the sample')
+    if not least <= weights.sum() <= MAX_SAMPLES:
+        raise InputError(f'sample_weight adds up to {weights.sum():g}: expected more than zero, and no more '
+                         f'than {MAX_SAMPLES}')
+    return weights.astype(np.int64)
+
+
+def _copies(learner: GridLearner, X, labels, weights) -> GridLearner:
+    """Teach a learner that has learned nothing `weights` copies of each sample: bit by bit of the weights,
+    from the highest, all that was learned is doubled and the samples whose bit is set are added."""
+    for bit in reversed(range(int(weights.max()).bit_length())):
+        if hasattr(learner, 'statistics_'):
+            learner.merge(learner)
+        if (now := weights >> bit & 1 == 1).any():
+            learner.partial_fit(X[now], labels[now])
+    return learner
+
+
+def _warn_of_scales(X: np.ndarray) -> None:
+    """UserWarning where one feature leaves nothing of the others' share of unit length."""
+    largest = np.abs(X).max()
+    sizes = np.sqrt(np.square(X / (largest or 1)).mean(axis=0))
+    usual = np.median(sizes[sizes > 0]) if largest else 0
+    if sizes.max() > _UNEVEN * usual:
+        warnings.warn(f'feature {sizes.argmax()} is {sizes.max() / usual:.0f} times as large as the usual '
+                      'one, and all but fills samples of unit length: for features of different scale take '
+                      "scale='standard'", UserWarning, stacklevel=5)

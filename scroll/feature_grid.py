@@ -4,7 +4,7 @@ A feature x becomes the integer nearest to 2^18 (x - centre) / 2^p, so that |x -
 of -2^18 to 2^18 on which sums are exact (`scroll.statistics`). Centre and p are fixed before the first sample
 is counted. Mean and variance follow from the sums: `Standardised` is a function of these alone.
 
-    >>> grid = FeatureGrid.covering(3.0, 2)        # 2^p = 4
+    >>> grid = FeatureGrid.covering(3.0, 2, common=True)        # 2^p = 4
     >>> grid.on_it(np.array([[1.0, -4.0]])).tolist()
     [[65536, -262144]]
 """
@@ -36,8 +36,8 @@ class FeatureGrid:
     exponents: np.ndarray
 
     @classmethod
-    def covering(cls, limit, dim: int) -> 'FeatureGrid':
-        """Up to `limit` in size, a positive number or one for each of d features."""
+    def covering(cls, limit, dim: int, common: bool) -> 'FeatureGrid':
+        """Up to `limit` in size, a positive number or one for each of d features; `common`: one p for all."""
         try:
             limits = np.broadcast_to(np.asarray(limit, np.float64), (dim,))
         except (TypeError, ValueError):
@@ -45,15 +45,17 @@ class FeatureGrid:
         if isinstance(limit, (bool, str)) or not (np.isfinite(limits) & (limits > 0)).all():
             raise InputError(f'limit {shown(limit)}: expected a positive number, the largest absolute value '
                              f'of a feature, or one for each of {dim} features')
-        return cls(np.zeros(dim), _exponents(limits))
+        return cls(np.zeros(dim), _exponents(limits, common))
 
     @classmethod
-    def between(cls, low: np.ndarray, high: np.ndarray) -> 'FeatureGrid':
-        """From the middle four times as far as to the least and largest values, float64 (d,) each."""
-        centres, reach = low / 2 + high / 2, high / 2 - low / 2
+    def between(cls, low: np.ndarray, high: np.ndarray, centred: bool) -> 'FeatureGrid':
+        """Four times as far as from the least to the largest values of features, float64 (d,) each.
+        `centred`: from the middle between them; else from zero, with one p for all."""
+        centres = low / 2 + high / 2 if centred else np.zeros(len(low))
+        reach = high / 2 - low / 2 if centred else np.maximum(-low, high)
         reach = _MARGIN * np.minimum(reach, np.finfo(float).max / _MARGIN)
         reach = np.where(reach > 0, reach, np.where(centres != 0, np.abs(centres), 1.0))
-        return cls(centres, _exponents(reach))
+        return cls(centres, _exponents(reach, not centred))
 
     @property
     def precision(self) -> str:
@@ -103,10 +105,11 @@ class UnitLength:
         return ''
 
 
-def _exponents(limits: np.ndarray) -> np.ndarray:
+def _exponents(limits: np.ndarray, common: bool) -> np.ndarray:
     """The least p with limit <= 2^p, int64 (d,)."""
     share, exponents = np.frexp(limits)
-    return exponents.astype(np.int64) - (share == 0.5)
+    exponents = exponents.astype(np.int64) - (share == 0.5)
+    return np.full_like(exponents, exponents.max()) if common else exponents
 
 
 class Standardised:

@@ -1,18 +1,18 @@
-"""ScrollClassifier: scikit-learn's own checks; the same bits under every schedule, on every scale of features."""
+"""ScrollClassifier: scikit-learn's own checks; the same bits under every schedule, on every scale of features; probabilities."""
+import contextlib
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_wine
+from scipy.optimize import minimize_scalar
+from sklearn.datasets import load_digits, load_wine
 from sklearn.linear_model import Ridge
-from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -20,10 +20,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from scroll import ScrollClassifier
 from tests.scroll.conftest import cuttings, quick, refused
 
-STANDARD = dict(scale='standard', limit=100)
-SCALES = pytest.mark.parametrize('params', [{}, STANDARD], ids=['unit', 'standard'])
+RAW = [dict(scale='standard', limit=100), dict(scale=None, limit=100)]
+SCALES = pytest.mark.parametrize('params', [{}, *RAW], ids=['unit', 'standard', 'raw'])
 WINE = load_wine(return_X_y=True)
-few = settings(quick, max_examples=5)
 
 
 def blobs(count: int = 60, seed: int = 0) -> tuple:
@@ -41,13 +40,13 @@ def fingerprint(estimator) -> tuple:
         estimator.predict_proba(X).tobytes()
 
 
-@parametrize_with_checks([ScrollClassifier('qda'), ScrollClassifier(scale='standard', limit=1e4)])
+@parametrize_with_checks([ScrollClassifier(), ScrollClassifier('lda', scale='standard', limit=1e4, calibration_size=20)])
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
     check(estimator)
 
 
 @SCALES
-@few
+@settings(quick, max_examples=5)
 @given(cut=cuttings(len(Y)), head=st.sampled_from(['ridge', 'ncc', 'lda']))
 def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head):
     whole = ScrollClassifier(head, **params).fit(X, Y)
@@ -60,19 +59,67 @@ def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head
     assert before == [shard.digest() for shard in shards]
 
 
-def test_classes_may_come_late_and_labels_may_be_of_any_kind():
-    late = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2], classes=[0, 1])
+@SCALES
+@settings(quick, max_examples=5)
+@given(weights=st.lists(st.integers(0, 9), min_size=60, max_size=60).filter(any))
+def test_weights_are_copies_to_the_bit(params, weights):
+    weighted = ScrollClassifier(**params, calibration_size=30).fit(X, Y, sample_weight=weights)
+    repeated = ScrollClassifier(**params, calibration_size=30).fit(X.repeat(weights, axis=0), Y.repeat(weights))
+    assert fingerprint(weighted) == fingerprint(repeated)
+    both = ScrollClassifier(**params, calibration_size=30).partial_fit(X, Y).partial_fit(X, Y, sample_weight=weights)
+    assert fingerprint(both) == fingerprint(ScrollClassifier(**params, calibration_size=30).fit(X, Y, np.add(weights, 1)))
+
+
+def test_heavy_weights_count_without_copies_and_to_the_end_of_what_sums_hold():
+    weights = np.r_[2 ** 26, np.ones(59)]
+    learner = ScrollClassifier().fit(X, Y, weights).learner_
+    assert learner.statistics_.total == 2 ** 26 + 59 and learner.statistics_.counts[0] == 2 ** 26 + 19
+    with refused('134217727'):
+        ScrollClassifier().fit(X, Y, 2 * weights)
+    with refused('134217727 *samples|at most 134217727'):
+        ScrollClassifier().fit(X, Y, weights).partial_fit(X, Y, sample_weight=weights)
+
+
+@pytest.mark.parametrize('weights, word', [(np.full(60, .5), '0.5'), (np.r_[-1, np.ones(59)], '-1'), (np.zeros(60), 'zero'),
+                                           (np.ones(59), 'shape'), (np.full(60, np.nan), 'nan'), (['a'] * 60, 'shape'), (np.ones((60, 1)), 'shape')])
+def test_other_weights_are_refused_and_nothing_is_changed(weights, word):
+    estimator = ScrollClassifier().fit(X, Y)
+    before = fingerprint(estimator)
+    with refused(word):
+        estimator.fit(X, Y, weights)
+    with contextlib.nullcontext() if word == 'zero' else refused(word):     # a batch of which nothing counts
+        estimator.partial_fit(X, Y, sample_weight=weights)
+    assert fingerprint(estimator) == before
+
+
+def test_classes_may_come_late_and_those_named_have_columns_before_they_come():
+    late = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2])
     assert late.decision_function(X).shape == (60,)
     late.partial_fit(X[Y == 2], Y[Y == 2])
     assert fingerprint(late) == fingerprint(ScrollClassifier().fit(X, Y))
-    for kind in (np.uint8, np.float64, bool, str, object):
-        y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
-        assert ScrollClassifier().fit(X, y).score(X, y) > .5
-    with refused('labels'):
-        late.partial_fit(X, np.array(['a', 'b', 'c'])[Y])
+    named = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2], classes=[0, 1, 7])
+    assert named.classes_.tolist() == [0, 1, 7] and (named.predict_proba(X)[:, 2] == 0).all()
+    assert (named.decision_function(X)[:, 2] == -np.inf).all() and set(named.predict(X).tolist()) == {0, 1}
+    named.partial_fit(X[Y == 2], Y[Y == 2])                                 # one that was never named
+    assert named.predict_proba(X).shape == (60, 4)
+    for y, classes in ((Y, ['a', 'b']), (np.array(['a', 'b', 'c'])[Y], [0, 1])):
+        with refused('text'):
+            ScrollClassifier().partial_fit(X, y, classes=classes)
 
 
-@pytest.mark.parametrize('ratio', [1e-6, 1e6])
+@pytest.mark.parametrize('kind', [np.int32, np.uint8, np.float64, bool, str, object])
+def test_labels_come_back_as_they_were(kind):
+    y = np.array(['a', 'b'])[Y % 2].astype(kind) if kind in (str, object) else (Y % 2).astype(kind)
+    estimator = ScrollClassifier().fit(X, y)
+    expected = np.dtype('U1') if kind is object else np.asarray(y).dtype
+    assert estimator.classes_.dtype == estimator.predict(X).dtype == expected
+    assert estimator.partial_fit(X, y).score(X, y) > .5
+    if expected.kind != 'U':                                                # and what comes later is not cut to their type
+        other = ScrollClassifier().fit(X, Y + 300)
+        assert (estimator + other).classes_.tolist() == [0, 1, 300, 301, 302] == estimator.partial_fit(X, Y + 300).classes_.tolist()
+
+
+@pytest.mark.parametrize('ratio', [1e-6, 1, 1e6])
 def test_standardised_ridge_is_that_of_the_textbook(ratio):
     """Against scikit-learn's: z / sqrt(d) and a constant feature that is shrunk, too. What differs is the grid of the features."""
     x = X * [ratio, 1, 1, 1, 1]
@@ -103,8 +150,9 @@ def test_standardised_sums_of_few_samples_and_many_features_can_be_solved(count,
     assert set(estimator.predict(x).tolist()) <= set(y.tolist()) and np.isfinite(estimator.decision_function(x)).all()
 
 
-def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted():
-    estimator = ScrollClassifier(**STANDARD).fit(X, Y)
+@pytest.mark.parametrize('params', RAW, ids=['standard', 'raw'])
+def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted(params):
+    estimator = ScrollClassifier(**params).fit(X, Y)
     before, far = fingerprint(estimator), X.copy()
     far[7, 2] = -129
     for call in (estimator.fit, estimator.partial_fit, estimator.remove):
@@ -118,50 +166,82 @@ def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted():
 
 
 @pytest.mark.parametrize('params, word', [
-    (dict(scale='minmax'), 'scale'), (dict(head='svm'), 'head'), (dict(head='random', scale='standard'), 'standard'), (dict(scale='standard', limit=0), 'limit'),
-    (dict(scale='standard', limit=[1, 2]), 'limit'), (dict(scale='standard', limit='a'), 'limit'), (dict(head='auto'), 'auto'),
-    (dict(ridge_lambda=-1), 'ridge lambda'), (dict(scale='standard', limit=np.inf), 'limit'), (dict(scale='standard', lift='relu'), 'lift')])
+    (dict(scale='minmax'), 'scale'), (dict(head='svm'), 'head'), (dict(head='random', scale='standard'), 'standard'), (dict(scale=None, limit=0), 'limit'),
+    (dict(scale=None, limit=[1, 2]), 'limit'), (dict(scale=None, limit='a'), 'limit'), (dict(scale=None, limit=True), 'limit'),
+    (dict(calibration_size=-1), 'calibration_size'), (dict(ridge_lambda=-1), 'ridge_lambda'), (dict(scale='standard', limit=np.inf), 'limit')])
 def test_parameters_that_cannot_be_are_refused(params, word):
     with refused(word):
         ScrollClassifier(**params).fit(X, Y)
 
 
 def test_a_first_batch_does_not_decide_on_the_grid_and_whole_data_do():
-    with refused('give limit'):
-        ScrollClassifier(scale='standard').partial_fit(X, Y)
-    fitted = ScrollClassifier(scale='standard').fit(X, Y)
-    assert fitted.digest() == ScrollClassifier(scale='standard').fit(X[::-1], Y[::-1]).digest() and fitted.score(X, Y) > .7
-    fitted.partial_fit(X[:5], Y[:5])                                        # the grid is there now
+    for scale in ('standard', None):
+        with refused('give limit'):
+            ScrollClassifier(scale=scale).partial_fit(X, Y)
+        fitted = ScrollClassifier(scale=scale).fit(X, Y)
+        assert fitted.digest() == ScrollClassifier(scale=scale).fit(X[::-1], Y[::-1]).digest() and fitted.score(X, Y) > .7
+        fitted.partial_fit(X[:5], Y[:5])                                    # the grid is there now
     with refused('different grids'):
-        ScrollClassifier(scale='standard', limit=20).fit(X, Y) + ScrollClassifier(**STANDARD).fit(X, Y)
+        ScrollClassifier(scale=None, limit=20).fit(X, Y) + ScrollClassifier(scale=None, limit=100).fit(X, Y)
 
 
 @SCALES
 def test_removed_is_never_seen(params):
     estimator = ScrollClassifier(**params).fit(X, Y).remove(X[:20], Y[:20])
-    rest = ScrollClassifier(**params).fit(X[20:], Y[20:])
-    assert estimator.digest() == rest.digest()
-    np.testing.assert_array_equal(estimator.decision_function(X), rest.decision_function(X))
-    with refused('no part of these'):
-        estimator.remove(100 * np.eye(5), Y[:5])
-    assert estimator.digest() == rest.digest()
+    assert estimator.digest() == ScrollClassifier(**params).fit(X[20:], Y[20:]).digest()
+    np.testing.assert_array_equal(estimator.decision_function(X), ScrollClassifier(**params).fit(X[20:], Y[20:]).decision_function(X))
+    with refused('not among those learned'):
+        estimator.remove(X[:1], Y[:1])
+    few = ScrollClassifier(**params, calibration_size=3).fit(X, Y).remove(X[:57], Y[:57])
+    assert len(few.learner_.buffer_) <= 1 and few.predict_proba(X).shape == (60, 3)         # there is nothing to calibrate on
 
 
-def test_data_frames_are_numbers_and_sparse_matrices_are_not():
-    for params in ({}, STANDARD):
-        assert ScrollClassifier(**params).fit(pd.DataFrame(X), Y).digest() == ScrollClassifier(**params).fit(X, Y).digest()
-    with refused('[Ss]parse'):
-        ScrollClassifier().fit(csr_array(X), Y)
-    frame = pd.DataFrame(X, columns=list('abcde'))
+@SCALES
+@pytest.mark.parametrize('head', ['ridge', 'ncc', 'lda'])
+def test_probabilities_are_scaled_by_leaving_each_sample_out(params, head):
+    """Of twenty samples: twenty classifiers of nineteen."""
+    x, y = X[:20], Y[:20]
+    logits = np.stack([ScrollClassifier(head, **params).fit(np.delete(x, i, axis=0), np.delete(y, i)).decision_function(x[i:i + 1])[0]
+                       for i in range(20)])
+
+    def loss(t):
+        z = np.exp(t) * logits
+        p = np.exp(z - np.logaddexp.reduce(z, axis=1, keepdims=True))
+        target = 20 / 21 * np.eye(3)[y] + 1 / 21 / 3                        # one more sample, of every class equally
+        return -(target * np.log(p)).sum()
+    scale = np.exp(minimize_scalar(loss, bounds=(-12, 12), method='bounded').x)
+    estimator = ScrollClassifier(head, **params).fit(x, y)
+    z = scale * estimator.decision_function(X)
+    np.testing.assert_allclose(estimator.predict_proba(X), np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), atol=2e-3)
+
+
+def test_data_frames_and_lists_are_numbers():
+    x = np.where(X > 1, X, 0)
+    for params in ({}, dict(scale='standard'), *RAW):
+        estimators = [ScrollClassifier(**params).fit(form(x), Y) for form in (np.asarray, pd.DataFrame)]
+        assert len({fingerprint(estimator) for estimator in estimators}) == 1
+        weighted = [ScrollClassifier(**params).fit(form(x), Y, Y + 1) for form in (np.asarray, list)]
+        assert fingerprint(weighted[0]) == fingerprint(weighted[1])
+    frame = pd.DataFrame(x, columns=list('abcde'))
     assert ScrollClassifier().fit(frame, Y).feature_names_in_.tolist() == list('abcde')
 
 
 def test_pipelines_search_grids_and_validate():
     pipeline = make_pipeline(FunctionTransformer(), ScrollClassifier())
-    search = GridSearchCV(pipeline, dict(scrollclassifier__scale=['unit', 'standard']), cv=3, error_score='raise')
-    assert search.fit(*WINE).best_params_['scrollclassifier__scale'] == 'standard' and search.best_score_ > .95
-    calibrated = CalibratedClassifierCV(ScrollClassifier(scale='standard'), cv=3).fit(*WINE)
-    assert log_loss(WINE[1], calibrated.predict_proba(WINE[0])) < .2
+    search = GridSearchCV(pipeline, dict(scrollclassifier__head=['ridge', 'lda'], scrollclassifier__scale=['unit', 'standard', None]),
+                          scoring='neg_log_loss', cv=3, error_score='raise')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', UserWarning)                        # of raw wine on unit length
+        assert search.fit(*WINE).best_params_['scrollclassifier__scale'] == 'standard'
+    assert cross_val_score(ScrollClassifier(scale='standard'), *WINE).mean() > .95
+
+
+def test_features_of_different_scale_on_unit_length_get_a_hint():
+    for x, y, hints in ((*WINE, 1), (*load_digits(return_X_y=True), 0), (X, Y, 0), (np.zeros((4, 2)), [0, 0, 1, 1], 0)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            ScrollClassifier().fit(x, y)
+        assert len([w for w in caught if "scale='standard'" in str(w.message) and w.filename == __file__]) == len(caught) == hints
 
 
 @SCALES
