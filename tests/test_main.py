@@ -34,7 +34,7 @@ def fails(command_line, tiny_weights, tmp_path):
     (['--backbone', 'vit'], ['--backbone vit', 'resnet18']), (['--bufer_size', '3'], ['--bufer_size', 'did you mean --buffer_size?']),
     (['--seed', '1', '--seed', '2'], ['--seed is given 2 times']), (['--n_splits', '11'], ['--n_splits 11', '10 classes', '1..10']),
     (['--n_splits', 'many'], ['--n_splits', 'many', 'whole number']), (['--buffer_size', '-1'], ['--buffer_size', '-1', 'at least 0']),
-    (['--ridge_lambda', '0'], ['--ridge_lambda', 'positive']), (['--predictor', 'svm'], ['--predictor', 'ridge', 'ncc']),
+    (['--ridge_lambda', '0'], ['--ridge_lambda', 'number from']), (['--predictor', 'svm'], ['--predictor', 'ridge', 'ncc']),
     (['--schedule', 'gauss'], ['--schedule', 'gauss', 'split:50']), (['--schedule', 'split:5\nbatch=3'], ['schedule']),
     (['--schedule', 'iid', '--n_splits', '3'], ['--n_splits and --schedule']), (['--weights', 'no-such'], ['--weights no-such', "'none'"]),
     (['--weights', 'none', '--width', '0'], ['width', '0']), (['--dataset_config', 'nope'], ['--dataset_config nope']),
