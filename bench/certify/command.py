@@ -4,14 +4,15 @@
     python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
-Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is that of each
+Label order, reversed label order, `--specs`, and random class orders in numbers of tasks that divide that of
+the classes. SCROLL's predictor is that of each
 schedule's own statistics (solved under the first three, then once for equal digests): class sums where
 classes arrive whole (`--stream_check` of them are streamed too, and must agree), streamed otherwise. Any
 other method is trained from scratch on each schedule, with the same seed and flags; those of main.py go
 behind the script's own. Every finished schedule is kept, so the same command continues a killed certificate.
 
 Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row for
-each schedule in `.csv`, the anytime curves in `.png`. `--keep FILE` writes it without the schedules, to be
+each schedule in `.csv`. `--keep FILE` writes it without the schedules, to be
 handed on: `--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which
 differ, under three schedules (label order, which is also streamed, with its buffer; reversed; `iid`), with
 `--all 1` under all. Flags of main.py behind it say where things are and how to compute (`--base_path`, ...).
@@ -45,7 +46,7 @@ from scroll.grid import little_endian
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
 _SCHEDULED = 'stream', 'part'           # flags that affect these would cut the stream otherwise
-_OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
+_OWN = 'model', 'dataset', 'schedules', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 
 
 def parse_options(words=None) -> tuple:
@@ -55,8 +56,6 @@ def parse_options(words=None) -> tuple:
     flag('--dataset')
     flag('--model', default='scroll', help='any method')
     flag('--schedules', type=whole(0), default=100, help='random class orders')
-    flag('--splits', help='numbers of tasks drawn from, as 5,10,50 '
-                          '(default: the divisors of the number of classes but 1)')
     flag('--specs', help="further schedules, separated by ';', each sample once "
                          "(default: for scroll 'iid;gaussian;blurry')")
     flag('--curve_points', type=whole(0), default=10, help='scroll: points of a curve; 0: one a segment')
@@ -93,10 +92,6 @@ def plan_specs(options, dataset, seed: int) -> list:
     from scroll.randomness import numpy_stream
     classes = np.unique(dataset.train_labels)
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
-    if options.splits is not None:
-        splits = [int(word) for word in options.splits.split(',') if word.isdecimal()]
-        if not splits or not 1 <= min(splits) <= max(splits) <= len(classes):
-            raise InputError(f'--splits {options.splits}: expected numbers, 1..{len(classes)}, as 5,10')
     by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
     named = (by_default if options.specs is None else options.specs).split(';')
     tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
@@ -150,8 +145,8 @@ def prepare(options, words: list) -> tuple:
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
-                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules, '
-                                 '--splits and --specs say; leave the flag out')
+                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules '
+                                 'and --specs say; leave the flag out')
         identity = dict(arguments={k: v for k, v in vars(args).items()
                                    if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}})
         model, dataset, args = initialize(args)
@@ -201,7 +196,6 @@ def certify(options, flags) -> int:
     if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
         words += ['--adapt_select', 'none']             # its f* is what the updates end in
     identity, args, dataset, specs, trials = prepare(options, words)
-    from bench.results import plots
     from scroll.certificates import files as certificates
     from scroll.certificates.robustness import judge
     store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
@@ -229,8 +223,6 @@ def certify(options, flags) -> int:
     path = store.folder / f"certificate-{certificate['id'][:12]}.json"
     title = f'{identity["model"]} on {dataset.NAME}'
     write_csv(path.with_suffix('.csv'), list(dict.fromkeys(name for row in rows for name in row)), rows)
-    plots.anytime_curves(path.with_suffix('.png'), [row['curve'] for row in rows],
-                         f'{title}, {len(rows)} schedules')
     certificates.write(path, certificate | dict(inputs=identity, schedules=rows))
     if options.clouds:
         keep_rows(options.clouds / f'{dataset.NAME}.csv', _CLOUD, identity['model'],
@@ -302,7 +294,7 @@ def check(options, flags) -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked.non_verbose)
     found = lines_of(identity, rows, trials)
-    lines, same = certificates.table(certificates.compare(certificate, found, unasked))
+    lines, same = certificates.compare(certificate, found, unasked)
     print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n"
           f"  made by: {certificate['command']}")
     print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)

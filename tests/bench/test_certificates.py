@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bench.certify import command as certify
-from bench.certify import settings
 from bench.cli.parsing import parse_args
 from core.commands import run_command
 from scroll.certificates import files as certificates
@@ -128,21 +127,6 @@ def test_adapted_predictors_stand_among_what_holds_here(call, made):
     assert call('--check', path)[1]['f*'] == 'skipped: --adapt 1 makes it'
     assert call('--check', path, '--adapt', 1)[1]['f*'] == 'the same'
     assert call('--check', path, '--adapt', 1, '--iterations', 3)[1]['f*'].startswith('DIFFERS')
-
-
-@pytest.mark.slow
-def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
-    path, content = made(*INTEGER)
-    capsys.readouterr()
-
-    def table(certificate, only):
-        monkeypatch.setattr(sys, 'argv', ['', str(certificate), '--only', only, '--base_path', str(tmp_path)])
-        return run_command(settings.main), [line.split(' | ') for line in capsys.readouterr().out.splitlines()[2:]]
-    code, rows = table(path, 'no oneDNN')
-    assert code == 0 and len(rows) == 1 and rows[0][1].startswith('the same')
-    code, rows = table(changed(path, 'anywhere', 'statistics'), 'one thread')
-    assert code == 1 and rows[0][1] == 'not the same: statistics'
-    assert table(path, 'an abacus')[0] == 2
 
 
 @pytest.mark.parametrize('content, said', [

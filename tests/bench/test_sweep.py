@@ -245,7 +245,7 @@ def test_a_signal_ends_the_runs_and_says_how_to_go_on(bench):
     one = bench.begin(bench.two, '--jobs', 2)
     wait(lambda: len(bench.calls()) == 2)
     os.kill(one.pid, signal.SIGTERM)
-    assert one.ended() == 143 and '0 of 4 runs were made, 2 were ended' in one.err and 'the same command resumes' in one.err
+    assert one.ended() == 143 and '0 of 4 runs were made' in one.err and 'the same command resumes' in one.err
     (bench.base / 'hold').unlink()
     time.sleep(0.2)
     assert [call[0] for call in bench.calls()] == ['begin'] * 2                 # nobody came to an end later
