@@ -31,10 +31,7 @@ from scroll.learner import Scroll
 from scroll.statistics import Statistics
 from utils.augmentations import BatchTransform, PlainTransform
 
-BATCH, CLASSES, CANDIDATES, MEMORY = 32, 100, 50, 64
-# images of the forward and backward passes of one step, and of the passes without gradients
-PASSES = dict(er=((2 * BATCH,), ()), derpp=((BATCH,) * 3, ()), er_ace=((BATCH,) * 2, ()),
-              mir=((BATCH,) * 2, (CANDIDATES,) * 2), gem=((BATCH, MEMORY // 2, MEMORY // 2), ()))
+BATCH, CLASSES = 32, 100
 
 
 @dataclass
@@ -147,22 +144,17 @@ def adaptation(backbone, images, rounds, updates=5):
     yield Line('adaptation, an update of the adapters', small, full, 'full tuning', 1 / 1.5)
 
 
-def make_method(name, net, preprocessing, images):
-    """A method on a copy of the network with a full buffer; `step` learns from the next batch."""
+def make_er(net, preprocessing, images):
+    """ER on a copy of the network with a full buffer; `step` learns from the next batch."""
     args = argparse.Namespace(
         lr=1e-4, optimizer='sgd', optim_wd=0, optim_mom=0, optim_nesterov=False, device='cpu', seed=0,
-        buffer_size=MEMORY if name == 'gem' else 500, minibatch_size=BATCH, alpha=0.5, beta=0.5, gamma=0.5,
-        subsample=CANDIDATES, task_free=True, use_custom_classifier=False)
+        buffer_size=500, minibatch_size=BATCH, task_free=True, use_custom_classifier=False)
     net, transform = copy.deepcopy(net).train(), BatchTransform(preprocessing, 4, True, 0)
     net.classifier = torch.nn.Linear(net.feature_dim, CLASSES)
-    method = get_model_class(name)(net, torch.nn.functional.cross_entropy, args, transform)
+    method = get_model_class('er')(net, torch.nn.functional.cross_entropy, args, transform)
     method.normalization_transform = PlainTransform(preprocessing)
     arrange(method)
-    size = args.buffer_size
-    kept = dict(examples=torch.from_numpy(images[:size]), labels=torch.arange(size) % CLASSES)
-    kept |= {'logits': torch.zeros(size, CLASSES)} if name == 'derpp' else {}
-    kept |= {'task_labels': torch.arange(size) % 2} if name in ('mir', 'gem') else {}
-    method.buffer.add_data(**kept)
+    method.buffer.add_data(examples=torch.from_numpy(images[:500]), labels=torch.arange(500) % CLASSES)
     stream = InMemoryDataset(images, torch.arange(len(images)) % CLASSES, transform)
     loader = ImageLoader(stream, BATCH, shuffle=True, drop_last=True)
     loader.serve(method.RAW_STREAM, method.RAW_NOT_AUG, 'cpu')
@@ -176,30 +168,24 @@ def make_method(name, net, preprocessing, images):
     return method
 
 
-def bare_step(method, preprocessing, trained, seen):
-    """A function that passes the same numbers of ready inputs through the network, and updates it."""
+def bare_step(method, preprocessing, count):
+    """A function that passes this number of ready inputs through the method's network, and updates it."""
     net, size = copy.deepcopy(method.net), preprocessing.input_size
-    opt, labels = torch.optim.SGD(net.parameters(), lr=1e-4), torch.arange(CLASSES)
-    inputs = {count: torch.randn(count, 3, size, size) for count in {*trained, *seen}}
+    opt, labels = torch.optim.SGD(net.parameters(), lr=1e-4), torch.arange(count)
+    inputs = torch.randn(count, 3, size, size)
 
     def step():
         opt.zero_grad()
-        for count in trained:
-            torch.nn.functional.cross_entropy(net(inputs[count]), labels[:count]).backward()
-        with torch.no_grad():
-            for count in seen:
-                net(inputs[count])
+        torch.nn.functional.cross_entropy(net(inputs), labels).backward()
         opt.step()
     return step
 
 
 def steps(backbone, images, rounds):
-    """A step of each method, compared with the work of its network alone."""
-    for name, passes in PASSES.items():
-        method = make_method(name, *backbone, images)
-        bare = bare_step(method, backbone[1], *passes)
-        ours, plain = fastest(method.step, bare, rounds=rounds)
-        yield Line(f'a step of `{name}`', ours, plain, 'forward, backward, update')
+    """A step of ER, compared with the work of its network alone."""
+    method = make_er(*backbone, images)
+    ours, plain = fastest(method.step, bare_step(method, backbone[1], 2 * BATCH), rounds=rounds)
+    yield Line('a step of `er`', ours, plain, 'forward, backward, update')
 
 
 def loading(backbone, images, rounds):
@@ -214,7 +200,7 @@ def loading(backbone, images, rounds):
         transforms.Normalize(preprocessing.mean, preprocessing.std)])
     usual = torch.utils.data.DataLoader(images, BATCH, shuffle=True, collate_fn=lambda batch: torch.stack(
         [transform(Image.fromarray(image)) for image in batch]))
-    step = bare_step(make_method('er', net, preprocessing, images), preprocessing, (BATCH,), ())
+    step = bare_step(make_er(net, preprocessing, images), preprocessing, BATCH)
     epoch, one, theirs = fastest(lambda: list(loader), step, lambda: list(usual), rounds=rounds)
     title = f'loader and augmentation, an epoch of {len(images):,} images'
     yield Line(title, epoch, one * len(loader), "the backbone's training steps", 0.1)

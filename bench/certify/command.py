@@ -4,22 +4,18 @@
     python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
-Label order, reversed label order, `--specs`, and random class orders in numbers of tasks that divide that of
-the classes. SCROLL's predictor is that of each
-schedule's own statistics (solved under the first three, then once for equal digests): class sums where
-classes arrive whole (`--stream_check` of them are streamed too, and must agree), streamed otherwise. Any
-other method is trained from scratch on each schedule, with the same seed and flags; those of main.py go
-behind the script's own. Every finished schedule is kept, so the same command continues a killed certificate.
+Schedules: label order, reversed label order, `--specs`, and random class orders in numbers of tasks that
+divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
+trained from scratch on each schedule, with the same seed and flags; those of main.py go behind the script's
+own. Finished schedules are kept in `--out` (`<base_path>/certificates/<dataset>/<model>`), so the same
+command continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`.
 
-Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row for
-each schedule in `.csv`. `--keep FILE` writes it without the schedules, to be
-handed on: `--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which
-differ, under three schedules (label order, which is also streamed, with its buffer; reversed; `iid`), with
-`--all 1` under all. Flags of main.py behind it say where things are and how to compute (`--base_path`, ...).
+`--keep FILE` writes it without the schedules, to be handed on: `--check FILE` makes SCROLL's lines again from
+the data, on any machine, and says which differ, under three schedules (label order, which is also streamed,
+with its buffer; reversed; `iid`), with `--all 1` under all. More in docs/certificates.md.
 
-Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always, buffer and f* where
-classes arrive whole; other methods: net and predictions), or no line of the file differs; 1: not identical,
-or a line differs, and it is named; 2: nothing could be said.
+Exit code 0: identical where the method claims it, or no line of the file differs; 1: not identical, or a line
+differs, and it is named; 2: nothing could be said.
 """
 import argparse
 import hashlib
@@ -216,8 +212,9 @@ def certify(options, flags) -> int:
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=_flags_that(words, lambda flag: _name(flag) not in settings and affects(args, flag.dest) in KEY,
-                          flags), settings=settings,
+        flags=_words({name: getattr(args, flag) for flag, name in _names(words).items() if flag in args.given
+                      and affects(args, flag) in KEY and name not in {*settings, 'model', 'dataset'}}),
+        settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
     path = store.folder / f"certificate-{certificate['id'][:12]}.json"
@@ -261,15 +258,9 @@ def _name(flag: argparse.Action) -> str:
     return flag.option_strings[0].removeprefix('--')
 
 
-def _flags_that(words: list, wanted, flags: list) -> list:
-    """Those of these flags, with their values, of which `wanted` says yes; words: of a run that has them."""
-    known, out, take = cli.parse_args(words, return_parser_only=True)._option_string_actions, [], True
-    for word in flags:
-        if word.startswith('--'):
-            flag = known.get(word.split('=')[0])
-            take = flag is None or wanted(flag)                 # what is no flag is for the parser to refuse
-        out += [word] * take
-    return out
+def _names(words: list) -> dict:
+    """What flags are stored as -> what they are called, of a run with these words."""
+    return {flag.dest: _name(flag) for flag in cli.parse_args(words, return_parser_only=True)._actions}
 
 
 def check(options, flags) -> int:
@@ -279,12 +270,14 @@ def check(options, flags) -> int:
     if certificate['model'] != 'scroll':
         raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
                          'other machines')
-    asked, unknown = parse_options(_words({name: value for name, value in certificate['options'].items()
-                                           if name in _OWN}))
+    asked, _ = parse_options(_words({name: value for name, value in certificate['options'].items()
+                                     if name in _OWN}))
     words = of_main(certificate['model'], certificate['dataset'], flags)
-    given = cli.given_flags(cli.parse_args(words, return_parser_only=True), flags)
-    words += _flags_that(words, lambda flag: flag.dest not in given,
-                         [*certificate['flags'], *unknown, *_words(certificate['settings'])])
+    parser, more = cli.parse_args(words, return_parser_only=True), certificate['flags']
+    given, known = cli.given_flags(parser, flags), parser._option_string_actions
+    of_certificate = {flag[2:]: value for flag, value in zip(more[::2], more[1::2])} | certificate['settings']
+    words += _words({name: value for name, value in of_certificate.items()
+                     if getattr(known.get(f'--{name}'), 'dest', name) not in given})
     vars(asked).update(adapt=options.adapt, non_verbose=options.non_verbose)
     unasked = {} if options.adapt else {'f*': '--adapt 1 makes it'}
     if not options.all:

@@ -3,17 +3,12 @@
     python scripts/orders.py --dataset seq-digits --model er-ace --buffer_size 200 --num_threads 1
     python scripts/orders.py --dataset seq-cifar100 --model scroll --weights small --tasks 10
 
-Orders are drawn at random (`--orders`), and made from how alike classes are to the frozen backbone
-(`scroll.certificates.orders`): *easiest* has classes that are alike in one task, *hardest* deals them out to
-different tasks. `--worst` runs are spent on a search for a worse order than all of these: two classes of
-different tasks change places, and stay where the accuracy falls. Each of the random orders, the easiest and
-the hardest are run under `--seeds` seeds, and an analysis of variance separates the effect of the order from
-that of the seed. SCROLL is run as f_T. A run whose loss ends up infinite counts as 0 %.
-
-Every other run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, as those of
-`scripts/certify.py`), so the same command continues a killed study. `--keep FOLDER` puts the rows into
-`<FOLDER>/<dataset>.csv`, in place of the method's earlier ones; `scripts/documents.py` makes tables of them.
-Flags of main.py go behind the script's own.
+`--orders` random orders, the *easiest*, with classes alike to the frozen backbone in one task, and the
+*hardest*, which deals them out to different tasks, are run under `--seeds` seeds; `--worst` runs search for a
+worse order than all of these. SCROLL is run as f_T. A run whose loss ends up infinite counts as 0 %. Every
+other run is kept in `--out`, so the same command continues a killed study. `--keep FOLDER` puts the rows into
+`<FOLDER>/<dataset>.csv`, in place of the method's earlier ones, for scripts/documents.py. Flags of main.py go
+behind the script's own. More in docs/orders.md.
 """
 import functools
 import sys

@@ -2,12 +2,10 @@
 
     python scripts/exemplar_means.py --dataset seq-cifar100 --out figure.png
 
-The experiment of the paper's appendix (section "Buffering Strategy and Schedule-Robustness"): each class by
-itself comes in segments of b2 samples, the buffer keeps b1 of them; the distance |mean of the buffer - mean
-of the class| of unit features is measured on the way and at the end, for 100 shuffles in each of four
-scenarios. Draws its mean over classes and shuffles, and the standard deviation over the shuffles (ddof 1) of
-a class: the root of the mean of the classes' variances. `hash` has the distance of a random choice, and the
-same buffer under every shuffle. The numbers go to a CSV file. An hour for the 50,000 samples of CIFAR.
+The paper's appendix, "Buffering Strategy and Schedule-Robustness": each class by itself comes in segments of
+b2 samples, the buffer keeps b1 of them. The distance of the buffer's mean to that of the class, of unit
+features, is averaged over classes and shuffles; its deviation is the root of the classes' mean variance over shuffles
+(ddof 1). The numbers go to a CSV file. An hour for the 50,000 samples of CIFAR.
 """
 from pathlib import Path
 
@@ -74,13 +72,9 @@ def draw(path: Path, found: pd.DataFrame, title: str) -> None:
     """A panel for each scenario: mean distance and standard deviation by samples seen."""
     with style.picture(*style.with_vector(path), columns=len(SCENARIOS), size=(2.6 * len(SCENARIOS), 3.2),
                        sharey=True, squeeze=False) as (figure, grid):
-        for axes, (kept, segment) in zip(grid[0], SCENARIOS):
-            panel = found[(found.buffer_size == kept) & (found.batch_size == segment)]
-            for name, color in STRATEGIES.items():
-                line = panel[panel.strategy == name]
-                axes.plot(line.seen, line.distance, label=name, color=color)
-                axes.fill_between(line.seen, line.distance - line.deviation, line.distance + line.deviation,
-                                  color=color, alpha=0.2, linewidth=0)
+        for axes, ((kept, segment), panel) in zip(grid[0], found.groupby(['buffer_size', 'batch_size'])):
+            for name, line in panel.groupby('strategy'):
+                axes.errorbar(line.seen, line.distance, line.deviation, label=name, color=STRATEGIES[name])
             axes.set(xlabel='samples of the class seen', title=f'{kept} kept, {segment} a segment',
                      xlim=(0, None))
         grid[0, 0].set(ylabel='distance to the mean of the class', ylim=(0, None))

@@ -2,17 +2,12 @@
 
     python scripts/tune.py --dataset seq-cifar100 --weights small --models er-ace ssil scroll --num_threads 1
 
-A trial is a run of main.py on the first `--tasks` tasks, which learns no sample whose key (a digest of the
-pixels) is divisible by ten, and is judged by its accuracy on those. The buffer of a trial is |M| times the
-share of the classes that it sees. `SPACES` has what is tried: of each flag some values, the paper's (else
-Mammoth's) first. The first trial takes the first of each; the others are points of the grid drawn by a fixed
-seed, such that the values of each flag are tried about equally often. With `--finalists 2 --final_tasks 5`
-the two best trials are run again on five tasks, and the better one there wins.
-
-Rows go to `<out>/<dataset>/<model>.csv`; the same command resumes a killed tuning. No trial trains on a batch
-of fewer than four samples at the end of a task. Flags of main.py behind the script's own are those of every
-trial; a value of `SPACES` that is given so is not tuned, and goes into the rule as it is. `--input_size`,
-`--n_epochs` and `--predictor` become conditions of the rule. More in docs/tuning.md.
+A trial is a run of main.py on the first `--tasks` tasks without the samples whose key (digest of the pixels)
+is divisible by ten, and is judged by its accuracy on those; its buffer is |M| times the share of the classes
+that it sees. The first trial takes the first values of `SPACES`, the others are points of the grid drawn by a
+fixed seed. Rows go to `<out>/<dataset>/<model>.csv`; the same command resumes a killed tuning. Flags of
+main.py behind the script's own are those of every trial: one of `SPACES` is not tuned and goes into the rule;
+`--input_size`, `--n_epochs` and `--predictor` become conditions of the rule. More in docs/tuning.md.
 """
 import contextlib
 import copy
@@ -230,8 +225,6 @@ class Tuning:
             when |= dict(buffer_size=dict(min=above and above + 1, max=_MOST if size == sizes[-1] else size))
         by = (f'tuned with {len(found)} trials on held-out training samples of {options.tasks} tasks'
               f'{of_size}: {found[best]:.1f} %; with the values of the first trial {found[0]:.1f} %{again}')
-        if edges := edges_of(self.space, planned[best], self.fixed):
-            by += f"; at the edge of the grid: {', '.join(edges)}"
         return dict(when=when, set=planned[best], by=by)
 
     @functools.cached_property
@@ -265,12 +258,6 @@ def _too_few(samples: int, batch_size) -> int:
     """Samples of the last batch, where they are fewer than `_FEWEST`."""
     last = samples % batch_size if batch_size and samples > batch_size else 0
     return last if last < _FEWEST else 0
-
-
-def edges_of(space: dict, values: dict, fixed=()) -> list:
-    """Flags whose value is the lowest or highest of three numbers or more that were tried."""
-    return [name for name, tried in space.items() if name not in fixed and len(tried) > 2
-            and not isinstance(tried[0], str) and values[name] in (min(tried), max(tried))]
 
 
 def _has_buffer(model: str) -> bool:

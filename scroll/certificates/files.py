@@ -39,8 +39,8 @@ def read(path) -> dict:
     if what != FORMAT:
         raise InputError(f'{path}: expected a certificate of the format {FORMAT}' +
                          (f', this is {what}: run its command again' if isinstance(what, str) else ''))
-    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items()) and all(
-        isinstance(value, (str, int, float, type(None))) for part in ('anywhere', 'here', 'settings', 'options')
+    sound = all(isinstance(found.get(name), kind) for name, kind in _PARTS.items()) and not any(
+        isinstance(value, (list, dict)) for part in ('anywhere', 'here', 'settings', 'options')
         for value in found[part].values())
     if not sound or 'sentence' not in found['verdict']:
         raise InputError(f'{path}: the certificate is damaged: it is not what certify.py writes')

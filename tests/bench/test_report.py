@@ -133,15 +133,6 @@ def test_a_page_says_how_the_values_of_each_method_were_chosen(experiment, make,
     assert earlier in page.read_text(encoding='utf-8').split('were chosen')[1]
 
 
-def test_summaries_agree_with_numpy_and_leave_nothing_out():
-    values = np.random.default_rng(0).normal(50, 5, 7)
-    found = tables.summary([dict(a=str(v)) for v in values] + [dict(a='')], 'a')
-    assert np.allclose((found.mean, found.deviation, found.n), (values.mean(), values.std(ddof=1), 7))
-    equal = tables.summary([dict(a='45.95'), dict(a='45.95'), dict(a='45.95')], 'a')        # whose deviation is 9e-15
-    assert 0 < equal.deviation < 1e-9 and tables.number(*vars(equal).values()) == '46.0 ± 0.0 (3)'
-    assert tables.summary([dict(a='3')], 'a') == tables.Summary(3.0, None, 1) and tables.summary([dict(a='')], 'a') is None
-
-
 def test_committed_rows_make_the_same_pages_without_results_files(experiment, make, tmp_path):
     write_runs(tmp_path / 'data', experiment, VALUES)
     make('--collect', '--base_path', tmp_path / 'data')
@@ -313,18 +304,16 @@ SAME['as'] = dict(columns='5-split')
 
 
 @pytest.mark.parametrize('first, second, digests, verdict', [
-    ([70, 71], [70, 71], 'aa', 'supported'), ([70], [70], 'aa', 'supported'), ([70], [70.01], 'aa', 'contradicted'),
-    ([70], [70], 'ab', 'contradicted'), ([70], [None, 70], 'aa', 'not run yet'), ([70, 71], [70], 'aa', 'supported')])
+    ([70, 71], [70], 'aa', 'supported'), ([70], [70.01], 'aa', 'contradicted'), ([70], [70], 'ab', 'contradicted'), ([70], [None, 70], 'aa', 'not run yet')])
 def test_the_same_is_the_same_in_accuracy_and_digest(experiment, first, second, digests, verdict):
     common = dict(git_commit='c', torch='t', device='cpu')
     more = {'2_split': dict(online_digest=digests[0], **common), '5_split': dict(online_digest=digests[1], **common)}
     assert verdicts(experiment, {('SCROLL', TWO): first, ('SCROLL', FIVE): second}, SAME, **more)[0][0] == verdict
 
 
-@pytest.mark.parametrize('what', ['torch', 'device', 'num_threads'])
-def test_bits_are_compared_within_one_kind_of_machine(experiment, what):
+def test_bits_are_compared_within_one_kind_of_machine(experiment):
     """Sums that are made in another order differ in their last bits, and one prediction in ten thousand with them."""
-    more = {'2_split': {what: '1'}, '5_split': {what: '2'}}
+    more = {'2_split': dict(torch='1'), '5_split': dict(torch='2')}
     values = {('SCROLL', TWO): [70, 71], ('SCROLL', FIVE): [70.01, 71]}
     verdict, evidence = verdicts(experiment, values, SAME, **more)[0]
     assert verdict == 'undecided' and 'no rows of one kind of machine' in evidence
@@ -332,9 +321,8 @@ def test_bits_are_compared_within_one_kind_of_machine(experiment, what):
 
 
 @pytest.mark.parametrize('change, words', [
-    (dict(says=None), ['says']), (dict(lower=None), ['lower']), (dict(extra=1), ['extra']), (dict(rows='ER'), ['rows', 'both']),
-    (dict(lower=dict(columns=TWO)), ['rows', 'both']), (dict(lower=dict(rows='Nobody')), ['Nobody']), (dict(within=1), ['within']),
-    (dict(of='some'), ['of']), (dict(lower=dict(rows='ER', seeds=1)), ['seeds'])])
+    (dict(lower=None), ['lower']), (dict(extra=1), ['extra']), (dict(rows='ER'), ['rows', 'both']), (dict(lower=dict(rows='Nobody')), ['Nobody']),
+    (dict(within=1), ['within']), (dict(lower=dict(rows='ER', seeds=1)), ['seeds'])])
 def test_claims_that_cannot_be_read_are_refused(experiment, change, words):
     claim = {key: value for key, value in {**higher(), **change}.items() if value is not None}
     with refused(*words):

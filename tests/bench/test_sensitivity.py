@@ -80,8 +80,7 @@ def test_figures_are_those_of_the_rows(sgd):
     assert sensitivity.figures([row for row in rows if row['seed'] == '0'])['variance'] is None
 
 
-@pytest.mark.parametrize('words, said', [(['--seed', '1'], '--seed: --seeds says which'), (['--permute_classes=1'], '--permute_classes'),
-                                         (['--tasks', '11'], '--tasks 11: expected 2..10'), (['--tasks', '1'], '--tasks'), (['--no_such', '1'], '--no_such')])
+@pytest.mark.parametrize('words, said', [(['--permute_classes=1'], '--permute_classes'), (['--tasks', '11'], '--tasks 11: expected 2..10')])
 def test_what_the_user_can_mend(call, tmp_path, words, said):
     with refused(said):
         call(tmp_path, *words)
