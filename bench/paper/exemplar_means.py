@@ -4,8 +4,9 @@
 
 The paper's appendix, "Buffering Strategy and Schedule-Robustness": each class by itself comes in segments of
 b2 samples, the buffer keeps b1 of them. The distance of the buffer's mean to that of the class, of unit
-features, is averaged over classes and shuffles; its deviation is the root of the classes' mean variance over shuffles
-(ddof 1). The numbers go to a CSV file. An hour for the 50,000 samples of CIFAR.
+features, is averaged over classes and shuffles; its deviation is the root of the classes' mean variance over
+shuffles (ddof 1). The numbers go to a CSV file. An hour for the 50,000 samples of CIFAR.
+Flags of main.py, as --weights, go behind the script's own.
 """
 from pathlib import Path
 
@@ -86,15 +87,12 @@ def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--dataset', required=True)
     parser.add_argument('--shuffles', type=whole(2), default=100)
-    parser.add_argument('--weights', default='compact')
-    parser.add_argument('--base_path', default='./data/')
     parser.add_argument('--out', type=Path, default=Path('exemplar_means.png'), help='and .csv for numbers')
-    options = parser.parse_args()
+    options, flags = parser.parse_known_args()
     picture, numbers = (options.out.with_suffix(suffix) for suffix in ('.png', '.csv'))
     check_target(picture, '--out')
-    model, dataset, _ = initialize(cli.parse_args([
-        '--model', 'scroll', '--dataset', options.dataset, '--weights', options.weights, '--base_path',
-        options.base_path, '--disable_log', '1']))
+    model, dataset, _ = initialize(cli.parse_args(
+        ['--model', 'scroll', '--dataset', options.dataset, '--disable_log', '1', *flags]))
     images, labels = dataset.images.train, dataset.images.train_labels
     names = Progress('Classes', labels.max() + 1).over(range(labels.max() + 1))
     found = table((model.embedder(images[labels == label]) for label in names), options.shuffles)

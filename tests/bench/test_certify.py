@@ -119,9 +119,8 @@ def test_adapted_predictors_are_the_same_where_classes_arrive_whole(call, tmp_pa
 
 
 @pytest.mark.parametrize('words, said', [
-    (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'gaussian-resample'], ['repeats samples']),
-    (['--specs', 'split:0'], ['split:0']), (['--schedule', 'iid'], ['--schedule:']), (['--shard', '1/2'], ['--shard:']), (['--schedules', '-1'], ['--schedules']),
-    (['--model', 'nobody'], ['nobody']), (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks'])])
+    (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'split:0'], ['split:0']), (['--schedule', 'iid'], ['--schedule:']),
+    (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks'])])
 def test_what_the_user_can_mend_ends_in_one_line(call, tmp_path, words, said):
     with refused(*said):
         call(tmp_path, *words)
