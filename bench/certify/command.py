@@ -31,7 +31,7 @@ import numpy as np
 from bench.certify.store import Store, keep_rows, write_csv
 from bench.cli import parsing as cli
 from bench.run.building import initialize
-from core.arguments import KEY, ArgumentParser, affects, binary_to_boolean_type, whole
+from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import normalise
 from core.progress import Progress
 from models import get_model_class
@@ -66,7 +66,7 @@ def parse_options(words=None) -> tuple:
     flag('--keep', type=Path, metavar='FILE', help='write it without its schedules here, too; for --check')
     flag('--clouds', type=Path, metavar='FOLDER',
          help='put the accuracies into <FOLDER>/<dataset>.csv, for scripts/documents.py')
-    flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress')
+    flag('--non_verbose', type=whole(0, 1), default=0, help='1: no progress')
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')

@@ -33,14 +33,14 @@ class ScrollTrials:
         self.samples = Samples(features, keys, model.to_file[dataset.train_labels], kept)
         empty = self.learner.new_statistics(features.shape[1])
         lift, by_class = empty.lift, empty.by_class
-        self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels])
+        self.test = TestSet(model.embedder(test_images)[0], model.to_file[dataset.test_labels], lift)
         if model.embedder.cache is not None:
             model.embedder.cache.flush()
         classes, self.ranks = np.unique(self.samples.labels, return_inverse=True)
         if not np.array_equal(classes, self.test.classes):
             raise InputError(f'--dataset {dataset.NAME}: training and test samples are not of the same '
                              'classes')
-        check_memory('class sums', 8 * len(classes) * empty.sums.shape[1] ** 2)
+        check_memory('class sums', 8 * len(classes) * (self.test.size + 1) ** 2)
         parts = prefix_sums.class_statistics(features, self.samples.labels, lift, by_class)
         self.summed = SummedStream(self.learner, parts)
         self.solved = {}
@@ -88,7 +88,7 @@ class ScrollTrials:
             predictor = learner.predictor()
             if len(self.solved) >= _KEPT:
                 self.solved.pop(next(iter(self.solved)))
-            self.solved[digest] = predictor, predictor.predict(self.test.features)
+            self.solved[digest] = predictor, self.test.predictions(predictor)
         return self.solved[digest]
 
     def _measured(self, predictions, segments, points, schedule) -> dict:
@@ -148,7 +148,7 @@ class ScrollTrials:
             classes = self.summed.parts.classes
             whole, = SummedStream(learner, self.summed.parts)(np.zeros(len(classes), np.int64), np.array([0]))
             predictor = whole.predictor()
-            said = predictor.predict(self.test.features)
+            said = self.test.predictions(predictor)
             lines[f'f_T, {name}'] = single([predictor.digest(),
                                             *(row['net_digest'] for row in rows if head == own)])
             lines[f'predictions, {name}'] = hashlib.sha256(said.astype('<i8').tobytes()).hexdigest()

@@ -2,7 +2,7 @@
 
 Where each class arrives in one segment, the statistics after a segment are the sum of those of its classes so
 far. Sums of integers are exact, so this short cut (`SummedStream`) gives the same bits as learning the stream
-(`learn_stream`), much faster. Each schedule's predictor is still solved
+(`learn_stream`), and a thousand schedules of CIFAR-100 in minutes. Each schedule's predictor is still solved
 from that schedule's own sums.
 """
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scroll.grid import GRID
+from scroll.heads.predictors import LinearPredictor
 from scroll.learner import Scroll
 from scroll.lift import Lift
 from scroll.state import State
@@ -103,19 +105,44 @@ def learn_stream(learner: Scroll, samples: Samples, schedule, points: np.ndarray
 
 
 class TestSet:
-    """Embedded test samples, sorted by class.
+    """Embedded test samples, sorted by class, on which linear predictors are evaluated fast, and exactly.
 
     Attributes:
-        order: int64 (N,), where the samples were. classes (K,). sizes: int64 (K,), samples of each class.
+        order: int64 (N,), where the samples were. size: D, numbers of a lifted feature. sizes: int64 (K,),
+            samples of each class.
     """
     __test__ = False                    # not a test case of pytest
 
-    def __init__(self, features: np.ndarray, labels: np.ndarray):
+    def __init__(self, features: np.ndarray, labels: np.ndarray, lift: Lift = None):
         self.order = np.argsort(labels, kind='stable')
         self.features, self.labels = features[self.order], np.asarray(labels)[self.order]
         self.classes, self.sizes = np.unique(self.labels, return_counts=True)
+        self._starts = np.cumsum(self.sizes) - self.sizes
+        lifted = self.features if lift is None else lift(self.features)
+        self.size = lifted.shape[1]
+        self._single = lifted.astype(np.float32) / np.float32(GRID)             # exact: 19 bits a number
+
+    def predictions(self, predictor) -> np.ndarray:
+        """`predictor.predict` of all samples: (N,) labels.
+
+        Logits are taken in float32 first. Rounding moves each by at most gamma (|w| |u| + |b|), gamma = n e /
+        (1 - n e) with n = d + 4 roundings of e = 2^-24 (Higham 2002, section 3.1); where the second is nearer
+        to the largest than twice that, the predictor's exact logits decide.
+        """
+        if not isinstance(predictor, LinearPredictor):
+            return predictor.predict(self.features)
+        logits = predictor.weight.astype(np.float32) @ self._single.T  # (K, N): maxima over K are contiguous
+        logits += predictor.bias.astype(np.float32)[:, None]
+        roundings = (self.size + 4) * 2.0 ** -24
+        largest = float((1.01 * np.linalg.norm(predictor.weight, axis=1) + abs(predictor.bias)).max())
+        error = roundings / (1 - roundings) * largest
+        near = logits >= logits.max(axis=0) - np.float32(2.01 * error)
+        out = predictor.classes[near.argmax(axis=0)]
+        unsure = np.flatnonzero(near.sum(axis=0) != 1)
+        if len(unsure):
+            out[unsure] = predictor.predict(self.features[unsure])
+        return out
 
     def class_hits(self, predictions: np.ndarray) -> np.ndarray:
         """int64 (K,): samples of each class that predictions (N,) get right."""
-        starts = np.cumsum(self.sizes) - self.sizes
-        return np.add.reduceat((predictions == self.labels).astype(np.int64), starts)
+        return np.add.reduceat((predictions == self.labels).astype(np.int64), self._starts)

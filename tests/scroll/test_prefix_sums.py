@@ -1,4 +1,4 @@
-"""Sums of classes stand for streams, digest for digest."""
+"""Sums of classes stand for streams, digest for digest, and fast evaluation for the predictor's own."""
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from scroll.certificates import prefix_sums
 from scroll.certificates.prefix_sums import Samples, TestSet, class_segments, curve_points
-from scroll.heads.predictors import ridge
+from scroll.grid import GRID
+from scroll.heads.predictors import LinearPredictor, ridge
 from scroll.learner import Scroll
 from scroll.schedules import Schedule, make_schedule
 from scroll.statistics import Statistics
@@ -60,6 +61,25 @@ def test_points_are_the_segments_that_end_nearest(cuts, most, expected):
     assert curve_points(np.array(cuts), most).tolist() == expected
 
 
+@quick
+@given(st.integers(2, 5), st.integers(0, 99), st.sampled_from([1e-6, 1.0, 1e3]))
+def test_fast_predictions_are_the_predictors_own(n_classes, seed, scale):
+    random = np.random.default_rng(seed)
+    samples = samples_of(random.integers(0, n_classes, 60) * 3, seed)
+    test = TestSet(samples.features, samples.labels)
+    weight, bias = scale * random.normal(size=(len(test.classes), 5)), random.normal(size=len(test.classes))
+    predictor = LinearPredictor.nearest(np.unique(samples.labels), weight, bias)
+    assert np.array_equal(test.predictions(predictor), predictor.predict(samples.features[test.order]))
+
+
+def test_what_float32_cannot_tell_apart_is_left_to_the_exact_logits():
+    """They differ by 1e-12; float32 sees ties."""
+    test = TestSet(np.array([[GRID, 0], [0, GRID]], np.int32), np.array([0, 1]))
+    weight = np.array([[0.3, 0.3 + 1e-12], [0.3 + 1e-12, 0.3], [0.1, 0.1]])
+    predictor = LinearPredictor.nearest(np.array([0, 1, 2]), weight, np.zeros(3))
+    assert test.predictions(predictor).tolist() == [1, 0]
+
+
 def test_hits_are_right_answers_by_class_and_none_of_classes_unseen():
     random = np.random.default_rng(1)
     labels = random.integers(0, 4, 80)
@@ -67,5 +87,5 @@ def test_hits_are_right_answers_by_class_and_none_of_classes_unseen():
     test, seen = TestSet(samples.features, samples.labels), np.isin(labels, [1, 3])
     predictor = ridge(Statistics(5).add(train.features[seen], labels[seen]), 0.1)
     right = predictor.predict(samples.features) == samples.labels
-    hits = test.class_hits(predictor.predict(test.features))
+    hits = test.class_hits(test.predictions(predictor))
     assert hits.tolist() == [int(right[samples.labels == c].sum()) for c in range(4)] and hits[0] == hits[2] == 0 < hits.sum()
