@@ -144,12 +144,15 @@ class Tuning:
         from backbone import weights
         from models import get_model_class
         given = dict(zip((flag.lstrip('-') for flag in flags[::2]), flags[1::2]))
+        online = get_model_class(model).ONLINE                  # one pass, whatever --n_epochs says
+        passes = '' if online else given.get('n_epochs', _PASSES)
         self.model, self.options = model, options
-        self.conditions = {name: given.pop(name) for name in _CONDITIONS if name in given}
-        self.passes = {} if get_model_class(model).ONLINE else dict(n_epochs=_PASSES)
-        self.space = space_of(model, self.conditions.get('n_epochs') == '1')
-        self.fixed = {name: given.pop(name) for name in list(given) if name in self.space}
-        self.flags = [word for name, value in given.items() for word in (f'--{name}', value)]
+        self.passes, self.space = dict(n_epochs=passes) if passes else {}, space_of(model, passes == '1')
+        self.conditions = {name: given[name] for name in _CONDITIONS
+                           if name in given and not (online and name == 'n_epochs')}
+        self.fixed = {name: value for name, value in given.items() if name in self.space}
+        self.flags = [word for name, value in given.items() if name not in {*self.fixed, *_CONDITIONS}
+                      for word in (f'--{name}', value)]
         self.psi = '' if options.weights == 'none' else weights.load(options.weights, tensors=False).digest
         self.path = Path(options.out) / options.dataset / f'{model}.csv'
         self.rows = read_rows(self.path) if self.path.is_file() else []
@@ -177,7 +180,7 @@ class Tuning:
         if self.model in _AT_THE_END:
             words[_AT_THE_END[self.model]] = tasks
         words |= self.conditions | (dict(buffer_size=size) if _has_buffer(self.model) else {})
-        words |= self.passes | self.conditions
+        words |= self.passes
         return [word for name, value in (words | values).items()
                 for word in (f'--{name}', str(value))] + self.flags
 

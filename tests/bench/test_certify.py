@@ -111,13 +111,6 @@ def test_buffers_are_claimed_where_classes_arrive_whole_and_hashed_ones_everywhe
     assert code == 0 and certificate['verdict']['distinct']['buffer'] == 1
 
 
-@pytest.mark.slow
-def test_adapted_predictors_are_the_same_where_classes_arrive_whole(call, tmp_path):
-    words = '--schedules', 1, '--specs', '', '--buffers', 3, '--adapt', 1, '--buffer_size', 20, '--iterations', 2
-    code, certificate, rows = call(tmp_path, *words)
-    assert code == 0 and certificate['verdict']['distinct']['f*'] == 1 and len({row['adapted_accuracy'] for row in rows}) == 1
-
-
 @pytest.mark.parametrize('words, said', [
     (['--specs', 'imbalanced:5'], ['imbalanced:5', 'leaves out samples']), (['--specs', 'split:0'], ['split:0']), (['--schedule', 'iid'], ['--schedule:']),
     (['--model', 'icarl', '--buffer_size', '20', '--specs', 'gaussian'], ['icarl', 'no tasks'])])

@@ -64,7 +64,8 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_
 def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(call, tmp_path, monkeypatch, tiny_weights):
     monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.)
     call('--models', 'scroll', '--trials', 1, '--predictor', 'ncc')
-    call('--models', 'er', '--trials', 1, '--n_epochs', 2)
+    call('--models', 'er', 'ens', '--trials', 1, '--n_epochs', 2)             # ENS is online, and has no such rule
+    assert 'n_epochs' not in (tmp_path / 'models' / 'config' / 'ens.yaml').read_text()
     for model, space in (('scroll', dict(adapt_lr=(.07,))), ('er', dict(lr=(.07,), batch_size=(10,)))):
         monkeypatch.setitem(tune.SPACES, model, space)
         call('--models', model, '--trials', 1)
