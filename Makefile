@@ -32,7 +32,7 @@ test-avx2: .venv/installed-dev
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
 	PYTHON=$(PYTHON) scripts/wheel_check.sh
 
-bench: .venv/installed          ## speed and memory, as ratios to common alternatives; needs nothing but the shipped weights
+bench: .venv/installed          ## speed, as ratios to common alternatives; needs nothing but the shipped weights
 	$(RUN) scripts/bench.py
 
 tune: .venv/installed           ## the values of models/config/, from held-out training data, the same number of trials for each method

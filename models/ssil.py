@@ -1,6 +1,6 @@
 """Separated softmax for incremental learning: new and old classes never compete in one softmax.
 
-    python scripts/orders.py --model ssil --dataset seq-cifar100 --tasks 10 --orders 10 --seeds 2 --worst 10
+    python scripts/orders.py --model ssil --dataset seq-cifar100 --tasks 10 --orders 10 --seeds 2
         --weights small --model_config best --buffer_size 500
 
 23.0 % of CIFAR-100 in ten tasks, |M| = 500 (results/orders/seq-cifar100.csv, mean of 10 random orders).

@@ -4,21 +4,18 @@
     python scripts/certify.py --dataset seq-digits --model er-ace --buffer_size 200 --schedules 20
     python scripts/certify.py --check results/certificates/seq-cifar100.json
 
-Label order, reversed label order, `--specs`, and random class orders. SCROLL's predictor is that of each
-schedule's own statistics (solved under the first three, then once for equal digests): class sums where
-classes arrive whole (`--stream_check` of them are streamed too, and must agree), streamed otherwise. Any
-other method is trained from scratch on each schedule, with the same seed and flags; those of main.py go
-behind the script's own. Every finished schedule is kept, so the same command continues a killed certificate.
+Schedules: label order, reversed label order, `--specs`, and random class orders in numbers of tasks that
+divide the number of classes. SCROLL's predictor is that of each schedule's own statistics; another method is
+trained from scratch on each schedule, with the same seed and flags; those of main.py go behind the script's
+own. Finished schedules are kept in `--out` (`<base_path>/certificates/<dataset>/<model>`), so the same
+command continues a killed certificate: `certificate-<id>.json`, and a row for each schedule in `.csv`.
 
-Written to `--out` (default `<base_path>/certificates/<dataset>/<model>`): `certificate-<id>.json`, a row for
-each schedule in `.csv`, the anytime curves in `.png`. `--keep FILE` writes it without the schedules, to be
-handed on: `--check FILE` makes SCROLL's lines again from the data, on whatever machine, and says which
-differ, under three schedules (label order, which is also streamed, with its buffer; reversed; `iid`), with
-`--all 1` under all. Flags of main.py behind it say where things are and how to compute (`--base_path`, ...).
+`--keep FILE` writes it without the schedules, to be handed on: `--check FILE` makes SCROLL's lines again from
+the data, on any machine, and says which differ, under three schedules (label order, which is also streamed,
+with its buffer; reversed; `iid`), with `--all 1` under all. More in docs/certificates.md.
 
-Exit code 0: identical where the method claims it (SCROLL: statistics and f_T always, buffer and f* where
-classes arrive whole; other methods: net and predictions), or no line of the file differs; 1: not identical,
-or a line differs, and it is named; 2: nothing could be said.
+Exit code 0: identical where the method claims it, or no line of the file differs; 1: not identical, or a line
+differs, and it is named; 2: nothing could be said.
 """
 import argparse
 import hashlib
@@ -34,7 +31,7 @@ import numpy as np
 from bench.certify.store import Store, keep_rows, write_csv
 from bench.cli import parsing as cli
 from bench.run.building import initialize
-from core.arguments import KEY, ArgumentParser, affects, binary_to_boolean_type, whole
+from core.arguments import KEY, ArgumentParser, affects, whole
 from core.plugins import normalise
 from core.progress import Progress
 from models import get_model_class
@@ -45,7 +42,7 @@ from scroll.grid import little_endian
 _FORMAT = 'schedule-certificate-1'      # of rows that are kept
 _CLOUD = 'model', 'schedule', 'schedule_digest', 'final_accuracy', 'outcome'
 _SCHEDULED = 'stream', 'part'           # flags that affect these would cut the stream otherwise
-_OWN = 'model', 'dataset', 'schedules', 'splits', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
+_OWN = 'model', 'dataset', 'schedules', 'specs', 'curve_points', 'stream_check', 'buffers', 'adapt'
 
 
 def parse_options(words=None) -> tuple:
@@ -55,8 +52,6 @@ def parse_options(words=None) -> tuple:
     flag('--dataset')
     flag('--model', default='scroll', help='any method')
     flag('--schedules', type=whole(0), default=100, help='random class orders')
-    flag('--splits', help='numbers of tasks drawn from, as 5,10,50 '
-                          '(default: the divisors of the number of classes but 1)')
     flag('--specs', help="further schedules, separated by ';', each sample once "
                          "(default: for scroll 'iid;gaussian;blurry')")
     flag('--curve_points', type=whole(0), default=10, help='scroll: points of a curve; 0: one a segment')
@@ -71,7 +66,7 @@ def parse_options(words=None) -> tuple:
     flag('--keep', type=Path, metavar='FILE', help='write it without its schedules here, too; for --check')
     flag('--clouds', type=Path, metavar='FOLDER',
          help='put the accuracies into <FOLDER>/<dataset>.csv, for scripts/documents.py')
-    flag('--non_verbose', type=binary_to_boolean_type, default=False, help='no progress')
+    flag('--non_verbose', type=whole(0, 1), default=0, help='1: no progress')
     options, flags = parser.parse_known_args(words)
     if (options.dataset is None) == (options.check is None):
         raise InputError('give either --dataset, or --check with the file of a certificate')
@@ -93,10 +88,6 @@ def plan_specs(options, dataset, seed: int) -> list:
     from scroll.randomness import numpy_stream
     classes = np.unique(dataset.train_labels)
     splits = [n for n in range(2, len(classes) + 1) if len(classes) % n == 0] or [1]
-    if options.splits is not None:
-        splits = [int(word) for word in options.splits.split(',') if word.isdecimal()]
-        if not splits or not 1 <= min(splits) <= max(splits) <= len(classes):
-            raise InputError(f'--splits {options.splits}: expected numbers, 1..{len(classes)}, as 5,10')
     by_default = 'iid;gaussian;blurry' if normalise(options.model) == 'scroll' else ''
     named = (by_default if options.specs is None else options.specs).split(';')
     tasks, generator = dataset.N_TASKS, numpy_stream(seed, 'certificate')
@@ -150,8 +141,8 @@ def prepare(options, words: list) -> tuple:
         args = cli.parse_args(words)
         for flag in sorted(args.given):
             if affects(args, flag) in _SCHEDULED:
-                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules, '
-                                 '--splits and --specs say; leave the flag out')
+                raise InputError(f'--{flag}: every schedule is to bring the whole data set, as --schedules '
+                                 'and --specs say; leave the flag out')
         identity = dict(arguments={k: v for k, v in vars(args).items()
                                    if affects(args, k) not in {*_SCHEDULED, 'place', 'display'}})
         model, dataset, args = initialize(args)
@@ -201,7 +192,6 @@ def certify(options, flags) -> int:
     if options.model == 'scroll' and not any(word.startswith('--adapt_select') for word in flags):
         words += ['--adapt_select', 'none']             # its f* is what the updates end in
     identity, args, dataset, specs, trials = prepare(options, words)
-    from bench.results import plots
     from scroll.certificates import files as certificates
     from scroll.certificates.robustness import judge
     store = Store(options.out or Path(args.base_path) / 'certificates' / dataset.NAME / identity['model'])
@@ -222,15 +212,14 @@ def certify(options, flags) -> int:
         model=identity['model'], dataset=dataset.NAME,
         command=shlex.join(['python', 'scripts/certify.py', *_words(own), *flags]),
         **lines_of(identity, rows, trials), options=own,
-        flags=_flags_that(words, lambda flag: _name(flag) not in settings and affects(args, flag.dest) in KEY,
-                          flags), settings=settings,
+        flags=_words({name: getattr(args, flag) for flag, name in _names(words).items() if flag in args.given
+                      and affects(args, flag) in KEY and name not in {*settings, 'model', 'dataset'}}),
+        settings=settings,
         verdict=dict(sentence=verdict.sentence()) | judged, remarks=remarks,
         finished=time.strftime('%Y-%m-%d %H:%M:%S'))
     path = store.folder / f"certificate-{certificate['id'][:12]}.json"
     title = f'{identity["model"]} on {dataset.NAME}'
     write_csv(path.with_suffix('.csv'), list(dict.fromkeys(name for row in rows for name in row)), rows)
-    plots.anytime_curves(path.with_suffix('.png'), [row['curve'] for row in rows],
-                         f'{title}, {len(rows)} schedules')
     certificates.write(path, certificate | dict(inputs=identity, schedules=rows))
     if options.clouds:
         keep_rows(options.clouds / f'{dataset.NAME}.csv', _CLOUD, identity['model'],
@@ -269,15 +258,9 @@ def _name(flag: argparse.Action) -> str:
     return flag.option_strings[0].removeprefix('--')
 
 
-def _flags_that(words: list, wanted, flags: list) -> list:
-    """Those of these flags, with their values, of which `wanted` says yes; words: of a run that has them."""
-    known, out, take = cli.parse_args(words, return_parser_only=True)._option_string_actions, [], True
-    for word in flags:
-        if word.startswith('--'):
-            flag = known.get(word.split('=')[0])
-            take = flag is None or wanted(flag)                 # what is no flag is for the parser to refuse
-        out += [word] * take
-    return out
+def _names(words: list) -> dict:
+    """What flags are stored as -> what they are called, of a run with these words."""
+    return {flag.dest: _name(flag) for flag in cli.parse_args(words, return_parser_only=True)._actions}
 
 
 def check(options, flags) -> int:
@@ -287,12 +270,14 @@ def check(options, flags) -> int:
     if certificate['model'] != 'scroll':
         raise InputError(f"{options.check}: a certificate of {certificate['model']}; only SCROLL's hold on "
                          'other machines')
-    asked, unknown = parse_options(_words({name: value for name, value in certificate['options'].items()
-                                           if name in _OWN}))
+    asked, _ = parse_options(_words({name: value for name, value in certificate['options'].items()
+                                     if name in _OWN}))
     words = of_main(certificate['model'], certificate['dataset'], flags)
-    given = cli.given_flags(cli.parse_args(words, return_parser_only=True), flags)
-    words += _flags_that(words, lambda flag: flag.dest not in given,
-                         [*certificate['flags'], *unknown, *_words(certificate['settings'])])
+    parser, more = cli.parse_args(words, return_parser_only=True), certificate['flags']
+    given, known = cli.given_flags(parser, flags), parser._option_string_actions
+    of_certificate = {flag[2:]: value for flag, value in zip(more[::2], more[1::2])} | certificate['settings']
+    words += _words({name: value for name, value in of_certificate.items()
+                     if getattr(known.get(f'--{name}'), 'dest', name) not in given})
     vars(asked).update(adapt=options.adapt, non_verbose=options.non_verbose)
     unasked = {} if options.adapt else {'f*': '--adapt 1 makes it'}
     if not options.all:
@@ -302,7 +287,7 @@ def check(options, flags) -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows, _ = run_all(trials, specs, dataset, args, identity, Store(Path(folder)), asked.non_verbose)
     found = lines_of(identity, rows, trials)
-    lines, same = certificates.table(certificates.compare(certificate, found, unasked))
+    lines, same = certificates.compare(certificate, found, unasked)
     print(f"{options.check}: scroll on {dataset.NAME}, {certificate['verdict']['sentence']}\n"
           f"  made by: {certificate['command']}")
     print(f"  checked on: {found['here']['machine']}", *lines, sep='\n  ', flush=True)

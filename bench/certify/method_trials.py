@@ -2,7 +2,6 @@
 import contextlib
 import hashlib
 import io
-import json
 import platform
 
 import numpy as np
@@ -78,8 +77,7 @@ def run_method(words: list) -> tuple:
         model.meta_end_eval = end_eval
         measured = train(model, dataset, args)
     labels, predictions = test_predictions(model, dataset)
-    own = measured.get('anytime_curve')                                         # of --eval_every
-    points = [list(point) for point in (json.loads(own) if own else curve.items())]
+    points = [list(point) for point in curve.items()]
     row = dict(whole_classes=class_segments(dataset.schedule, dataset.train_labels) is not None,
                net_digest=net_digest(model),
                final_accuracy=round(100 * float((predictions == labels).mean()), 4),

@@ -1,25 +1,20 @@
-"""How much the order of the classes matters to a method: easy, hard and random orders, and the worst one.
+"""How much the order of the classes matters to a method: easy, hard and random orders.
 
     python scripts/orders.py --dataset seq-digits --model er-ace --buffer_size 200 --num_threads 1
     python scripts/orders.py --dataset seq-cifar100 --model scroll --weights small --tasks 10
 
-Orders are drawn at random (`--orders`), and made from how alike classes are to the frozen backbone
-(`scroll.certificates.orders`): *easiest* has classes that are alike in one task, *hardest* deals them out to
-different tasks. `--worst` runs are spent on a search for a worse order than all of these: two classes of
-different tasks change places, and stay where the accuracy falls. Each of the random orders, the easiest and
-the hardest are run under `--seeds` seeds, and an analysis of variance separates the effect of the order from
-that of the seed. SCROLL is run as f_T. A run whose loss ends up infinite counts as 0 %.
-
-Every other run is kept at once in `--out` (default `<base_path>/certificates/<dataset>/<model>`, as those of
-`scripts/certify.py`), so the same command continues a killed study. `--keep FOLDER` puts the rows into
-`<FOLDER>/<dataset>.csv`, in place of the method's earlier ones; `scripts/documents.py` makes tables of them.
-Flags of main.py go behind the script's own.
+`--orders` random orders, the *easiest*, with classes alike to the frozen backbone in one task, and the
+*hardest*, which deals them out to different tasks, are run under `--seeds` seeds. SCROLL is run as f_T. A run
+whose loss ends up infinite counts as 0 %. Every other run is kept in `--out`, so the same command continues a
+killed study. `--keep FOLDER` puts the rows into `<FOLDER>/<dataset>.csv`, in place of the method's earlier
+ones, for scripts/documents.py. Flags of main.py go behind the script's own. More in docs/orders.md.
 """
 import functools
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from bench.certify import command
 from bench.certify.store import Store, keep_rows
@@ -44,8 +39,7 @@ def parse_options(words=None) -> tuple:
     flag('--model', default='scroll', help='any method')
     flag('--tasks', type=whole(2), help="of every order (default: the data set's own number)")
     flag('--orders', type=whole(2), default=10, help='random ones')
-    flag('--worst', type=whole(0), default=20, help='runs of the search for the worst order')
-    flag('--seeds', type=whole(1), default=3, help='0, 1, ...; of the search the first alone')
+    flag('--seeds', type=whole(1), default=3, help='0, 1, ...')
     flag('--out', type=Path, help='folder of what has been run')
     flag('--keep', type=Path, metavar='FOLDER', help='put the rows into <FOLDER>/<dataset>.csv')
     options, flags = parser.parse_known_args(words)
@@ -105,45 +99,36 @@ class Orders:
 
 def study(orders: Orders) -> None:
     """Make all runs."""
-    from scroll.certificates.orders import chain, dealt, worse_orders
+    from scroll.certificates.orders import chain, dealt
     from scroll.randomness import numpy_stream
     options, random = orders.options, numpy_stream(0, 'class orders')
     near = chain(orders.alike())
     named = [('easiest', near), ('hardest', dealt(near, orders.tasks))]
     named += [('random', random.permutation(len(near))) for _ in range(options.orders)]
-    pairs = [(kind, order, seed) for seed in range(options.seeds) for kind, order in named]
-    found = [orders.run(*pair) for pair in Progress('Orders', len(pairs)).over(pairs)]
-    lowest = int(np.argmin(found[:len(named)]))
-    with Progress('The worst order', options.worst) as progress:
-        def accuracy(order):
-            progress.update()
-            return orders.run('searched', order)
-        worse_orders(accuracy, named[lowest][1], found[lowest], orders.tasks, options.worst,
-                     numpy_stream(0, 'worst order'))
+    runs = [(kind, order, seed) for seed in range(options.seeds) for kind, order in named]
+    for run in Progress('Orders', len(runs)).over(runs):
+        orders.run(*run)
 
 
 def figures(rows: list) -> dict:
     """What a method's rows come to: name -> number.
 
     Of random orders under the first seed: mean, standard deviation, worst, CVaR of a tenth, anytime accuracy
-    (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs; of random
-    orders the shares of variance (`scroll.certificates.robustness.variance_shares`), None for one seed.
+    (area, mean). Of the easiest and the hardest order the mean over seeds; the worst of all runs under the
+    first seed; of random orders the shares of variance (`scroll.certificates.robustness.variance_shares`),
+    None for one seed.
     """
     from scroll.certificates.robustness import summary, variance_shares
-    seeds = sorted({int(row['seed']) for row in rows})
-
-    def values(kind=None, seed=None, name='final_accuracy'):
-        return [float(row[name]) for row in rows
-                if kind in (None, row['kind']) and seed in (None, int(row['seed']))]
-    random = [values('random', seed) for seed in seeds]
-    found = summary(random[0])
-    return dict(orders=len(random[0]), mean=found.mean, deviation=found.deviation, worst=found.worst,
-                cvar10=found.cvar10, anytime=float(np.mean(values('random', seeds[0], 'anytime_area'))),
-                easiest=float(np.mean(values('easiest'))), hardest=float(np.mean(values('hardest'))),
-                searched=len(values('searched')), worst_found=min(values(seed=seeds[0])),
-                predictors=len({row['net_digest'] for row in rows} - {''}),
-                diverged=sum(not row['net_digest'] for row in rows),
-                variance=variance_shares(np.array(random).T) if len(seeds) > 1 else None)
+    of = pd.DataFrame(rows).astype(dict(seed=int, final_accuracy=float, anytime_area=float))
+    by_seed = [run.final_accuracy.to_numpy() for _, run in of[of.kind == 'random'].groupby('seed')]
+    first, accuracy = of[of.seed == of.seed.min()], of.groupby('kind').final_accuracy.mean()
+    found = summary(by_seed[0])
+    return dict(orders=len(by_seed[0]), mean=found.mean, deviation=found.deviation, worst=found.worst,
+                cvar10=found.cvar10, anytime=first[first.kind == 'random'].anytime_area.mean(),
+                easiest=accuracy['easiest'], hardest=accuracy['hardest'],
+                worst_found=first.final_accuracy.min(), predictors=len(set(of.net_digest) - {''}),
+                diverged=int((of.net_digest == '').sum()),
+                variance=variance_shares(np.array(by_seed).T) if len(by_seed) > 1 else None)
 
 
 def predictors_of(found: dict) -> str:
@@ -165,8 +150,8 @@ def main():
     found = figures(orders.rows)
     print(f"{name}: {found['orders']} random orders {found['mean']:.2f} +- {found['deviation']:.2f} %, "
           f"worst {found['worst']:.2f}, CVaR 10 % {found['cvar10']:.2f}, anytime {found['anytime']:.2f}\n"
-          f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; worst found in "
-          f"{found['searched']} further runs {found['worst_found']:.2f}; predictors: {predictors_of(found)}")
+          f"  easiest {found['easiest']:.2f}, hardest {found['hardest']:.2f}; "
+          f"predictors: {predictors_of(found)}")
     if found['variance']:
         print('  variance: order {:.1f} %, seed {:.1f} %, rest {:.1f} %'.format(*found['variance']))
     print(f'  {path}')

@@ -2,12 +2,11 @@
 
     python scripts/exemplar_means.py --dataset seq-cifar100 --out figure.png
 
-The experiment of the paper's appendix (section "Buffering Strategy and Schedule-Robustness"): each class by
-itself comes in segments of b2 samples, the buffer keeps b1 of them; the distance |mean of the buffer - mean
-of the class| of unit features is measured on the way and at the end, for 100 shuffles in each of four
-scenarios. Draws its mean over classes and shuffles, and the standard deviation over the shuffles (ddof 1) of
-a class: the root of the mean of the classes' variances. `hash` has the distance of a random choice, and the
-same buffer under every shuffle. The numbers go to a CSV file. An hour for the 50,000 samples of CIFAR.
+The paper's appendix, "Buffering Strategy and Schedule-Robustness": each class by itself comes in segments of
+b2 samples, the buffer keeps b1 of them. The distance of the buffer's mean to that of the class, of unit
+features, is averaged over classes and shuffles; its deviation is the root of the classes' mean variance over
+shuffles (ddof 1). The numbers go to a CSV file. An hour for the 50,000 samples of CIFAR.
+Flags of main.py, as --weights, go behind the script's own.
 """
 from pathlib import Path
 
@@ -74,13 +73,9 @@ def draw(path: Path, found: pd.DataFrame, title: str) -> None:
     """A panel for each scenario: mean distance and standard deviation by samples seen."""
     with style.picture(*style.with_vector(path), columns=len(SCENARIOS), size=(2.6 * len(SCENARIOS), 3.2),
                        sharey=True, squeeze=False) as (figure, grid):
-        for axes, (kept, segment) in zip(grid[0], SCENARIOS):
-            panel = found[(found.buffer_size == kept) & (found.batch_size == segment)]
-            for name, color in STRATEGIES.items():
-                line = panel[panel.strategy == name]
-                axes.plot(line.seen, line.distance, label=name, color=color)
-                axes.fill_between(line.seen, line.distance - line.deviation, line.distance + line.deviation,
-                                  color=color, alpha=0.2, linewidth=0)
+        for axes, ((kept, segment), panel) in zip(grid[0], found.groupby(['buffer_size', 'batch_size'])):
+            for name, line in panel.groupby('strategy'):
+                axes.errorbar(line.seen, line.distance, line.deviation, label=name, color=STRATEGIES[name])
             axes.set(xlabel='samples of the class seen', title=f'{kept} kept, {segment} a segment',
                      xlim=(0, None))
         grid[0, 0].set(ylabel='distance to the mean of the class', ylim=(0, None))
@@ -92,15 +87,12 @@ def main():
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--dataset', required=True)
     parser.add_argument('--shuffles', type=whole(2), default=100)
-    parser.add_argument('--weights', default='compact')
-    parser.add_argument('--base_path', default='./data/')
     parser.add_argument('--out', type=Path, default=Path('exemplar_means.png'), help='and .csv for numbers')
-    options = parser.parse_args()
+    options, flags = parser.parse_known_args()
     picture, numbers = (options.out.with_suffix(suffix) for suffix in ('.png', '.csv'))
     check_target(picture, '--out')
-    model, dataset, _ = initialize(cli.parse_args([
-        '--model', 'scroll', '--dataset', options.dataset, '--weights', options.weights, '--base_path',
-        options.base_path, '--disable_log', '1']))
+    model, dataset, _ = initialize(cli.parse_args(
+        ['--model', 'scroll', '--dataset', options.dataset, '--disable_log', '1', *flags]))
     images, labels = dataset.images.train, dataset.images.train_labels
     names = Progress('Classes', labels.max() + 1).over(range(labels.max() + 1))
     found = table((model.embedder(images[labels == label]) for label in names), options.shuffles)

@@ -127,12 +127,9 @@ def _experiment(path: Path, content: dict) -> Experiment:
     experiment = Experiment(path, rows=list(rows), columns=list(columns), cells=cells,
                             groups={row: spec.get('group', '') for row, spec in rows.items()}, **content)
     _expect(cells or experiment.commands, 'expected columns and rows, or commands')
-    _expect(experiment.kind in ('table', 'figure'), f'kind {experiment.kind!r}: expected table or figure')
     _expect(type(experiment.seeds) is int and experiment.seeds >= 1,
             f'seeds {experiment.seeds!r}: expected a whole number of at least 1')
     _expect(all(isinstance(claim, dict) for claim in experiment.claims), 'claims: expected mappings')
-    _expect(experiment.source or not any(cell.paper for cell in cells),
-            'source: expected the label in the paper, since there are values of the paper')
     return experiment
 
 

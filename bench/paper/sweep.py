@@ -9,7 +9,6 @@ tables of the first seeds. What a run prints is in `<base_path>/sweeps/<experime
 that an experiment is made by are called at the end. `--dry_run` prints all commands, one a line, for a
 cluster's queue. Exit code 1 if a run failed, 2 for invalid commands.
 """
-import contextlib
 import fcntl
 import fnmatch
 import hashlib
@@ -23,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,7 +35,6 @@ from core.progress import span
 from scroll.errors import InputError
 
 _TICK = 0.1                         # seconds between two looks at a run
-_GRACE = 60                         # seconds a run has to write its checkpoint
 _NOT_OF_A_SWEEP = {'--seed': '--seeds says which', '--disable_log': 'a run without a row would never end'}
 
 
@@ -47,10 +45,9 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A cell with a seed.
+    """A cell, with the flags that the sweep adds, and a seed.
 
-    cell: with the flags that the sweep adds. key: equal for runs with equal arguments. command: words before
-    the flags. experiment: its name.
+    key: equal for runs with equal arguments. command: words before the flags. experiment: its name.
     """
     cell: Cell
     seed: int
@@ -83,53 +80,43 @@ class Run:
         mine = [row for row in rows if row.get('seed') == str(self.seed)]
         return next(iter(matching_rows(self.cell, mine)), None)
 
-    def last_line(self) -> str:
-        """What the run printed last."""
-        lines = self.log.read_text(errors='replace').splitlines() if self.log.is_file() else []
-        line = next((line.strip() for line in reversed(lines) if line.strip()), '$')
-        return 'it printed nothing' if line.startswith('$') else line
-
-    def make(self, stop: threading.Event, gpu: str = None) -> None:
-        """Return when there is a row, or when the sweep is stopped; RuntimeError: there is none.
+    def make(self, stop: threading.Event, gpu: str = None) -> str:
+        """Run until there is a row, or until the sweep is stopped; why it failed, or ''.
 
         gpu: for CUDA_VISIBLE_DEVICES. The process inherits the lock, so it is free again when the run has
         ended, whatever ended the sweep.
         """
         path = self.folder / 'locks' / self.key
-        try:
-            for folder in (path.parent, self.log.parent):
-                folder.mkdir(parents=True, exist_ok=True)
-            file = open(path, 'ab')                                                         # noqa: SIM115
-        except OSError as error:
-            raise RuntimeError(f'cannot be started ({error.strerror}: {error.filename})') from error
-        with file as lock:
-            if not self._lock(lock, stop) or self.row():              # looked at under the lock
-                return
+        for folder in (path.parent, self.log.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        with open(path, 'ab') as lock:
+            self._lock(lock, stop)
+            if stop.is_set() or self.row():                         # looked at under the lock
+                return ''
             process = self._start(lock, gpu)
-            while process.poll() is None and not stop.is_set():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_TICK)
-            if process.poll() is None:
-                _end(process)
-                return
-        if code := process.returncode:
-            why = f'ended by {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'
-            raise RuntimeError(f'{why}: {self.last_line()}')
-        if not self.row():
-            raise RuntimeError(f'left no row among the results: {self.last_line()}')
+            while process.poll() is None and not stop.wait(_TICK):
+                pass
+            process.terminate()                                     # no effect on one that has ended
+            code = process.wait()
+        lines = [line for line in self.log.read_text(errors='replace').splitlines() if line.strip()]
+        said = 'it printed nothing' if lines[-1].startswith('$') else lines[-1].strip()
+        if stop.is_set() or not code and self.row():
+            return ''
+        why = f'ended by {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'
+        return f'{why if code else "left no row among the results"}: {said}'
 
-    def _lock(self, lock, stop: threading.Event) -> bool:
-        """Take the lock as soon as it is free; False if the sweep is stopped before."""
+    def _lock(self, lock, stop: threading.Event) -> None:
+        """Take the lock as soon as it is free."""
         waiting = False
         while not stop.is_set():
-            with contextlib.suppress(BlockingIOError):
+            try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            if not waiting:
-                say(f'{self}: is being made by a process of another sweep')
-            waiting = True
-            stop.wait(_TICK)
-        return False
+                break
+            except BlockingIOError:
+                if not waiting:
+                    say(f'{self}: is being made by a process of another sweep')
+                waiting = True
+                stop.wait(_TICK)
 
     def _start(self, lock, gpu: str) -> subprocess.Popen:
         variables = dict(OMP_NUM_THREADS=str(self.cell.flags['num_threads']), PYTHONUNBUFFERED='1')
@@ -140,17 +127,6 @@ class Run:
             return subprocess.Popen(
                 self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 env={**os.environ, **variables}, pass_fds=(lock.fileno(),))
-
-
-def _end(process: subprocess.Popen) -> None:
-    """Ask a process to end; after `_GRACE` seconds by force, with its group."""
-    process.terminate()
-    try:
-        process.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def parse_args(argv: list):
@@ -248,61 +224,48 @@ def sweep(argv: list, command: list) -> int:
             say(shlex.join([sys.executable, *words]))
         return int(bool(refused))
     if runs:
-        say(f'{len(runs)} runs, {len(runs) - len(open_runs)} of them finished'
-            + (f', {len(refused)} refused' if refused else ''))
+        say(f'{len(runs)} runs, {len(runs) - len(open_runs)} of them finished')
     ready = [run for run in open_runs if not refusal(run.cell)]
-    code = _run_all(ready, jobs, options, refused) if ready else 0
+    code = _run_all(ready, jobs, options.gpus, refused) if ready else 0
     codes = [subprocess.run([sys.executable, *words], cwd=ROOT).returncode for words in others if code < 2]
     return code or int(any(codes))
 
 
-def _run_all(runs: list, jobs: int, options, failed: list) -> int:
+def _run_all(runs: list, jobs: int, gpus: list, failed: list) -> int:
     """All runs, `jobs` at a time, until they have ended or a signal asks to stop."""
-    gpus, made, broken, signals = queue.SimpleQueue(), [], [], []
-    stop, lock = threading.Event(), threading.Lock()
-    for gpu in options.gpus or [None] * jobs:
-        gpus.put(gpu)
+    places, stop, signals, made = queue.SimpleQueue(), threading.Event(), [], 0
+    for gpu in gpus or [None] * jobs:
+        places.put(gpu)
 
     def work(run):
-        if stop.is_set():
-            return
-        gpu, began, why = gpus.get(), time.monotonic(), ''
+        gpu, began = places.get(), time.monotonic()
         try:
-            run.make(stop, gpu)
-        except RuntimeError as error:
-            why = str(error)
-        gpus.put(gpu)
-        if stop.is_set():
-            broken.append(run)
-            return
-        took = span(time.monotonic() - began)
-        result = f'FAILED after {took}, {why}' if why else \
-            f'{float(run.row()[run.cell.metric] or "nan"):.2f} % in {took}'
-        with lock:
-            made.append(run)
-            failed.extend([(run, why)] if why else [])
-            say(f'[{len(made)}/{len(runs)}] {run}: {result}')
+            return run, run.make(stop, gpu), span(time.monotonic() - began)
+        finally:
+            places.put(gpu)
 
     def on_signal(number, _):
         signals.append(signal.Signals(number))
         stop.set()
-    before, refused = on_stop(on_signal), len(failed)
+        os.write(2, b'ending the runs; they may take a minute to write a checkpoint\n')
+    before = on_stop(on_signal)
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(work, run) for run in runs]
-        while wait(futures, _TICK).not_done and not stop.is_set():
-            pass
-        if stop.is_set():
-            say('ending the runs; they may take a minute to write a checkpoint')
+        for future in as_completed([pool.submit(work, run) for run in runs]):
+            run, why, took = future.result()
+            row = run.row() if not why else None
+            if why or row:
+                made += 1
+                failed += [(run, why)] if why else []
+                result = f'{float(row[run.cell.metric] or "nan"):.2f} % in {took}' if row else \
+                    f'FAILED after {took}, {why}'
+                say(f'[{made}/{len(runs)}] {run}: {result}')
     for number, handler in before.items():
         signal.signal(number, handler)
-    for future in futures:
-        future.result()
     for run, why in failed:
         print(f'failed: {run}: {why}  ({run.log})', file=sys.stderr)
     if signals:
-        print(f'stopped by {signals[0].name}: {len(made) - len(failed) + refused} of {len(runs)} runs were '
-              f'made, {len(broken)} were ended before they had finished; the same command resumes the sweep',
-              file=sys.stderr)
+        print(f'stopped by {signals[0].name}: {made} of {len(runs)} runs were made; the same command resumes '
+              'the sweep', file=sys.stderr)
         return 128 + signals[0]
     return int(bool(failed))
 

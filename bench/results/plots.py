@@ -5,22 +5,6 @@ from pathlib import Path
 from bench.results import style
 
 
-def anytime_curves(path: Path, curves: list, title: str, method: str = 'scroll') -> Path:
-    """Draw many schedules' accuracy on the classes seen against the share of the stream seen, a line each.
-
-    curves: lists of (samples seen, percent), the last at the end of the stream. method: whose colour.
-    """
-    with style.picture(path) as (_, axes):
-        for points in curves:
-            samples, accuracies = zip(*points)
-            axes.plot([100 * n / samples[-1] for n in samples], accuracies, marker='.', markersize=3,
-                      linewidth=0.6, color=style.of(method)[0],
-                      alpha=min(1, max(0.1, 2 * len(curves) ** -0.5)), clip_on=False)
-        axes.set(xlabel='stream seen (%)', ylabel='accuracy on the classes seen (%)', title=title,
-                 xlim=(0, 100), ylim=(0, 100))
-    return path
-
-
 def schedule_picture(path: Path, pictures: dict, title: str) -> Path:
     """Draw when samples of which class arrive, class against time: a panel a schedule, one colour scale.
 

@@ -1,4 +1,4 @@
-"""Orders of classes that are easy or hard for a learner: from the similarity of classes, or by search.
+"""Orders of classes that are easy or hard for a learner: from the similarity of classes.
 
     >>> apart = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 2], [9, 9, 2, 0.]])
     >>> chain(apart).tolist(), dealt(chain(apart), 2).tolist()
@@ -8,7 +8,6 @@ import numpy as np
 
 from scroll.certificates.prefix_sums import ClassStatistics
 from scroll.errors import InputError
-from scroll.schedule_forms import class_splits
 
 
 def separations(parts: ClassStatistics) -> np.ndarray:
@@ -54,24 +53,3 @@ def dealt(order: np.ndarray, tasks: int) -> np.ndarray:
     """int64 (K,): the classes of `order` dealt out to tasks: neighbours in it never share a task."""
     task = np.arange(len(order)) % tasks                            # sizes as `split:<tasks>` cuts them
     return np.concatenate([order[task == t] for t in range(tasks)])
-
-
-def worse_orders(accuracy, start: np.ndarray, lowest: float, tasks: int, trials: int,
-                 random: np.random.Generator) -> list:
-    """A greedy search for the worst order: two classes of different tasks, drawn at random, change places;
-    the change is kept where the accuracy falls. Returns the orders tried.
-
-    Args:
-        accuracy: order -> percent. start: int64 (K,), whose accuracy is `lowest`. tasks: two or more, as
-            `split:<tasks>` cuts the order.
-    """
-    task = np.repeat(np.arange(tasks), class_splits(len(start), tasks))
-    order, tried = start, []
-    for _ in range(trials):
-        first = random.integers(len(order))
-        pair, other = [first, random.choice(np.flatnonzero(task != task[first]))], order.copy()
-        other[pair] = other[pair[::-1]]
-        tried.append(other)
-        if (found := accuracy(other)) < lowest:
-            order, lowest = other, found
-    return tried

@@ -6,19 +6,18 @@ import pytest
 import torch
 
 from bench import speed
-from bench.speed import PASSES, Line, fastest, make_method, operations, watch_memory
+from bench.speed import BATCH, Line, fastest, make_er
 from scroll.embedding.images import Preprocessing
 from tests.conftest import save_tiny_integers
 from tests.scroll.conftest import tiny_net
 
-STAGES = ('online stage', 'cached', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation', '`er`', '`derpp`',
-          '`er_ace`', '`mir`', '`gem`', 'training steps', 'PIL', '10,000 features')
+STAGES = ('online stage', 'cached', 'in integers', 'exact statistics', 'herding buffer', 'hash buffer', 'adaptation', '`er`', 'training steps', 'PIL')
 
 
 @pytest.mark.slow
 def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
     name = save_tiny_integers(tmp_path / 'tiny.safetensors')
-    monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1', '--images', '500', '--features', '10000'])
+    monkeypatch.setattr(sys, 'argv', ['bench', '--weights', name, '--rounds', '1', '--images', '500'])
     speed.main()
     machine, _, _, *lines = capsys.readouterr().out.splitlines()
     assert f'threads {torch.get_num_threads()}' in machine
@@ -26,11 +25,9 @@ def test_every_stage_has_its_line(monkeypatch, capsys, tmp_path):
     assert all(float(line.split(' | ')[4]) > 0 for line in lines)
 
 
-@pytest.mark.parametrize('line, expected', [
-    (Line('a', 0.05, 2.0, 'b', 0.1, share=0.5), '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes | 50% |'),
-    (Line('a', 700, 600, 'b', 1.1, 'MB'), '| a | 700 MB | b | 600 MB | 1.17 | 1.10 | no |  |')])
-def test_a_line_is_a_row_of_the_table(line, expected):
-    assert str(line) == expected
+def test_a_line_is_a_row_of_the_table():
+    assert str(Line('a', 0.05, 2.0, 'b', 0.1)) == '| a | 50 ms | b | 2.00 s | 0.03 | 0.10 | yes |'
+    assert str(Line('a', 3, 2, 'b', 1.1)).endswith('| 1.50 | 1.10 | no |') and str(Line('a', 3, 2, 'b')).endswith('| 1.50 |  |  |')
 
 
 def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
@@ -41,22 +38,12 @@ def test_the_fastest_of_several_calls_counts_and_the_first_does_not():
         now[0] += next(costs[name])
     assert fastest(lambda: spend('a'), lambda: spend('b'), rounds=3, seconds=lambda: now[0]) == [20, 10]
     assert ''.join(order) == 'abababab'
-    a, b = torch.rand(3, 5), torch.rand(5, 7)
-    assert operations(lambda: a @ b) == 2 * 3 * 5 * 7
 
 
-@pytest.mark.parametrize('name', ['er', 'mir', 'gem'])
-def test_the_bare_step_has_the_passes_that_its_method_makes(name):
+def test_a_step_of_er_passes_the_batch_and_the_memory_and_updates():
     net, seen, images = tiny_net(), [], np.random.default_rng(0).integers(0, 256, (600, 16, 16, 3), dtype=np.uint8)
-    method = make_method(name, net, Preprocessing(16), images)
+    method = make_er(net, Preprocessing(16), images)
     before = method.net.get_params()
     method.net.register_forward_pre_hook(lambda net, given: seen.append((len(given[0]), torch.is_grad_enabled())))
     method.step()
-    trained, looked = PASSES[name]
-    assert sorted(seen) == sorted([(n, True) for n in trained] + [(n, False) for n in looked])
-    assert not torch.equal(before, method.net.get_params())
-
-
-def test_memory_is_that_of_this_process_after_a_tenth_of_the_stream_and_at_its_end():
-    early, late = watch_memory(20_000, dim=8)
-    assert 50 < early <= late
+    assert seen == [(2 * BATCH, True)] and not torch.equal(before, method.net.get_params())

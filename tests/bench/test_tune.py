@@ -42,10 +42,13 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_
     before = dict(when=dict(dataset='seq-digits'), set=dict(lr=.5)), dict(when=dict(weights='other', dataset='seq-digits'), set=dict(lr=.3))
     path.write_text('# Said by hand.\n' + yaml.safe_dump(dict(by='the paper', default=dict(lr=.4), best=list(before)), sort_keys=False))
     monkeypatch.setattr('datasets.utils.readers.digits', _with_black_test_images())
+    call('--models', 'er-ace', '--trials', 1, '--tasks', 1, '--buffer_size', 25, '--num_threads', 1)
+    assert float(read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')[0]['accuracy']) > 15
+    monkeypatch.setattr(tune, 'accuracy_of', lambda words: 20. + len(words) % 7)
     words = '--models', 'er-ace', '--trials', 2, '--tasks', 1, '--buffer_sizes', 100, 25, '--num_threads', 1
     said = call(*words)
     rows = read_rows(tmp_path / 'tuning' / 'seq-digits' / 'er-ace.csv')
-    assert len(rows) == 4 and said.count('trial 2 of 2') == 2 and max(float(row['accuracy']) for row in rows) > 15
+    assert len(rows) == 4 and said.count('trial 2 of 2') == 2
     assert ['--buffer_size 5 ' in row['command'] for row in rows] == [True, True, False, False]        # two of ten classes
     assert 'trial' not in call(*words)                                         # every trial has its row
     monkeypatch.setattr('core.configs.ROOT', tmp_path)
@@ -61,7 +64,8 @@ def test_rules_come_from_training_data_alone_and_trials_are_made_once(call, tmp_
 def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(call, tmp_path, monkeypatch, tiny_weights):
     monkeypatch.setattr(tune, 'accuracy_of', lambda words: 50.)
     call('--models', 'scroll', '--trials', 1, '--predictor', 'ncc')
-    call('--models', 'er', '--trials', 1, '--passes', 2)
+    call('--models', 'er', 'ens', '--trials', 1, '--n_epochs', 2)             # ENS is online, and has no such rule
+    assert 'n_epochs' not in (tmp_path / 'models' / 'config' / 'ens.yaml').read_text()
     for model, space in (('scroll', dict(adapt_lr=(.07,))), ('er', dict(lr=(.07,), batch_size=(10,)))):
         monkeypatch.setitem(tune.SPACES, model, space)
         call('--models', model, '--trials', 1)
@@ -71,8 +75,6 @@ def test_values_for_a_predictor_or_some_passes_leave_those_for_any_alone(call, t
     known = dict(model='er', model_config='best', weights=tiny_weights, dataset='seq-digits', buffer_size=20)
     rates += [model_config('er', 'best', known | dict(n_epochs=n))[0]['lr'] for n in (1, 2, 5)]
     assert rates == [.07, .002, .002, .07, .07, .01, .07]
-    with refused('--predictor ncc: scroll alone'):
-        call('--models', 'scroll', 'er', '--predictor', 'ncc')
 
 
 def test_the_best_trials_meet_again_on_more_tasks_and_the_winner_is_decided_there(call, tmp_path, monkeypatch):
@@ -114,12 +116,12 @@ def test_no_trial_ends_a_task_in_a_batch_of_fewer_than_four_samples(model, tiny_
     options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path)])
     tuning, name = tune.Tuning(model, options, flags), 'fitting_batch_size' if model == 'gdumb' else 'batch_size'
     dropped = 0
-    for batch in range(5, 40, 3):
+    for batch in (5, 10, 14, 29, 38):
         args = parse_args(tuning.words(100, {'lr': .1, name: batch} if model != 'gdumb' else {name: batch}, 2))
         sizes = [args.buffer_size] if model == 'gdumb' else tuning.samples(2)
         assert all(size % batch in (0, *range(4, batch)) or args.drop_last for size in sizes)
         dropped += args.drop_last
-    assert model == 'gdumb' or 0 < dropped < 12
+    assert model == 'gdumb' or 0 < dropped < 5
 
 
 def test_a_trial_that_diverges_has_no_accuracy(tiny_weights, tmp_path):
@@ -138,19 +140,7 @@ def test_a_plan_begins_with_the_first_values_repeats_nothing_and_has_flags_of_th
     planned, space = tune.plan('derpp', 8), tune.SPACES['derpp']
     assert {values['lr'] for values in planned} == set(space['lr'])
     assert all(sum(values[name] == first for values in planned) == 4 for name, (first, *others) in space.items() if len(others) == 1)
-    assert tune.space_of('er', 1) == tune.space_of('er-ace') == tune.space_of('er-ace', 1) and tune.space_of('gdumb', 1) == tune.SPACES['gdumb']
-    tried = {(values['calibrate_scale'], values['scale']) for values in tune.plan('scroll', 60)}
-    assert tried == {(0, 1), (0, 2), (0, 4), (0, 5), (1, 1)}
-    space = dict(lr=(.01, .1, .2), bn=('train', 'frozen'), batch_size=(10, 32), alpha=(1, 2, 3))
-    assert tune.edges_of(space, dict(lr=.2, bn='train', batch_size=32, alpha=2)) == ['lr']
-
-
-@pytest.mark.parametrize('model', ['er-ace', 'scroll', 'gdumb'])
-def test_trials_are_runs_with_these_values(model, tiny_weights, tmp_path):
-    options, flags = tune.parse_options(['--dataset', 'seq-digits', '--weights', tiny_weights, '--base_path', str(tmp_path)])
-    values = tune.plan(model, 3)[2]
-    args = parse_args(tune.Tuning(model, options, flags).words(20, values, 2))
-    assert all(getattr(args, name) == value for name, value in values.items())
+    assert tune.space_of('er', True) == tune.space_of('er-ace') and tune.space_of('gdumb', True) == tune.SPACES['gdumb']
 
 
 def test_what_is_given_is_not_tuned_and_goes_into_the_rule(call, tmp_path, monkeypatch, tiny_weights):

@@ -1,4 +1,4 @@
-"""Orders of classes: distances and chains by hand and compared with numpy; a search that finds what is worst where it can."""
+"""Orders of classes: distances and chains by hand and compared with numpy."""
 import itertools
 
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scroll.certificates.orders import chain, dealt, separations, worse_orders
+from scroll.certificates.orders import chain, dealt, separations
 from scroll.certificates.prefix_sums import class_statistics
 from scroll.certificates.robustness import variance_shares
 from scroll.grid import GRID
@@ -46,16 +46,6 @@ def test_orders_are_permutations(n, tasks, seed):
     order = chain(((points[:, None] - points) ** 2).sum(axis=2))
     for found in (order, dealt(order, min(tasks, n))):
         assert sorted(found.tolist()) == list(range(n))
-
-
-def test_a_search_finds_a_worse_order_and_swaps_classes_of_different_tasks_alone():
-    """Accuracy: the lower, the more even classes share the first task."""
-    def accuracy(order):
-        return 100 - 10 * sum(c % 2 == 0 for c in order[:3])
-    start = np.array([1, 3, 5, 0, 2, 4])
-    tried = worse_orders(accuracy, start, 100, 2, 40, np.random.default_rng(0))
-    assert len(tried) == 40 and min(map(accuracy, tried)) == 70 and all(sorted(order) == sorted(start) for order in tried)
-    assert sorted(tried[0][:3]) != [1, 3, 5] and worse_orders(accuracy, start, 100, 2, 0, np.random.default_rng(0)) == []
 
 
 def test_a_two_way_layout_by_hand():
