@@ -106,9 +106,7 @@ def add_fitting_args(parser) -> None:
     flag('--inference_only', affects='part', type=binary_to_boolean_type, default=False,
          help='train nothing, evaluate')
     flag('--debug_mode', affects='part', type=binary_to_boolean_type, default=False,
-         help='a few batches of each pass and evaluation, no Weights & Biases')
-    flag('--eval_future', affects='record', type=binary_to_boolean_type, default=False,
-         help='evaluate on tasks to come, too')
+         help='a few batches of each pass and evaluation')
 
 
 def add_checkpoint_args(parser) -> None:
@@ -131,14 +129,11 @@ def add_checkpoint_args(parser) -> None:
 
 
 def add_tracking_args(parser) -> None:
-    """Weights & Biases; `--force_compat`, as in Mammoth."""
-    flag = argument_group(parser, 'tracking').add_argument
-    flag('--wandb_entity', affects='display', help='with wandb_project: log to Weights & Biases')
-    flag('--wandb_project', affects='display')
-    flag('--wandb_name', affects='display', help='of the run')
+    """`--nowand` and `--force_compat`, as in Mammoth."""
+    flag = argument_group(parser, "of Mammoth's").add_argument
     on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
     flag('--nowand', affects='display', default=False,
-         help='no Weights & Biases, despite other flags', **on_off)
+         help='no effect: there is no tracker', **on_off)
     flag('--force_compat', default=False,
          help='let a task-aware method run on a stream without tasks', **on_off)
 
