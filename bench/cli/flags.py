@@ -146,8 +146,8 @@ def add_management_args(parser) -> None:
     flag('--base_path', affects='place', default='./data/', help='data sets, results and caches')
     flag('--results_path', affects='place', default='results/', help='below base_path')
     flag('--device', affects='speed',
-         help="'cpu', 'cuda' or the number of a GPU; with --distributed dp several, joined by commas "
-                           '(default: the GPU with most free memory, if there is one)')
+         help="'cpu', 'cuda' or the number of a GPU "
+              '(default: the GPU with most free memory, if there is one)')
     flag('--notes', affects='display', help='free text, kept in the results')
     flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every N epochs')
     flag('--eval_every', affects='record', type=whole(1),
@@ -164,5 +164,4 @@ def add_management_args(parser) -> None:
     flag('--num_threads', affects='speed', type=whole(1, 1024), help='CPU threads (default: torch decides)')
     flag('-O', '--code_optimization', affects='bits', type=int, choices=(0, 1, 2, 3), default=0,
          help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
-    flag('--distributed', affects='speed', choices=('no', 'dp'), default='no',
-         help='dp: batches split among GPUs')
+    flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')

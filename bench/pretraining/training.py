@@ -9,7 +9,7 @@ from backbone import weights
 from bench.pretraining import parts
 from bench.pretraining.recipes import SHARED
 from core.arguments import affects
-from core.environment import choose_devices
+from core.environment import choose_device
 from datasets.utils.readers import mini_split
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.layout import layout_for
@@ -26,7 +26,7 @@ def learning_rate(step: int, per_epoch: int, epochs: int) -> float:
 
 def train(args) -> None:
     """Read the images, learn epoch by epoch, write the weights."""
-    device = choose_devices(args.device)[0]
+    device = choose_device(args.device)
     args.dtype = 'bfloat16' if device.type == 'cuda' else 'float32'
     torch.backends.cudnn.benchmark = device.type == 'cuda'          # all batches have one shape
     options = parts.backbone_options(args.backbone, args.width)

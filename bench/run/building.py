@@ -10,10 +10,10 @@ def initialize(args=None):
     import torch
 
     from backbone import get_backbone, weights
-    from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
+    from bench.run.devices import arrange, optimise, reuse_memory
     from core.environment import (
         base_path,
-        choose_devices,
+        choose_device,
         get_checkpoint_path,
         results_folder,
         set_random_seed,
@@ -24,8 +24,7 @@ def initialize(args=None):
     from scroll.embedding.embedder import state_digest
     if args.num_threads:
         torch.set_num_threads(args.num_threads)
-    devices = choose_devices(args.device, several=args.distributed == 'dp')
-    args.device = devices[0]
+    args.device = choose_device(args.device)
     base_path(args.base_path)
     get_checkpoint_path(args.checkpoint_path)
     set_random_seed(args.seed)
@@ -48,6 +47,4 @@ def initialize(args=None):
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     arrange(model)
-    if args.distributed == 'dp':
-        split_among_gpus(model, devices)
     return model, dataset, args
