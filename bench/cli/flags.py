@@ -157,8 +157,6 @@ def add_management_args(parser) -> None:
          help='forward and backward transfer, forgetting')
     flag('--non_verbose', affects='display', type=binary_to_boolean_type, nargs='?', const=True,
          default=False, help='no progress: no bar on a terminal, no lines elsewhere')
-    flag('--raw_accuracies', affects='display', type=binary_to_boolean_type, default=False,
-         help="also print the accuracy on each task, after each task: Mammoth's second line")
     flag('--disable_log', affects='place', type=binary_to_boolean_type, default=False,
          help='write no results files')
     flag('--num_threads', affects='speed', type=whole(1, 1024), help='CPU threads (default: torch decides)')

@@ -79,8 +79,8 @@ def _of_checkpoint(chosen) -> dict:
     """Defaults: arguments of the run that `--loadcheck` names, if of the same method and data."""
     if not chosen.loadcheck:
         return {}
-    from bench.resume.saved_models import saved_args
-    saved = saved_args(chosen.loadcheck)
+    from bench.resume.saved_models import read
+    saved = {name: value for name, value in read(chosen.loadcheck)['args'].items() if value is not None}
     for name in ('model', 'dataset'):
         given = getattr(chosen, name)
         if given and normalise(given) != normalise(saved.get(name, given)):

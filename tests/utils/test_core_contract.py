@@ -6,7 +6,6 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 NAMES = '''
     models: get_model get_model_class get_model_names register_model ContinualModel
