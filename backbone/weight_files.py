@@ -13,20 +13,13 @@ from scroll.errors import InputError, did_you_mean
 SHIPPED = Path(__file__).resolve().parent / 'weights'
 
 
-class Published(NamedTuple):
-    """A checkpoint to fetch by hand: its name in `backbone/weights/`, where it comes from, and its size."""
-    file: str
-    source: str
-
-
-PUBLISHED = {
-    'url-resnet18': Published('url-resnet18.pth.tar', 'saved_results/url/weights/url/model_best.pth.tar in '
-                              'url.zip, https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A, '
-                              '45 MB or more'),
-    'rfs-resnet12': Published('rfs-resnet12.pth', 'a mini-ImageNet checkpoint of '
-                              'https://github.com/WangYueFt/rfs, 50 MB'),
-    'byol-resnet50': Published('pretrain_res50x1.pkl', 'https://storage.googleapis.com/deepmind-byol/'
-                               'checkpoints/pretrain_res50x1.pkl (licence CC BY-NC 4.0), 570 MB'),
+PUBLISHED = {       # checkpoints to fetch by hand: name in `backbone/weights/`, where it comes from, size
+    'url-resnet18': ('url-resnet18.pth.tar', 'saved_results/url/weights/url/model_best.pth.tar in url.zip, '
+                     'https://drive.google.com/file/d/1Dv8TX6iQ-BE2NMpfd0sQmH2q4mShmo1A, 45 MB or more'),
+    'rfs-resnet12': ('rfs-resnet12.pth',
+                     'a mini-ImageNet checkpoint of https://github.com/WangYueFt/rfs, 50 MB'),
+    'byol-resnet50': ('pretrain_res50x1.pkl', 'https://storage.googleapis.com/deepmind-byol/checkpoints/'
+                      'pretrain_res50x1.pkl (licence CC BY-NC 4.0), 570 MB'),
 }
 
 
@@ -55,17 +48,15 @@ def find(name: str) -> Path:
 
     InputError: there is none; with where to fetch it and where to put it, or else the nearest known names.
     """
-    name, published = str(name), PUBLISHED.get(str(name))
-    files = [SHIPPED / published.file] if published else []
-    for path in [*files, SHIPPED / f'{name}.safetensors', Path(name)]:
+    name, (fetched, source) = str(name), PUBLISHED.get(str(name), (None, ''))
+    for path in [*([SHIPPED / fetched] if fetched else []), SHIPPED / f'{name}.safetensors', Path(name)]:
         try:
             if path.is_file():
                 return path
         except OSError as error:            # too long for a name, or in a folder that is closed
             raise InputError(f'--weights {name}: {error.strerror}') from error
-    if published:
-        raise InputError(f'--weights {name}: fetch {published.source}, and put it at '
-                         f'{SHIPPED / published.file}')
+    if fetched:
+        raise InputError(f'--weights {name}: fetch {source}, and put it at {SHIPPED / fetched}')
     if name in PACKAGED:
         return _of_package(name)
     known = sorted([*names(), *PACKAGED, *PUBLISHED])

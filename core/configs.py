@@ -1,6 +1,7 @@
 """Config files of methods (`models/config/<model>.yaml`) and data sets
 (`datasets/configs/<dataset>/<name>.yaml`)."""
 import math
+from functools import cache
 from pathlib import Path
 
 from core.environment import warn_once
@@ -9,20 +10,31 @@ from scroll.errors import InputError
 
 
 def read_yaml(path: Path) -> dict:
-    """A YAML mapping; InputError if the file is damaged or something else."""
+    """A YAML mapping, not to be changed; InputError if the file is damaged or something else."""
+    try:
+        status = path.stat()
+        return _read_yaml(path, status.st_mtime_ns, status.st_size)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
+
+
+@cache
+def _read_yaml(path: Path, modified: int, size: int) -> dict:
+    """The mapping; time of change and size tell the cache when the file is another."""
     import yaml
 
     from scroll.archive import open_file
+    loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+    with open_file(path) as file:
+        text = file.read().decode()
     try:
-        with open_file(path) as file:
-            text = file.read().decode()
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
             raise ValueError('it has aliases: write the values out')        # a few could fill the memory
-        content = yaml.safe_load(text) or {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
+        content = yaml.load(text, loader) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(error) from error
     if not isinstance(content, dict):
-        raise InputError(f'{path}: expected a mapping, found {type(content).__name__}')
+        raise ValueError(f'expected a mapping, found {type(content).__name__}')
     return content
 
 

@@ -10,37 +10,33 @@ from scroll.errors import InputError
 _run = dict(device=None, base_path='./data/', checkpoint_path='./checkpoints/')
 
 
-def choose_devices(wanted=None, several: bool = False) -> list:
-    """The torch devices that `--device` names; from now on the first is what `get_device()` gives."""
-    devices = _devices(wanted, several)
-    _run['device'] = devices[0]
-    return devices
+def choose_device(wanted=None):
+    """The torch device that `--device` names; from now on `get_device()` gives it."""
+    _run['device'] = _device(wanted)
+    return _run['device']
 
 
 def get_device(wanted=None):
     """The torch device that `wanted` names, as `--device` does; without it that
     of the run, or the best there is."""
-    return _run['device'] if wanted is None and _run['device'] is not None else _devices(wanted)[0]
+    return _run['device'] if wanted is None and _run['device'] is not None else _device(wanted)
 
 
-def _devices(wanted=None, several: bool = False) -> list:
-    """Torch devices by name: 'cpu', 'cuda', '1', 'cuda:1', or, if `several` are allowed, '0,1'. None and
-    'cuda': the GPU with most free memory, or all if `several` are allowed; None without GPUs: the CPU."""
+def _device(wanted=None):
+    """A torch device by name: 'cpu', 'cuda', '1', 'cuda:1'. None and 'cuda': the GPU with most free memory;
+    None without GPUs: the CPU."""
     import torch
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    words = [word.strip().removeprefix('cuda:') for word in str(wanted).split(',')]
-    if count and str(wanted) in ('None', 'cuda'):
+    count, word = torch.cuda.device_count() if torch.cuda.is_available() else 0, str(wanted)
+    if count and word in ('None', 'cuda'):
         free = [torch.cuda.mem_get_info(i)[0] for i in range(count)]
-        words = [str(i) for i in (range(count) if several else [free.index(max(free))])]
-    elif wanted is None:
-        words = ['cpu']
-    unknown = [word for word in words if word != 'cpu' and not (word.isdecimal() and int(word) < count)]
-    if unknown or len(set(words)) < len(words) or 'cpu' in words[1:]:
+        return torch.device(f'cuda:{free.index(max(free))}')
+    number = word.strip().removeprefix('cuda:')
+    if word in ('None', 'cpu'):
+        return torch.device('cpu')
+    if not (number.isdecimal() and int(number) < count):
         raise InputError(f"--device {wanted}: this machine has {count} CUDA device{'s' * (count != 1)}; "
-                         f'use cpu{f" or 0..{count - 1}" if count else ""}')
-    if len(words) > 1 and not several:
-        raise InputError(f'--device {wanted}: a run uses one device, unless it has --distributed dp')
-    return [torch.device('cpu' if word == 'cpu' else f'cuda:{word}') for word in words]
+                         f'use cpu{f" or one of 0..{count - 1}" if count else ""}')
+    return torch.device(f'cuda:{number}')
 
 
 def base_path(override=None) -> str:

@@ -1,42 +1,35 @@
 """How far a stage of a run is, on stderr: a line that is kept up to date on a terminal; elsewhere, as in a
 log file, a line every few seconds."""
 import sys
-import threading
 import time
 
-FIRST, EVERY, TICK = 4.0, 10.0, 0.5             # seconds: to the first line, between lines, between looks
-_stages = []                                    # nested: the last one speaks
+FIRST, EVERY, TICK = 4.0, 10.0, 0.5             # seconds: to the first line, between lines, between updates
 _told = time.monotonic() - EVERY + FIRST        # when a line was last written
 
 
 class Progress:
-    """A stage with a name: a context, or with `over` an iterator. A thread of its own speaks for it, so that
-    one that reads or computes in one piece is shown as well.
+    """A stage with a name: a context, or with `over` an iterator.
 
     total: steps, samples, ... of it; None: unknown. done: of them before it begins. quiet: say nothing.
     """
 
     def __init__(self, stage: str, total: int = None, done: int = 0, quiet: bool = False):
         self.stage, self.total, self.done, self.first = stage, total, done, done
-        self.quiet, self.note = quiet or sys.stderr is None, ''
+        self.quiet, self.note, self.shown = quiet or sys.stderr is None, '', 0.0
 
     def __enter__(self):
-        if not self.quiet:
-            self.began, self.ended = time.monotonic(), threading.Event()
-            _stages.append(self)
-            self.thread = threading.Thread(target=self._speak, daemon=True)
-            self.thread.start()
+        self.began = time.monotonic()
+        self._speak()
         return self
 
     def __exit__(self, *error):
-        if not self.quiet:
-            self.ended.set()
-            self.thread.join()
-            _stages.remove(self)
+        if self.shown:
+            print('\r\x1b[K', end='', file=sys.stderr, flush=True)
 
     def update(self, count: int = 1) -> None:
         """`count` more are done."""
         self.done += count
+        self._speak()
 
     def tell(self, **values: float) -> None:
         """Numbers to show with it."""
@@ -51,18 +44,15 @@ class Progress:
 
     def _speak(self) -> None:
         global _told
-        screen, shown = sys.stderr.isatty(), False
-        while not self.ended.wait(TICK):
-            if _stages[-1] is not self:
-                continue
-            if screen:
-                shown = True
-                print(f'\r\x1b[K{self.line()}', end='', file=sys.stderr, flush=True)
-            elif time.monotonic() >= _told + EVERY:
-                _told = time.monotonic()
-                print(self.line(), file=sys.stderr, flush=True)
-        if shown:
-            print('\r\x1b[K', end='', file=sys.stderr, flush=True)
+        now, screen = time.monotonic(), not self.quiet and sys.stderr.isatty()
+        if self.quiet or now < (self.shown + TICK if screen else _told + EVERY):
+            return
+        if screen:
+            self.shown = now
+            print(f'\r\x1b[K{self.line()}', end='', file=sys.stderr, flush=True)
+        else:
+            _told = now
+            print(self.line(), file=sys.stderr, flush=True)
 
     def line(self) -> str:
         """'Adapting: 40 of 300, 12 s, about 78 s left'."""

@@ -18,12 +18,6 @@ def _dtype(name, *_):
     return np.dtype(name)
 
 
-def _from_buffer(content, dtype, shape, order, axes=None):
-    array = np.frombuffer(content, dtype)
-    array = array.reshape(shape, order=order) if axes is None else array.reshape(shape).transpose(axes)
-    return array.copy()
-
-
 def _scalar(dtype, content):
     content = content.encode('latin1') if isinstance(content, str) else content
     value, = np.frombuffer(content, dtype)
@@ -34,7 +28,7 @@ _KNOWN = {'numpy.dtype': _dtype, 'numpy.ndarray': None, 'collections.OrderedDict
           '_codecs.encode': str.encode}
 for _package in ('numpy.core', 'numpy._core'):
     _KNOWN |= {f'{_package}.multiarray._reconstruct': lambda kind, shape, code: np.zeros(0, 'u1'),
-               f'{_package}.multiarray.scalar': _scalar, f'{_package}.numeric._frombuffer': _from_buffer}
+               f'{_package}.multiarray.scalar': _scalar}
 
 
 class _Record:

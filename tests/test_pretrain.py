@@ -1,11 +1,7 @@
-"""Training psi: on the right classes only, to the same bytes however often it was interrupted."""
+"""Training psi: on the right classes only, to the same bytes."""
 import itertools
 import math
-import os
 import runpy
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -78,7 +74,7 @@ def test_a_short_run_gives_usable_weights_without_the_shared_classes(learn, base
     assert torch.isfinite(net.eval().features(torch.rand(2, 3, 16, 16))).all()
     out = capsys.readouterr().out
     assert 'epoch 1' in out and 'unseen classes' in out and 'images/s' in out
-    assert files_below(path.parent) == [path]                                 # no checkpoint is left
+    assert files_below(path.parent) == [path]
 
 
 def test_images_of_the_shared_classes_have_no_part_in_the_weights(learn, base, tmp_path):
@@ -185,88 +181,6 @@ def test_another_backbone_and_another_seed_give_other_weights(learn, base):
     assert not same(learn(base), learn(base, 'seed', seed=1))
 
 
-def interrupt_after(monkeypatch, batches: int):
-    """Let pretrain make this many training batches, then raise KeyboardInterrupt."""
-    left, original = itertools.count(batches, -1), parts.training_batch
-
-    def batch(*args):
-        if next(left) <= 0:
-            raise KeyboardInterrupt
-        return original(*args)
-    monkeypatch.setattr(parts, 'training_batch', batch)
-
-
-@pytest.fixture
-def stopped(learn, base, monkeypatch):
-    """A run of two epochs, interrupted at the end of the first."""
-    with monkeypatch.context() as patch:
-        interrupt_after(patch, 5)
-        with pytest.raises(AssertionError):                     # of the exit code
-            learn(base, epochs=2)
-
-
-def test_a_run_that_was_interrupted_and_resumed_gives_the_same_file(learn, base, tmp_path, monkeypatch, capsys):
-    whole = learn(base, epochs=2).read_bytes()
-    with monkeypatch.context() as stopped:
-        interrupt_after(stopped, 5 + 2)                         # five batches an epoch: in the middle of the second
-        with pytest.raises(AssertionError):                     # of the exit code
-            learn(base, 'resumed.safetensors', epochs=2)
-    assert 'goes on from there' in capsys.readouterr().err
-    assert [p.name for p in files_below(tmp_path) if p.name.startswith('resumed')] == ['resumed.safetensors.checkpoint']
-    assert learn(base, 'resumed.safetensors', epochs=2).read_bytes() == whole
-    out = capsys.readouterr().out
-    assert '1 epochs are done' in out and 'epoch 2:' in out and 'epoch 1:' not in out
-    assert {p.name for p in files_below(tmp_path)} == {'psi.safetensors', 'resumed.safetensors'}
-
-
-def epochs_of(lines) -> list:
-    return [int(line.split()[1][:-1]) for line in lines if line.startswith('epoch ')]
-
-
-@pytest.mark.slow
-def test_a_run_killed_at_any_time_loses_an_epoch_at_most_and_ends_in_the_same_weights(learn, base, tmp_path, capsys):
-    flags = dict(width=4, input_size=16, epochs=9, batch_size=20, base_path=base, device='cpu')
-    out, random = tmp_path / 'killed.safetensors', np.random.default_rng()
-    command = [ROOT / 'pretrain.py', '--out', out, *(word for name, value in flags.items() for word in (f'--{name}', value))]
-    run = subprocess.Popen([sys.executable, *map(str, command)], stdout=subprocess.PIPE, text=True, cwd=tmp_path,
-                           env={**os.environ, 'OMP_NUM_THREADS': '1'})              # as in this process: sums depend on it
-    printed = list(itertools.islice((line for line in run.stdout if line.startswith('epoch ')), random.integers(1, 4)))
-    time.sleep(random.uniform(0, 0.3))                          # into the checkpoint or the next epoch
-    run.kill()
-    printed += list(run.stdout)                                 # an epoch is printed just before its checkpoint is written
-    run.wait()
-    capsys.readouterr()
-    learn(base, out.name, **flags)
-    done, resumed = epochs_of(printed), epochs_of(capsys.readouterr().out.splitlines())
-    assert 1 <= len(done) < 9 and resumed[0] in (done[-1], done[-1] + 1) and resumed[-1] == 9
-    assert same(out, learn(base, **flags))
-    assert not [p for p in files_below(tmp_path) if 'checkpoint' in p.name]
-
-
-def test_a_checkpoint_of_other_settings_is_not_continued(learn, base, tmp_path, stopped):
-    checkpoint = tmp_path / 'psi.safetensors.checkpoint'
-    before = checkpoint.read_bytes()
-    for change in (dict(lr=0.05), dict(width=8), dict(leave_out='none')):
-        with refused('other settings: delete it', 'data' if 'leave_out' in change else next(iter(change))):
-            learn(base, **dict(epochs=2) | change)
-    assert checkpoint.read_bytes() == before and not (tmp_path / 'psi.safetensors').exists()
-
-
-def test_a_run_may_move_to_another_folder_and_device(learn, base, tmp_path, stopped):
-    state = torch.load(tmp_path / 'psi.safetensors.checkpoint', weights_only=True)
-    assert not {'device', 'out', 'base_path'} & set(state['settings'])
-    (tmp_path / 'psi.safetensors.checkpoint').rename(tmp_path / 'moved.safetensors.checkpoint')
-    os.symlink(base, tmp_path / 'elsewhere')
-    moved = learn(tmp_path / 'elsewhere', 'moved.safetensors', epochs=2)
-    assert len(weights.load(str(moved)).info['curve']) == 2
-
-
-def test_a_damaged_checkpoint_is_refused(learn, base, tmp_path):
-    (tmp_path / 'psi.safetensors.checkpoint').write_bytes(b'PK\x03\x04')
-    with refused('psi.safetensors.checkpoint', 'delete it'):
-        learn(base)
-
-
 @pytest.mark.parametrize('flags, words', [
     (dict(leave_out=['none', 'cifar10']), '--leave_out'), (dict(leave_out='cifar'), '--leave_out cifar: expected'),
     (dict(epochs=0), 'epochs'), (dict(batch_size=101), '--batch_size 101: there are 100 images'),
@@ -277,14 +191,6 @@ def test_what_a_user_can_get_wrong_is_one_line(learn, base, tmp_path, flags, wor
     with refused(words):
         learn(base, **flags)
     assert not files_below(tmp_path)
-
-
-def test_a_loss_that_is_not_finite_keeps_the_epochs_before(learn, base, tmp_path, monkeypatch):
-    original, left = parts.training_batch, itertools.count(7, -1)
-    monkeypatch.setattr(parts, 'training_batch', lambda *args: original(*args) * (math.nan if next(left) <= 0 else 1))
-    with refused('not finite', '--lr'):
-        learn(base, epochs=3)
-    assert len(torch.load(tmp_path / 'psi.safetensors.checkpoint', weights_only=True)['curve']) == 1
 
 
 def test_help_is_quick_and_names_every_flag(tmp_path):

@@ -27,8 +27,7 @@ def serve(loader, model) -> None:
 
 
 @torch.no_grad()
-def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, forward=None,
-             seen=None):
+def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool = False, seen=None):
     """(class-il, task-il): two lists of accuracies in percent, of each task so far.
 
     Class-il: the prediction is the best of all classes seen so far; task-il: the best of the classes of the
@@ -38,7 +37,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
     Args:
         last: only the newest task. loaders: (task, test loader) pairs; default: `dataset.test_loaders`.
         return_loss: as a third item, the mean cross-entropy over the classes seen, of all samples.
-        forward: gives the logits; default: the model. seen: labels that class-il chooses among; default: of
+        seen: labels that class-il chooses among; default: of
             the tasks so far, before the first task all.
     """
     if loaders is None:
@@ -47,8 +46,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
         seen = dataset.seen_classes() if dataset.c_task >= 0 else range(dataset.N_CLASSES)
     choices = torch.as_tensor(seen).to(model.device)
     class_il, task_il, losses, count = [], [], torch.zeros((), device=model.device), 0
-    task_aware = forward is None and is_task_aware(model)
-    forward = forward or model
+    task_aware = is_task_aware(model)
     quiet = getattr(getattr(model, 'args', None), 'non_verbose', False)
     data = [getattr(loader, 'dataset', None) for _, loader in loaders]
     total = sum(map(len, data)) if all(hasattr(part, '__len__') for part in data) else None
@@ -58,7 +56,7 @@ def evaluate(model, dataset, last: bool = False, loaders=None, return_loss: bool
             hits, size = torch.zeros(2, dtype=torch.int64, device=model.device), 0
             for inputs, labels, *_ in _batches(loader, model):
                 inputs, labels = inputs.to(model.device), labels.to(model.device)
-                logits = forward(inputs, task) if task_aware else forward(inputs)
+                logits = model(inputs, task) if task_aware else model(inputs)
                 for row, allowed in enumerate((choices, own)):
                     hits[row] += (allowed[logits[:, allowed].argmax(1)] == labels).sum()
                 if return_loss:

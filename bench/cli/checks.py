@@ -1,5 +1,4 @@
 """What follows from a run's arguments, and what is refused because it is invalid or would have no effect."""
-import importlib.util
 import os
 
 from scroll.errors import InputError
@@ -18,20 +17,16 @@ _HAS_EFFECT = (         # flags; whether they have an effect in a run with these
     (('ckpt_name', 'save_checkpoint_mode', 'checkpoint_path'), lambda a, _: a.savecheck, '--savecheck'),
     (('checkpoint_every', 'resume', 'save_after_interrupt'), lambda a, _: not a.disable_log,
      '--disable_log 0'),
-    (('wandb_name',), lambda a, _: a.wandb_entity, '--wandb_entity and --wandb_project'),
 )
 
 
 def fill_in(args) -> None:
-    """Fill in what is not given: for third-party methods, and from the environment for Weights & Biases."""
+    """Set what third-party methods read and is not given."""
     if getattr(args, 'minibatch_size', None) is None:
         args.minibatch_size = args.batch_size
     if not hasattr(args, 'buffer_size'):
         args.buffer_size = 0
-    for name in ('wandb_entity', 'wandb_project'):
-        if getattr(args, name) is None and importlib.util.find_spec('wandb'):
-            setattr(args, name, os.environ.get(name.upper()))
-    args.nowand = int(bool(args.nowand or args.debug_mode or not (args.wandb_entity and args.wandb_project)))
+    args.nowand = 1
 
 
 def check_flags(args, given: set) -> None:
@@ -42,14 +37,12 @@ def check_flags(args, given: set) -> None:
                 raise InputError(f'--{flag} has no effect in this run: it needs {needed}')
     if args.fitting_mode == 'iters' and args.n_iters is None:
         raise InputError('--fitting_mode iters needs --n_iters')
-    if bool(args.wandb_entity) != bool(args.wandb_project):
-        raise InputError('--wandb_entity and --wandb_project belong together: give both of them')
     if args.start_from is not None and args.stop_after is not None and args.start_from >= args.stop_after:
         raise InputError(f'--start_from {args.start_from} --stop_after {args.stop_after}: '
                          'nothing is left to train')
     if args.start_from and args.enable_other_metrics:
         raise InputError('--enable_other_metrics needs the accuracies of all tasks: leave out --start_from')
-    for flag in ('start_from', 'stop_after', 'enable_other_metrics', 'eval_future'):
+    for flag in ('start_from', 'stop_after', 'enable_other_metrics'):
         if args.joint and getattr(args, flag):
             raise InputError(f'--{flag} has no effect with --joint 1: there is one task only')
     if os.path.basename(args.ckpt_name or '') != (args.ckpt_name or ''):
@@ -69,9 +62,6 @@ def check_method(model, dataset, args, given: set) -> None:
     if args.eval_every and (args.n_epochs != 1 or args.fitting_mode != 'epochs'):
         raise InputError('--eval_every counts the samples of a stream that passes once: give --n_epochs 1, '
                          'or --eval_epochs')
-    if args.eval_future and not hasattr(model, 'future_forward'):
-        raise InputError(f'--eval_future: {args.model} does not predict classes it was not shown (it is no '
-                         'FutureModel)')
     task_free = dataset.is_task_free(args)
     compatible = 'general-continual' in getattr(model, 'COMPATIBILITY', ['general-continual'])
     if task_free and not compatible and not args.force_compat:

@@ -106,9 +106,7 @@ def add_fitting_args(parser) -> None:
     flag('--inference_only', affects='part', type=binary_to_boolean_type, default=False,
          help='train nothing, evaluate')
     flag('--debug_mode', affects='part', type=binary_to_boolean_type, default=False,
-         help='a few batches of each pass and evaluation, no Weights & Biases')
-    flag('--eval_future', affects='record', type=binary_to_boolean_type, default=False,
-         help='evaluate on tasks to come, too')
+         help='a few batches of each pass and evaluation')
 
 
 def add_checkpoint_args(parser) -> None:
@@ -131,14 +129,11 @@ def add_checkpoint_args(parser) -> None:
 
 
 def add_tracking_args(parser) -> None:
-    """Weights & Biases; `--force_compat`, as in Mammoth."""
-    flag = argument_group(parser, 'tracking').add_argument
-    flag('--wandb_entity', affects='display', help='with wandb_project: log to Weights & Biases')
-    flag('--wandb_project', affects='display')
-    flag('--wandb_name', affects='display', help='of the run')
+    """`--nowand` and `--force_compat`, as in Mammoth."""
+    flag = argument_group(parser, "of Mammoth's").add_argument
     on_off = dict(type=binary_to_boolean_type, nargs='?', const=True)
     flag('--nowand', affects='display', default=False,
-         help='no Weights & Biases, despite other flags', **on_off)
+         help='no effect: there is no tracker', **on_off)
     flag('--force_compat', default=False,
          help='let a task-aware method run on a stream without tasks', **on_off)
 
@@ -151,8 +146,8 @@ def add_management_args(parser) -> None:
     flag('--base_path', affects='place', default='./data/', help='data sets, results and caches')
     flag('--results_path', affects='place', default='results/', help='below base_path')
     flag('--device', affects='speed',
-         help="'cpu', 'cuda' or the number of a GPU; with --distributed dp several, joined by commas "
-                           '(default: the GPU with most free memory, if there is one)')
+         help="'cpu', 'cuda' or the number of a GPU "
+              '(default: the GPU with most free memory, if there is one)')
     flag('--notes', affects='display', help='free text, kept in the results')
     flag('--eval_epochs', affects='record', type=whole(1), help='also evaluate every N epochs')
     flag('--eval_every', affects='record', type=whole(1),
@@ -162,12 +157,9 @@ def add_management_args(parser) -> None:
          help='forward and backward transfer, forgetting')
     flag('--non_verbose', affects='display', type=binary_to_boolean_type, nargs='?', const=True,
          default=False, help='no progress: no bar on a terminal, no lines elsewhere')
-    flag('--raw_accuracies', affects='display', type=binary_to_boolean_type, default=False,
-         help="also print the accuracy on each task, after each task: Mammoth's second line")
     flag('--disable_log', affects='place', type=binary_to_boolean_type, default=False,
          help='write no results files')
     flag('--num_threads', affects='speed', type=whole(1, 1024), help='CPU threads (default: torch decides)')
     flag('-O', '--code_optimization', affects='bits', type=int, choices=(0, 1, 2, 3), default=0,
          help='1: TF32, 2: bfloat16 products, 3: also torch.compile')
-    flag('--distributed', affects='speed', choices=('no', 'dp'), default='no',
-         help='dp: batches split among GPUs')
+    flag('--distributed', affects='speed', choices=('no',), default='no', help='no effect')

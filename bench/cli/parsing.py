@@ -12,7 +12,6 @@ import sys
 from bench.cli import flags
 from bench.cli.checks import check_flags, check_method, fill_in
 from bench.results.keys import run_key
-from bench.results.tracking import check_tracking
 from core.arguments import FREE, ArgumentParser, of_signature
 from core.configs import dataset_config, model_config
 from core.environment import warn_once
@@ -50,7 +49,6 @@ def parse_args(cmd=None, return_parser_only: bool = False):
     args.backbone, args.dataset_config = backbone_name(args.backbone), chosen.dataset_config
     fill_in(args)
     check_flags(args, given)
-    check_tracking(args)
     check_method(model, dataset, args, given)
     usual = {flag: parser.get_default(flag) for flag in given}
     usual |= dict(weights=usual_weights, backbone=None, dataset_config=None)
@@ -81,8 +79,8 @@ def _of_checkpoint(chosen) -> dict:
     """Defaults: arguments of the run that `--loadcheck` names, if of the same method and data."""
     if not chosen.loadcheck:
         return {}
-    from bench.resume.saved_models import saved_args
-    saved = saved_args(chosen.loadcheck)
+    from bench.resume.saved_models import read
+    saved = {name: value for name, value in read(chosen.loadcheck)['args'].items() if value is not None}
     for name in ('model', 'dataset'):
         given = getattr(chosen, name)
         if given and normalise(given) != normalise(saved.get(name, given)):

@@ -12,8 +12,7 @@ Networks learn from miniImageNet's training classes, less those that a stream ha
 batches as coarse as CIFAR's images. Nearest-centroid accuracy on the classes left out (or, where none is, on
 the classes learned), after every epoch, tells how well the features serve classes they have never seen.
 
-The same command resumes a killed run from its last epoch, also on another machine; on a CPU with the same
-number of threads the weights are the same to the last bit.
+On a CPU with the same number of threads the weights are the same to the last bit.
 """
 import argparse
 import sys
@@ -62,15 +61,7 @@ def main(argv=None) -> int:
         print(quantising.quantise(quantising.parse_args(words[1:])))
         return 0
     args = parse_args(words)
-    checkpoint = Path(f'{args.out}.checkpoint')
     from bench.pretraining.training import train
-    try:
-        train(args, checkpoint)
-    except KeyboardInterrupt:
-        if not checkpoint.is_file():
-            raise
-        print(f'interrupted: {checkpoint} has what was learned; the same command goes on from there',
-              file=sys.stderr)
-        return 130
+    train(args)
     print(f'{args.out}: {Path(args.out).stat().st_size / 1e6:.1f} MB')
     return 0

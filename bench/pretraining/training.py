@@ -1,7 +1,6 @@
 """The training of pretrain.py: from images to a weights file, epoch by epoch."""
 import math
 import time
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +9,8 @@ from backbone import weights
 from bench.pretraining import parts
 from bench.pretraining.recipes import SHARED
 from core.arguments import affects
-from core.environment import choose_devices
+from core.environment import choose_device
 from datasets.utils.readers import mini_split
-from scroll.archive import atomic_write
 from scroll.embedding.images import Preprocessing
 from scroll.embedding.layout import layout_for
 from scroll.errors import InputError
@@ -26,9 +24,9 @@ def learning_rate(step: int, per_epoch: int, epochs: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - per_epoch) / max(1, (epochs - 1) * per_epoch)))
 
 
-def train(args, checkpoint: Path) -> None:
-    """Read the images, learn epoch by epoch, write the weights; `checkpoint` has what was learned so far."""
-    device = choose_devices(args.device)[0]
+def train(args) -> None:
+    """Read the images, learn epoch by epoch, write the weights."""
+    device = choose_device(args.device)
     args.dtype = 'bfloat16' if device.type == 'cuda' else 'float32'
     torch.backends.cudnn.benchmark = device.type == 'cuda'          # all batches have one shape
     options = parts.backbone_options(args.backbone, args.width)
@@ -47,12 +45,10 @@ def train(args, checkpoint: Path) -> None:
     recipe = {name: value for name, value in vars(args).items()
               if affects(args, name) == 'result' and value is not None}
     measure = 'unseen' if data.unseen else 'seen'
-    settings, held = recipe | {'data': data.digest}, dict(net=net, optimiser=optimiser, schedule=schedule)
-    curve = resume(checkpoint, settings, held) if checkpoint.is_file() else []
+    curve = []
 
     images, labels = data.images.to(device), data.labels.to(device)
-    for epoch in range(len(curve), args.epochs):
-        # a resumed run sees the same batches and drops the same values
+    for epoch in range(args.epochs):
         generator = torch.Generator().manual_seed(1000 * args.seed + epoch)
         torch.manual_seed(stream_seed(args.seed, f'dropout {epoch}'))
         order, began = torch.randperm(len(images), generator=generator).to(device), time.time()
@@ -80,9 +76,6 @@ def train(args, checkpoint: Path) -> None:
                               measure: parts.centroid_accuracy(net, preprocessing, probe, data.tested)})
         print(f"epoch {epoch + 1}: loss {last['loss']:.3f}, train {last['train']:.1f} %, {measure} classes "
               f'{last[measure]:.1f} %, {seen / seconds:.0f} images/s', flush=True)
-        with atomic_write(checkpoint) as file:
-            torch.save(dict(settings=settings, curve=curve) | {name: part.state_dict()
-                                                               for name, part in held.items()}, file)
 
     last = curve[-1]
     info = {'classes': data.classes, 'left_out': left_out, 'data': 'miniImageNet, training split',
@@ -93,26 +86,3 @@ def train(args, checkpoint: Path) -> None:
                      preprocessing.std, info)
     except ValueError as error:
         raise InputError(f'{args.out} is not written: {error}; give a smaller --lr') from error
-    checkpoint.unlink(missing_ok=True)
-
-
-def resume(checkpoint: Path, settings: dict, held: dict) -> list:
-    """Continue after the last epoch of a killed run: states into `held`, the curve so far.
-
-    InputError for a file of other settings, or none.
-    """
-    try:
-        state = torch.load(checkpoint, map_location='cpu', weights_only=True)
-        saved = state['settings']
-        differ = sorted(key for key in {*saved, *settings} if saved.get(key) != settings.get(key))
-    except Exception as error:          # whatever damage makes of the file
-        raise InputError(f'{checkpoint} cannot be read ({type(error).__name__}: {error}): '
-                         'delete it to start again') from error
-    if differ:
-        key = differ[0]
-        raise InputError(f'{checkpoint} belongs to other settings: delete it to start again, or go on '
-                         f'with its own ({key} {saved.get(key)}, not {settings.get(key)})')
-    for name, part in held.items():
-        part.load_state_dict(state[name])
-    print(f"{checkpoint}: {len(state['curve'])} epochs are done", flush=True)
-    return state['curve']

@@ -29,7 +29,7 @@ class Record:
         began: by `time.perf_counter`; of a resumed run, as if it had not been interrupted. run: unique name.
         first: number of the first task that was trained. seconds: by stage. images: of the stream, seen.
         class_il, task_il: R[i][j], accuracy on task j after task first + i, percent. test_sizes: by task.
-        before, untrained: (class-il, task-il) lists for forward transfer. later: on tasks to come.
+        before, untrained: (class-il, task-il) lists for forward transfer.
         test, real_sizes: (class-il, task-il) on the real test set after a run on held-out samples; its sizes.
     """
 
@@ -37,7 +37,7 @@ class Record:
         self.began = time.perf_counter()
         self.run = f'{datetime.datetime.now():%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}'
         self.first, self.class_il, self.task_il, self.test_sizes = first, [], [], []
-        self.before, self.untrained, self.later = ([], []), ([], []), []
+        self.before, self.untrained = ([], []), ([], [])
         self.seconds = dict(stream=0.0, evaluation=0.0, total=0.0)
         self.images, self.test, self.real_sizes = 0, None, None
 
@@ -116,8 +116,7 @@ def _at_the_end(record: Record, which: int) -> dict:
     if record.test:
         row |= dict(test_accuracy=_weighted(record.test[which], record.real_sizes),
                     test_accuracy_per_task=json.dumps(np.round(record.test[which], 4).tolist()))
-    return row | {f'future_accuracy_after_task{record.first + i + 1}': round(metrics.mean(later[which]), 4)
-                  for i, later in enumerate(record.later)}
+    return row
 
 
 def _weighted(accuracies: list, sizes: list) -> float:

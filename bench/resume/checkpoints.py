@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import pickle
-import shlex
 import signal
 import sys
 import threading
@@ -87,8 +86,7 @@ class Checkpoints:
             return None
         with loading(f'{self.path} (--resume never starts over)'):
             was, now = content['about'], self.about
-            changed = [file for file, old in was['code'].items() if now['code'].get(file, old) != old]
-            changed += [name for name in now if name != 'code' and was[name] != now[name]]
+            changed = [name for name, old in was.items() if now.get(name, old) != old]
             if changed and self.args.resume != 'always':
                 raise InputError('a run with these arguments was interrupted, and since then this changed: '
                                  f'{", ".join(changed[:3])}; --resume always continues it all the same')
@@ -106,7 +104,7 @@ class Checkpoints:
         """Write a checkpoint. Interrupted if a signal has asked for an end."""
         saved = self.active and self._locked() and self._write(position)
         if self.stop is not None:
-            then = f'to continue: {command_line()}' if saved else 'without a checkpoint'
+            then = 'the same command continues it' if saved else 'without a checkpoint'
             raise Interrupted(f'stopped {position}; {then}', 128 + self.stop)
 
     def _write(self, position: Position) -> bool:
@@ -139,7 +137,7 @@ class Checkpoints:
 
     def resume_hint(self) -> str:
         """What to do about what is left of a run that has its row."""
-        return f'go on from its last checkpoint: {command_line()}' if self.path.exists() else \
+        return 'give the same command again: it goes on from its last checkpoint' if self.path.exists() else \
             'make the run again: it has no checkpoint'
 
     def finished(self) -> None:
@@ -170,17 +168,6 @@ def read(path: Path) -> dict:
         raise InputError(f'{path} is damaged ({" ".join(str(error).split())[:100]})') from error
 
 
-def command_line() -> str:
-    """The command that this process is, without `--resume`, which only says how it begins."""
-    words, out = iter(sys.argv), []
-    for word in words:
-        if word == '--resume':
-            next(words, None)
-        elif not word.startswith('--resume='):
-            out.append(word)
-    return shlex.join([sys.orig_argv[0], *out])
-
-
 def _digest(args, arguments: dict) -> str:
     """12 hex digits of all that a run's row and files follow from, and of the kind of device."""
     fixed = {name: value for name, value in arguments.items() if affects(args, name) not in FREE}
@@ -192,7 +179,7 @@ def _digest(args, arguments: dict) -> str:
 def _about(state: RunState) -> dict:
     """What a run's bits follow from besides its arguments."""
     schedule = getattr(state.dataset, 'schedule', None)
-    return dict(code=code_digests(), torch=str(torch.__version__), numpy=np.__version__,
+    return dict(code_digests(), torch=str(torch.__version__), numpy=np.__version__,
                 device=state.model.device.type, weights=state.model.psi_digest,
                 schedule=schedule.digest() if hasattr(schedule, 'digest') else None)
 

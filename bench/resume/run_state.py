@@ -8,16 +8,13 @@ any loader will do.
 import dataclasses
 import itertools
 import random
-import types
 
 import numpy as np
 import torch
 
 from bench.resume.state import Packer, load_model_state, unpack
 
-_MAX_ITEMS = 1000                       # of a container in which random streams are looked for
 _MAX_WRAPPED = 5                        # data sets around data sets
-_CLOSED = type, types.ModuleType, types.FunctionType
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +81,11 @@ class RunState:
                 for part, made in zip(self._data(), self.fresh)]
 
     def _streams(self) -> list:
-        """The generators of loaders and transforms, in fixed order."""
-        return find_generators([self.loader, self.dataset.test_loaders, self.model.transform],
-                               (self.model, self.dataset, self.args))
+        """The generators of loaders, their data sets, and the transforms of these and of the method."""
+        parts = [*self._data(), *self.dataset.test_loaders]
+        parts += [self.model.transform, *(vars(part).get('transform') for part in parts)]
+        return [value for part in parts for value in getattr(part, '__dict__', {}).values()
+                if isinstance(value, (torch.Generator, np.random.Generator))]
 
     def _random(self) -> dict:
         """What the next batches follow from: random streams, and the counters of loaders."""
@@ -168,27 +167,6 @@ class RunState:
         for name, part in parts.items():
             if part is not None:
                 part.load_state_dict(unpack(state['parts'][name], part.state_dict(), self.model))
-
-
-def find_generators(roots, apart=()) -> list:
-    """The random streams of torch and numpy below some objects, each once.
-
-    apart: objects that are not looked into.
-    """
-    found, seen, waiting = [], {id(thing) for thing in apart}, list(roots)
-    while waiting:
-        thing = waiting.pop(0)
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        if isinstance(thing, (torch.Generator, np.random.Generator)):
-            found.append(thing)
-        elif isinstance(thing, (list, tuple, dict)):
-            items = thing.values() if isinstance(thing, dict) else thing
-            waiting += items if len(thing) <= _MAX_ITEMS else []
-        elif hasattr(thing, '__dict__') and not isinstance(thing, _CLOSED):
-            waiting += vars(thing).values()
-    return found
 
 
 def random_state() -> dict:

@@ -80,11 +80,6 @@ def read(path) -> dict:
         return {**content, 'args': args}
 
 
-def saved_args(path) -> dict:
-    """The arguments of the run that wrote the file (`read`), as far as they were given a value."""
-    return {name: value for name, value in read(path)['args'].items() if value is not None}
-
-
 def load(state, args) -> Position:
     """Begin as `--loadcheck` says: with a file's weights and buffer, or, with `--start_from` or to evaluate
     it (`--inference_only`), exactly where its run was.

@@ -38,17 +38,16 @@ class Anytime:
         """The inverse."""
         vars(self).update(state)
 
-    def add(self, labels: torch.Tensor) -> bool:
-        """Count a batch that was learned, labels int64 (B,); returns whether an evaluation followed."""
+    def add(self, labels: torch.Tensor) -> None:
+        """Count a batch that was learned, labels int64 (B,), and evaluate where one is due."""
         if not self.every:
-            return False
+            return
         before, self.samples = self.samples, self.samples + len(labels)
         self.seen = sorted(set(self.seen).union(labels[labels >= 0].tolist()))      # -1: not labelled
         if self.samples // self.every == before // self.every or not self.seen:
-            return False
+            return
         with self.model.mid_stream():
             self.curve.append([self.samples, accuracy_on_classes(self.model, self.dataset, self.seen)])
-        return True
 
     def results(self) -> dict:
         """Columns of the results row: A_AUC (percent) and the curve; nothing without `--eval_every`."""

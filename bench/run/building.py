@@ -11,10 +11,10 @@ def initialize(args=None):
     import torch
 
     from backbone import get_backbone, weights
-    from bench.run.devices import arrange, optimise, reuse_memory, split_among_gpus
+    from bench.run.devices import arrange, optimise, reuse_memory
     from core.environment import (
         base_path,
-        choose_devices,
+        choose_device,
         get_checkpoint_path,
         results_folder,
         set_random_seed,
@@ -26,8 +26,7 @@ def initialize(args=None):
     run = WhatToRun.of(args)
     if run.num_threads:
         torch.set_num_threads(run.num_threads)
-    devices = choose_devices(run.device, several=run.distributed == 'dp')
-    args.device = devices[0]
+    args.device = choose_device(run.device)
     base_path(args.base_path)
     get_checkpoint_path(args.checkpoint_path)
     set_random_seed(run.seed)
@@ -50,6 +49,4 @@ def initialize(args=None):
     model = get_model(args, net, dataset.get_loss(), dataset.get_transform(), dataset)
     model.psi_digest = digest
     arrange(model)
-    if run.distributed == 'dp':
-        split_among_gpus(model, devices)
     return model, dataset, args

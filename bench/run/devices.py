@@ -1,12 +1,10 @@
-"""Faster: memory that is used again, layout; and at a price: coarser products, a compiled network, several
-GPUs."""
+"""Faster: memory that is used again, layout; and at a price: coarser products, a compiled network."""
 import ctypes
 
 import torch
 
 from scroll.embedding.layout import layout_for
 from scroll.errors import InputError
-from utils.distributed import CustomDP
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _MOST_ON_HEAP = -1, -3, 32 << 20       # malloc.h; glibc takes no more
 
@@ -44,14 +42,3 @@ def optimise(net, level: int) -> None:
             raise InputError(f'-O 3: torch.compile does not work on this machine ({type(error).__name__}: '
                              f'{error}); use -O 2') from error
         net.compile()
-
-
-def split_among_gpus(model, devices: list) -> None:
-    """`--distributed dp`: split each batch that the method gives to its network among these devices.
-
-    InputError: there is one device only, or the method trains no network.
-    """
-    if len(devices) < 2 or model.opt is None:
-        raise InputError('--distributed dp needs two CUDA devices or more, and a method that trains a '
-                         f'network; here: {", ".join(map(str, devices))}, --model {model.NAME}')
-    model.net = CustomDP(model.net, [device.index for device in devices])

@@ -19,7 +19,6 @@ class WhatToRun(_Part):
     weights: str
     device: str
     num_threads: int
-    distributed: str
     code_optimization: int
     seed: int
 
@@ -55,6 +54,5 @@ class Output(_Part):
     disable_log: bool
     non_verbose: bool
     enable_other_metrics: bool
-    eval_future: bool
     eval_every: int
     savecheck: str

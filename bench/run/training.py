@@ -1,8 +1,5 @@
 """The training loop: tasks, epochs, batches; evaluation after each task; one results row at the end."""
-import copy
-
 from bench.results.report import Record, Stopwatch, finish
-from bench.results.tracking import Tracker
 from bench.resume import saved_models
 from bench.resume.checkpoints import Checkpoints
 from bench.resume.run_state import Position, RunState
@@ -42,19 +39,17 @@ def train(model, dataset, args, test: bool = True) -> dict:
     if first >= dataset.N_TASKS or tasks > dataset.N_TASKS:
         raise InputError(f'--start_from {first} --stop_after {tasks}: there are {dataset.N_TASKS} tasks')
     record, anytime = Record(first), Anytime(model, dataset, output.eval_every)
-    later = _later_loaders(model, dataset) if output.eval_future else []
     state = RunState(model, dataset, args, record=record, anytime=anytime)
     with Checkpoints(state, args, arguments) as checkpoints:
         restored = checkpoints.restore()
         start = restored or saved_models.load(state, args)
         record.began -= record.seconds['total']                 # of the run that is continued
-        tracker = Tracker(args)
         if output.enable_other_metrics and start == Position():
             record.untrained = _evaluate_untrained(model, dataset, tasks)
         if stream.inference_only and start.task and not restored:     # a run that is evaluated where it was
             tasks, first = start.task, record.first
             del record.class_il[-1:], record.task_il[-1:]
-            _evaluate_task(model, dataset, record, tracker)
+            _evaluate_task(model, dataset, record)
 
         for task in range(start.task, tasks):
             training, trained = Training.of(args), task >= first
@@ -62,14 +57,12 @@ def train(model, dataset, args, test: bool = True) -> dict:
                 _begin_task(model, dataset, state, record, training, output)
             with allow_single_values(model.net):
                 if trained and not stream.inference_only:
-                    _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker)
+                    _learn_task(model, dataset, args, state, record, anytime, checkpoints)
                 with (Stopwatch(record.seconds, 'stream'),
                       Progress(f'End of task {task + 1}', quiet=output.non_verbose)):
                     model.meta_end_task(dataset)
             if trained:
-                _evaluate_task(model, dataset, record, tracker)
-                if later[task + 1:]:
-                    _evaluate_later(model, dataset, record, later)
+                _evaluate_task(model, dataset, record)
             if output.savecheck == 'task' and task < tasks - 1:
                 saved_models.save(state, args, arguments, task)
             if task == tasks - 1 or checkpoints.due(task_end=True):
@@ -79,7 +72,6 @@ def train(model, dataset, args, test: bool = True) -> dict:
             _evaluate_for_real(model, dataset, record)
         record.tell_total()
         row = finish(model, dataset, args, arguments, record, anytime, folders)
-        tracker.finish(row)
         try:                            # the row comes first: a file that cannot be written does not cost it
             model.save_files()
             if output.savecheck:
@@ -103,7 +95,7 @@ def _begin_task(model, dataset, state, record, training: Training, output: Outpu
             row += accuracies
 
 
-def _learn_task(model, dataset, args, state, record, anytime, checkpoints, tracker) -> None:
+def _learn_task(model, dataset, args, state, record, anytime, checkpoints) -> None:
     """The task's epochs and batches, from where the run was interrupted."""
     training, task, loader = Training.of(args), dataset.c_task, state.loader
     serve(loader, model)
@@ -125,11 +117,9 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
                 if losses.add(loss):
                     rate = dict(lr=model.opt.param_groups[0]['lr']) if model.opt else {}
                     progress.tell(loss=losses.mean, **rate)
-                    tracker.log(loss=losses.mean, **rate)
                 if scheduler and training.scheduler_mode == 'iter':
                     scheduler.step()
-                if anytime.add(labels):
-                    tracker.log(anytime_accuracy=anytime.curve[-1][1])
+                anytime.add(labels)
                 if fitting.end_batch():
                     break
                 if checkpoints.due():
@@ -145,7 +135,6 @@ def _learn_task(model, dataset, args, state, record, anytime, checkpoints, track
         if training.eval_epochs and epoch % training.eval_epochs == 0 and fitting.wants_epoch(epoch):
             accuracies = dataset.evaluate(model, dataset)
             print_accuracies(*accuracies, dataset, f' (epoch {epoch})')
-            tracker.log_accuracies(*accuracies, dataset, f'_epoch_{epoch}')
         if checkpoints.due():
             checkpoints.save(Position(task, epoch, begun=True))
     fitting.finish()
@@ -168,13 +157,12 @@ def _learn_batch(model, loader, batch, epoch: int) -> tuple:
                          ) from error
 
 
-def _evaluate_task(model, dataset, record, tracker) -> None:
+def _evaluate_task(model, dataset, record) -> None:
     with Stopwatch(record.seconds, 'evaluation'):
         accuracies = dataset.evaluate(model, dataset)
         record.class_il.append(accuracies[0])
         record.task_il.append(accuracies[1])
         print_accuracies(*accuracies, dataset)
-        tracker.log_accuracies(*accuracies, dataset)
         model.meta_end_eval(dataset, accuracies)
 
 
@@ -189,26 +177,6 @@ def _evaluate_untrained(model, dataset, tasks: int) -> tuple:
         for row, accuracies in zip(found, evaluate(model, dataset, loaders=loaders, seen=list(seen))):
             row += accuracies
     return found
-
-
-def _later_loaders(model, dataset) -> list:
-    """Test loaders of all tasks, with images as a `FutureModel` wants them (`--eval_future`)."""
-    other = copy.copy(dataset)
-    other.test_loaders = []
-    model.change_transform(other)
-    for _ in range(dataset.N_TASKS):
-        other.get_data_loaders()
-    return other.test_loaders
-
-
-def _evaluate_later(model, dataset, record, later: list) -> None:
-    """On the tasks to come, among all classes."""
-    coming = list(enumerate(later))[dataset.c_task + 1:]
-    with Stopwatch(record.seconds, 'evaluation'):
-        accuracies = evaluate(model, dataset, loaders=coming, forward=model.future_forward,
-                              seen=range(dataset.N_CLASSES))
-    record.later.append(accuracies)
-    print_accuracies(*accuracies, dataset, what='Future Accuracy')
 
 
 def _evaluate_for_real(model, dataset, record) -> None:

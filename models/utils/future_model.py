@@ -3,7 +3,7 @@ from models.utils.continual_model import ContinualModel
 
 
 class FutureModel(ContinualModel):
-    """A method that `--eval_future 1` can evaluate on the tasks to come."""
+    """Base class of such methods, as in Mammoth; tasks to come are not evaluated here."""
 
     def future_forward(self, x):
         """Logits (B, N_CLASSES) over all classes, seen or not."""

@@ -304,7 +304,7 @@ def test_what_must_be_fetched_says_from_where_to_where_and_how_much(tmp_path, mo
                                                      ('byol-resnet50', byol_content, 'resnet50-byol')])
 def test_what_has_been_fetched_is_found_by_name(tmp_path, monkeypatch, name, content, backbone):
     monkeypatch.setattr(weight_files, 'SHIPPED', tmp_path)
-    saved(tmp_path / weight_files.PUBLISHED[name].file, content())
+    saved(tmp_path / weight_files.PUBLISHED[name][0], content())
     loaded = weights.load(name)
     assert loaded.name == name and loaded.backbone == backbone
     assert loaded.info.get('saw') == ('ImageNet' if name == 'byol-resnet50' else None)        # what seq-miniimg refuses

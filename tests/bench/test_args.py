@@ -156,7 +156,7 @@ def test_a_command_line_that_cannot_be_meant_is_refused(probe, flags, words):
         probe(*flags)
 
 
-@pytest.mark.parametrize('flag', ['--lr=0.1', '--optimizer=adam', '--code_optimization=0', '--eval_future=1'])
+@pytest.mark.parametrize('flag', ['--lr=0.1', '--optimizer=adam', '--code_optimization=0'])
 def test_scroll_refuses_flags_without_effect(parse, flag):
     with refused(flag.split('=')[0]):
         parse('scroll', flag)
@@ -229,7 +229,7 @@ def test_every_flag_says_what_it_affects(method):
     affects = parse_args(words, return_parser_only=True).affects()
     assert set(affects.values()) <= set(AFFECTS)
     for word, endings in dict(place=('_path', '_every'), speed=('device', '_threads', '_workers', '_cache'),
-                              display=('wandb_name', '_verbose')).items():
+                              display=('notes', '_verbose')).items():
         assert {affects[name] for name in affects if name.endswith(endings) and name != 'eval_every'} <= {word}
 
 

@@ -1,6 +1,4 @@
 """Flags of Mammoth: what they mean, what they need, and what is refused because it would have no effect."""
-import importlib.util
-
 import pytest
 
 from bench.cli.parsing import parse_args
@@ -38,7 +36,7 @@ EARLY = '--fitting_mode early_stopping'
     (['--n_iters', '3'], '--fitting_mode iters'),
     (['--fitting_mode', 'iters', '--n_iters', '3', '--n_epochs', '2'], '--fitting_mode epochs'),
     (['--early_stopping_patience', '3'], EARLY), (['--validation_mode', 'complete'], '--validation'),
-    (['--noise_type', 'sym'], '--noise_rate'), (['--wandb_name', 'x'], '--wandb_entity'),
+    (['--noise_type', 'sym'], '--noise_rate'),
 ])
 def test_flags_that_would_do_nothing(sgd, flags, needed):
     with refused(flags[-2], 'no effect', needed):
@@ -47,13 +45,12 @@ def test_flags_that_would_do_nothing(sgd, flags, needed):
 
 @pytest.mark.parametrize('flags, words', [
     (['--fitting_mode', 'iters'], ['--n_iters']),
-    (['--distributed', 'ddp'], ['--distributed', 'ddp', 'no, dp']),
+    (['--distributed', 'ddp'], ['--distributed', 'ddp']),
     (['--start_from', '2', '--stop_after', '2'], ['--start_from 2', '--stop_after 2']),
     (['--start_from', '1', '--enable_other_metrics', '1'], ['--enable_other_metrics', '--start_from']),
     (['--joint', '1', '--start_from', '1'], ['--start_from', '--joint']), (['--joint', '2'], ['--joint', '2']),
-    (['--eval_future', '1'], ['--eval_future', 'sgd', 'FutureModel']), (['--label_perc', '1.5'], ['--label_perc', '1.5', 'at most 1']),
+    (['--label_perc', '1.5'], ['--label_perc', '1.5', 'at most 1']),
     (['--noise_type', 'odd', '--noise_rate', '0.1'], ['--noise_type', 'odd']), (['--validation', '-1'], ['--validation', '-1']),
-    (['--wandb_project', 'x'], ['--wandb_entity', '--wandb_project', 'both']),
 ])
 def test_what_cannot_be(sgd, flags, words):
     with refused(*words):
@@ -74,16 +71,3 @@ def test_force_compat_lets_a_method_run_that_wants_to_be_told_of_tasks(parse):
     assert parse('gem', *flags, '--force_compat').force_compat is True
     with refused('--model gem'):
         parse('gem', *flags, '--force_compat', '0')
-
-
-def test_weights_and_biases_by_environment(sgd, monkeypatch):
-    """The environment asks only where the package is there to be asked for."""
-    monkeypatch.setenv('WANDB_ENTITY', 'me')
-    monkeypatch.setenv('WANDB_PROJECT', 'this')
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'wandb' else find(name))
-    assert sgd().nowand == 1 and sgd().wandb_entity is None
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: 'there' if name == 'wandb' else find(name))
-    args = sgd()
-    assert (args.nowand, args.wandb_entity, args.wandb_project) == (0, 'me', 'this')
-    assert sgd('--nowand').nowand == sgd('--debug_mode', '1').nowand == 1 and sgd('--wandb_entity', 'you').wandb_entity == 'you'

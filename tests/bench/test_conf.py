@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from core import environment as conf
-from core.environment import base_path, choose_devices, get_checkpoint_path, get_device, set_random_seed
+from core.environment import base_path, choose_device, get_checkpoint_path, get_device, set_random_seed
 from tests.conftest import refused
 
 
@@ -37,17 +37,15 @@ def test_gpus_by_number_and_the_freest_by_default(twelve_gpus):
     assert get_device('cpu') == torch.device('cpu')
     for wanted in ('12', '3,12', '1,1', '0,cpu'):
         with refused(f'--device {wanted}', '12 CUDA devices', '0..11'):
-            choose_devices(wanted, several=True)
-    with refused('--device 0,1', '--distributed dp'):
-        get_device('0,1')
+            choose_device(wanted)
 
 
 def test_a_run_that_has_begun_stays_on_its_device(twelve_gpus):
     """Methods written for Mammoth ask again in the middle of a run."""
-    choose_devices('4')
+    choose_device('4')
     assert get_device() == torch.device('cuda:4') and get_device('2') == torch.device('cuda:2')
     assert get_device() == torch.device('cuda:4')
-    choose_devices(torch.device('cuda:5'))
+    choose_device(torch.device('cuda:5'))
     assert get_device() == torch.device('cuda:5')
 
 

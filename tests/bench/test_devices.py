@@ -1,12 +1,10 @@
-"""Memory, layout, precision of products, compilation, several GPUs."""
+"""Memory, layout, precision of products, compilation."""
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from bench.run.devices import arrange, optimise, split_among_gpus
-from tests.conftest import refused
+from bench.run.devices import arrange, optimise
 from tests.scroll.conftest import tiny_net
 
 
@@ -55,10 +53,3 @@ def test_precision_of_products(level, precision):
     net = tiny_net()
     optimise(net, level)
     assert torch.get_float32_matmul_precision() == precision and net._compiled_call_impl is None
-
-
-@pytest.mark.parametrize('opt, count', [('there', 1), (None, 2)])
-def test_one_device_and_methods_without_training_are_refused(opt, count):
-    devices = [torch.device('cuda:0'), torch.device('cuda:1')][:count]
-    with refused('--distributed dp', 'two CUDA devices', 'cuda:0', 'some-method'):
-        split_among_gpus(SimpleNamespace(opt=opt, NAME='some-method'), devices)

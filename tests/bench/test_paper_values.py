@@ -47,7 +47,7 @@ def in_place(tmp_path_factory):
     """The paper's checkpoints where they are looked for, in small."""
     folder = tmp_path_factory.mktemp('weights')
     for name, content in ((URL, url_content), (RFS, rfs_content), (BYOL, byol_content)):
-        saved(folder / weight_files.PUBLISHED[name].file, content())
+        saved(folder / weight_files.PUBLISHED[name][0], content())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weight_files, 'SHIPPED', folder)
         yield

@@ -6,9 +6,7 @@ import sys
 import pytest
 
 from bench.cli import schedule
-from bench.results import show
-from core.rows import append_row
-from tests.conftest import ROOT, refused
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -21,10 +19,11 @@ def call(monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize('words, code', [('show mean_accs.csv note', 141), ('show pipe note', 2), ('certify --check deep', 2)])
-def test_scripts_end_in_a_line_or_where_nobody_reads_without_one(tmp_path, words, code):
-    append_row(tmp_path, dict(task1=1, note='a'))
-    os.mkfifo(tmp_path / 'pipe')
+@pytest.mark.parametrize('words, code', [('certify --check deep', 2),
+                                         ('certify --dataset seq-digits --keep /dev/full', 2),
+                                         ('schedule plot iid --out pipe.png', 2)])
+def test_scripts_end_in_a_line_of_its_own(tmp_path, words, code):
+    os.mkfifo(tmp_path / 'pipe.png')
     (tmp_path / 'deep').write_text('[' * 100_000)
     read, write = os.pipe()
     os.close(read)
@@ -33,16 +32,6 @@ def test_scripts_end_in_a_line_or_where_nobody_reads_without_one(tmp_path, words
                           text=True, timeout=120)
     os.close(write)
     assert (done.returncode, len(done.stderr.splitlines())) == (code, int(code == 2)), done.stderr
-
-
-def test_show_prints_chosen_columns_and_rows(call, tmp_path):
-    for n in (1, 2):
-        append_row(tmp_path, {'task1': n, 'digest': str(n) * 64, 'note': 'a, b'})
-    text = call(show, tmp_path / 'mean_accs.csv', 'note', 'digest', '--where', 'task1=2')
-    assert text.splitlines() == ['| note | digest |', '|---|---|', '| a, b | 22222222 |']
-    for words, said in ((['mean_accs.csv', 'not'], 'no column not'), (['mean_accs.csv', 'note', '--where', 'tas=2'], 'no column tas')):
-        with refused(said):
-            call(show, tmp_path / words[0], *words[1:])
 
 
 def test_a_schedule_is_shown_by_its_segments(call, tiny_weights):

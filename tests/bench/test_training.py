@@ -111,12 +111,11 @@ def test_the_scheduler_starts_again_with_each_task(parse):
 
 def test_metrics_of_an_oracle(parse, capsys):
     """Before the first task right on the classes of that task only, then right on all: each metric is known."""
-    row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--enable_other_metrics', '1', '--raw_accuracies', '1')
+    row, *_ = run(parse, Oracle, '--n_splits', '2', '--n_epochs', '1', '--enable_other_metrics', '1')
     assert (row['task1'], row['task2'], row['final_accuracy'], row['average_incremental_accuracy']) == (100, 100, 100, 100)
     assert (row['forward_transfer'], row['backward_transfer'], row['forgetting']) == (100, 0, 0)
     out = capsys.readouterr().out
     assert 'Accuracy for 2 task(s): \t [Class-IL]: 100.00 % \t [Task-IL]: 100.00 %' in out
-    assert '\tRaw accuracy values: Class-IL [100.0, 100.0] | Task-IL [100.0, 100.0]' in out
 
 
 def test_files_of_a_run(parse, tmp_path):

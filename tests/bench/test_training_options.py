@@ -1,4 +1,4 @@
-"""Parts of a stream, short runs, runs on held-out samples, tasks to come; the guards of a run."""
+"""Parts of a stream, short runs, runs on held-out samples; the guards of a run."""
 import json
 
 import numpy as np
@@ -11,7 +11,6 @@ from bench.run.training import LossWatch, train
 from core.rows import read_rows
 from models.sgd import Sgd
 from models.utils.continual_model import ContinualModel
-from models.utils.future_model import FutureModel
 from tests.conftest import refused
 
 
@@ -90,34 +89,6 @@ def test_after_held_out_samples_the_real_test_set(run, capsys, tmp_path):
     assert f"on the real test set {row['test_accuracy']:.2f} %" in out
     task_il = read_rows(tmp_path / 'results' / 'task-il' / 'seq-digits' / 'probe' / 'mean_accs.csv')[0]
     assert float(task_il['test_accuracy']) >= row['test_accuracy']
-
-
-class Seer(FutureModel):
-    """Of a task to come it knows the parity of the label, on inverted images only."""
-    NAME = 'seer'
-    COMPATIBILITY = ['class-il']
-
-    def observe(self, inputs, labels, not_aug_inputs, epoch=None):
-        assert not_aug_inputs.mean() < 0.5                      # the training images are as they were
-        return 0
-
-    def change_transform(self, dataset):
-        dataset.TEST_TRANSFORM = lambda image: 1 - torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255
-        images = 255 - self.dataset.images.test
-        self.table = {image.tobytes(): y for image, y in zip(images, self.dataset.images.test_labels)}
-
-    def future_forward(self, x):
-        keys = [(image * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy().tobytes() for image in x]
-        return torch.eye(10)[torch.tensor([self.table[key] // 2 * 2 for key in keys])]
-
-
-def test_tasks_to_come(run, capsys):
-    row, _, _ = run(Seer, '--n_splits', '4', '--eval_future', '1')
-    futures = {name: value for name, value in row.items() if name.startswith('future')}
-    assert list(futures) == [f'future_accuracy_after_task{i}' for i in (1, 2, 3)]               # 3, 3, 2, 2 classes
-    assert futures['future_accuracy_after_task2'] == futures['future_accuracy_after_task3'] == 50
-    assert futures['future_accuracy_after_task1'] == pytest.approx((100 / 3 + 50 + 50) / 3, abs=1e-3)
-    assert 'Future Accuracy for 2 task(s): \t [Class-IL]: 50.00 %' in capsys.readouterr().out
 
 
 def test_missing_labels_never_reach_the_method(run, monkeypatch):

@@ -6,9 +6,6 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
-
-from utils.distributed import CustomDP
 
 NAMES = '''
     models: get_model get_model_class get_model_names register_model ContinualModel
@@ -17,7 +14,6 @@ NAMES = '''
     models.agem: project
     utils: binary_to_boolean_type none_or_float create_if_not_exists smart_joint in_notebook to_parsable_obj
     utils: field_with_aliases custom_str_underscore
-    utils.distributed: CustomDP
     utils.args: ArgumentParser Namespace add_rehearsal_args add_experiment_args add_management_args
     utils.buffer: Buffer fill_buffer icarl_replay
     utils.augmentations: apply_transform cutmix_data random_flip random_crop normalize
@@ -74,24 +70,3 @@ def test_they_can_be_called_as_mammoths():
     for module, name, positional, keywords in CALLS:
         signature = inspect.signature(getattr(importlib.import_module(module), name))
         signature.bind(*range(positional), **dict.fromkeys(keywords))           # TypeError if it cannot
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.classifier, self.note = nn.Linear(3, 2), nn.Linear(2, 2), 'here'
-
-    def forward(self, x):
-        return self.classifier(self.body(x))
-
-
-def test_a_network_on_several_gpus_has_its_attributes_also_to_be_set():
-    net = Net()
-    wrapped = CustomDP(net)
-    assert isinstance(wrapped, nn.DataParallel) and wrapped.module is net
-    device = net.body.weight.device
-    new = nn.Linear(2, 7).to(device)
-    wrapped.classifier, wrapped.note, wrapped.own = new, 'there', 3
-    assert net.classifier is new is wrapped.classifier and net.note == 'there' and not hasattr(net, 'own')
-    assert 'classifier' not in dict(wrapped.named_children())
-    assert wrapped(torch.randn(4, 3, device=device)).shape == (4, 7) and wrapped.own == 3
