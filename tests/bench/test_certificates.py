@@ -125,9 +125,7 @@ def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call,
 def test_adapted_predictors_stand_among_what_holds_here(call, made):
     path, content = made(*INTEGER, '--adapt', '1', '--iterations', '2')
     assert list(content['here']) == ['machine', 'f*']
-    assert call('--check', path)[1]['f*'] == 'skipped: --adapt 1 makes it'
     assert call('--check', path, '--adapt', 1)[1]['f*'] == 'the same'
-    assert call('--check', path, '--adapt', 1, '--iterations', 3)[1]['f*'].startswith('DIFFERS')
 
 
 @pytest.mark.slow
@@ -138,10 +136,8 @@ def test_a_table_of_ways_to_compute(made, monkeypatch, capsys, tmp_path):
     def table(certificate, only):
         monkeypatch.setattr(sys, 'argv', ['', str(certificate), '--only', only, '--base_path', str(tmp_path)])
         return run_command(settings.main), [line.split(' | ') for line in capsys.readouterr().out.splitlines()[2:]]
-    code, rows = table(path, 'no oneDNN')
-    assert code == 0 and len(rows) == 1 and rows[0][1].startswith('the same')
-    code, rows = table(changed(path, 'anywhere', 'statistics'), 'one thread')
-    assert code == 1 and rows[0][1] == 'not the same: statistics'
+    code, rows = table(changed(path, 'anywhere', 'statistics'), 'no oneDNN')
+    assert code == 1 and len(rows) == 1 and rows[0][1] == 'not the same: statistics'
     assert table(path, 'an abacus')[0] == 2
 
 

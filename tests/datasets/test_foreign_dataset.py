@@ -87,15 +87,6 @@ def loader(arguments):
     return get_dataset(arguments('picture-digits', '--batch_size', '5')).get_data_loaders()[0]
 
 
-@pytest.mark.parametrize('count', [4, 40])
-def test_replaced_data_are_iterated_with_their_own_length(loader, count):
-    labels_of(loader)
-    loader.dataset.data, loader.dataset.targets = np.full((count, 8, 8, 3), 51, np.uint8), torch.arange(count)
-    assert len(loader.dataset) == count and len(loader) == -(-count // 5)
-    assert sorted(labels_of(loader)) == list(range(count))
-    assert float(loader.dataset[count - 1][2].mean()) == pytest.approx(0.2)
-
-
 def test_a_copy_with_other_data_works_in_torchs_own_loader(loader):
     other, before = copy.deepcopy(loader.dataset), len(loader.dataset)
     mask = np.arange(before) % 4 == 0

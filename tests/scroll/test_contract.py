@@ -47,13 +47,6 @@ def fingerprint(estimator) -> tuple:
     return estimator.digest(), estimator.predictor().digest(), content, estimator.decision_function(X).tobytes()
 
 
-def test_the_constructor_only_stores():
-    given_ = {name: object() for name in inspect.signature(Scroll).parameters}
-    estimator = Scroll(**given_)
-    assert vars(estimator).keys() == given_.keys() == estimator.get_params().keys()
-    assert all(value is given_[name] for name, value in estimator.get_params(deep=False).items())
-
-
 def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
     assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS] and tuple(HEADS) == HEAD_NAMES
     assert Scroll().get_params() == {'embedder': None} | {name: setting.default for name, setting in SETTINGS.items()}

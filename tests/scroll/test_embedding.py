@@ -286,11 +286,6 @@ def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path, m
     np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
 
 
-def test_other_weights_preprocessing_and_dtype_have_another_folder(cached, tmp_path):
-    variants = cached(net=tiny_net(3)), cached(preprocessing=Preprocessing(18)), cached(dtype='bfloat16'), cached()
-    assert len({variant.cache.folder for variant in variants}) == 4
-
-
 @pytest.mark.parametrize('change', ['numpy', 'instructions'])
 def test_what_floating_point_features_depend_on_has_another_folder(net, tmp_path, monkeypatch, change):
     before = Embedder(net, PREPROCESSING, cache=tmp_path).cache.folder
