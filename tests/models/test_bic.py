@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.bic import corrected, fit_bias, some_of_each
+from models.bic import corrected, fit_bias
 from models.utils.losses import frozen_copy, masked_cross_entropy
 from tests.conftest import refused
 from tests.models.conftest import classes, cross_entropy, next_task, seeded, softmax
@@ -47,13 +47,6 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     assert fit_bias(changed, labels, NEWEST, SEEN, 0).tolist() == [1, 0]
     poisoned = changed.masked_fill(~SEEN, 1e6)                          # classes to come have no say
     assert torch.equal(fit_bias(poisoned, labels, NEWEST, SEEN, 250), fitted)
-
-
-def test_some_of_each_class():
-    labels = torch.tensor([5] * 10 + [2] * 3 + [7])
-    chosen = some_of_each(labels, 3, seeded())
-    assert np.bincount(labels[chosen]).tolist() == [0, 0, 3, 0, 0, 3, 0, 1]
-    assert len({tuple(some_of_each(labels, 3, seeded(s))) for s in range(9)}) > 1
 
 
 def as_set(images, labels) -> list:

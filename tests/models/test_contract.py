@@ -110,7 +110,7 @@ def test_on_a_stream_without_tasks_a_method_runs_or_is_refused_before_any_work(s
 DOWN = '-'.join(map(str, reversed(range(10))))
 
 
-@pytest.mark.parametrize('method', ['er-ace', 'er-aml', 'lwf', 'ssil', 'scroll'])
+@pytest.mark.parametrize('method', ['er-aml', 'lwf', 'ssil', 'scroll'])
 def test_the_first_task_may_have_the_highest_labels(start, method):
     """Labels that go down as classes come, in unequal tasks, do as well as labels that go up: only names have changed.
 

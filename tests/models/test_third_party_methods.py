@@ -8,7 +8,6 @@ from bench.run.building import initialize
 from bench.run.training import train
 from core.rows import read_rows
 from tests.conftest import refused
-from utils.schedulers import get_scheduler
 
 HEAD = '''
 from copy import deepcopy
@@ -305,8 +304,3 @@ def test_arguments_that_are_always_there(run):
 def test_a_field_that_the_stream_does_not_give_is_named(run):
     with refused('--model fields', 'true_labels', '--noise_rate'):
         run('fields')
-
-
-def test_a_scheduler_of_a_bare_network_does_nothing(parse):
-    args = parse('sgd', '--lr', '1', '--lr_scheduler', 'cosine')
-    assert get_scheduler(torch.nn.Linear(2, 2), args, reload_optim=True) is None

@@ -53,15 +53,6 @@ def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
     assert {head for setting in SETTINGS.values() for head in setting.heads} <= set(HEADS)
 
 
-def test_set_params_sets_or_refuses_as_a_whole():
-    estimator = Scroll()
-    assert estimator.set_params() is estimator and estimator.set_params(seed=3, head='ncc') is estimator
-    assert (estimator.seed, estimator.head) == (3, 'ncc')
-    with refused('alpha'):
-        estimator.set_params(seed=4, alpha=1)
-    assert estimator.seed == 3
-
-
 @every
 def test_clones_are_new_and_fit_forgets_repeats_and_returns_self(new):
     estimator = new()
