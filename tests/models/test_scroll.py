@@ -67,12 +67,10 @@ def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(r
 def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
     reference = row('--n_splits', '5')
-    seeded, shrunk, even = row('--seed', '1'), row('--ridge_lambda', '3'), row('--predictor', 'lda', '--shrinkage', '.9')
+    seeded, shrunk = row('--seed', '1'), row('--ridge_lambda', '3')
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])         # nothing there is random
     assert seeded['adapted_digest'] != reference['adapted_digest']
-    for other in (shrunk, even):
-        assert other['statistics_digest'] == reference['statistics_digest']
-    assert len({other['online_digest'] for other in (reference, shrunk, even)}) == 3
+    assert shrunk['statistics_digest'] == reference['statistics_digest'] and shrunk['online_digest'] != reference['online_digest']
     assert row('--embed_dtype', 'bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 

@@ -75,7 +75,8 @@ def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, parse, tmp_path, 
     _, model = alone(*flags, '--savecheck', 'last', '--checkpoint_path', 'checkpoints')
     images, labels = model.dataset.images.train, model.dataset.images.train_labels
     for at, code in (([5, 7], 0), ([5, 5], 2)):
-        np.savez('old.npz', quantised=model.embedder(images[at])[0], labels=labels[at], images=images[at])
+        features, keys = model.embedder(images[at])
+        np.savez('old.npz', quantised=features, labels=labels[at], keys=keys)
         assert scroll_command(['unlearn', 'state.npz', '--samples', 'old.npz', '-o', 'new.npz']) == code
     assert 'never learned' in capsys.readouterr().err
     rest = np.setdiff1d(np.arange(len(labels)), [5, 7])
