@@ -130,7 +130,8 @@ def run_with_kills(start, reaper, folder, kills, *words):
 
 
 LONG = ['--schedule', 'split:2', '--batch_size', '9']
-SLOW = ('bic', 'ens', 'ewc-on', 'gdumb', 'gem', 'derpp noise', 'er-ace gaussian', 'icarl from the second task', 'scroll adapts')
+SLOW = ('bic', 'ens', 'ewc-on', 'gdumb', 'gem', 'sgd adam iters', 'er early stopping', 'derpp noise', 'er-ace gaussian',
+        'icarl from the second task', 'scroll adapts')
 STREAMS = {                                                         # one method for each kind of state, one stream for each kind
     'er': ['er'], 'lwf': ['lwf'], 'bic': ['bic'], 'ens': ['ens'], 'ewc-on': ['ewc-on'], 'gdumb': ['gdumb'], 'gem': ['gem'],
     'sgd multisteplr': ['sgd', *LONG, '--n_epochs', '2', '--optim_mom', '0.9', '--lr_scheduler', 'multisteplr',
