@@ -258,7 +258,7 @@ def test_without_its_own_term_a_method_is_sgd_to_the_last_bit(start, words):
 
 
 LEARNING = {'scroll': ['--iterations', '0', '--model_config', 'base'], 'icarl': ['--lr', '0.5'], 'er': ['--lr', '0.03'],
-            'gdumb': ['--fitting_epochs', '5', '--buffer_size', '300'], 'ens': ['--lr', '0.05', '--n_classifiers', '64', '--top_k', '8']}
+            'gdumb': ['--fitting_epochs', '5', '--buffer_size', '300']}
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted():
 @pytest.mark.parametrize('params, word', [
     (dict(scale='minmax'), 'scale'), (dict(head='svm'), 'head'), (dict(head='random', scale='standard'), 'standard'), (dict(scale='standard', limit=0), 'limit'),
     (dict(scale='standard', limit=[1, 2]), 'limit'), (dict(scale='standard', limit='a'), 'limit'), (dict(head='auto'), 'auto'),
-    (dict(ridge_lambda=-1), 'ridge lambda'), (dict(scale='standard', limit=np.inf), 'limit'), (dict(scale='standard', lift='relu'), 'lift')])
+    (dict(ridge_lambda=-1), 'ridge.lambda'), (dict(scale='standard', limit=np.inf), 'limit'), (dict(scale='standard', lift='relu'), 'lift')])
 def test_parameters_that_cannot_be_are_refused(params, word):
     with refused(word):
         ScrollClassifier(**params).fit(X, Y)
