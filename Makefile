@@ -23,11 +23,12 @@ test: .venv/installed-dev       ## lint, then the test suite but for its slow te
 test-slow: .venv/installed-dev  ## the slow ones: real kills, processes, training runs
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n 2 -m slow
 
-# Other CPUs: oneDNN and torch held to AVX2, on tests that embed, train and adapt.
+# Other CPUs: oneDNN and torch held to AVX2, on tests that embed, train, adapt, lift, solve, and check a certificate.
 test-avx2: .venv/installed-dev
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest -q -n 2 -m "not slow" \
-		tests/test_pretrain*.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_embedding.py tests/bench/test_certificates.py tests/models \
-		tests/scroll/test_lift.py tests/scroll/test_heads.py tests/scroll/test_rounded.py
+		tests/scroll/test_embedding.py tests/scroll/test_integer_network.py tests/scroll/test_adaptation.py tests/scroll/test_lift.py \
+		tests/scroll/test_rounded.py tests/models/test_er.py tests/models/test_mir.py \
+		tests/bench/test_certificates.py::test_the_committed_certificate_of_the_digits_holds_here
 
 wheel:                          ## builds and installs the library as its users do, without torch, and learns digits
 	PYTHON=$(PYTHON) scripts/wheel_check.sh

@@ -188,16 +188,6 @@ def about(**changes):
     return change
 
 
-def large_png() -> bytes:
-    """The header of a picture of 60,000 x 60,000 pixels."""
-    file = io.BytesIO()
-    Image.new('RGB', (9, 9)).save(file, 'png')
-    content = bytearray(file.getvalue())
-    content[16:24] = struct.pack('>II', 60_000, 60_000)
-    content[29:33] = struct.pack('>I', zlib.crc32(bytes(content[12:29])))
-    return bytes(content)
-
-
 def shared(depth: int = 40) -> list:
     """A list that stands for 2^40 numbers."""
     value = [0, 1]
@@ -219,17 +209,12 @@ OWN = {             # kind -> ways of its own, all to be refused
     'config.yaml': {name: of(text) for name, text in {
         'not UTF-8': b'lr: \xff\xfe', 'no mapping': b'- lr', 'a list in itself': b'lr: &a [*a]', 'a bomb': YAML_BOMB.encode() + b'lr: *l',
         'an object': b'lr: !!python/object/apply:os.system ["ls"]'}.items()},
-    'schedule.txt': {name: of(text) for name, text in {
-        'not numbers': b'a b c\n', 'no text': b'\xff\xfe\0\1', 'twice': b'0 0\n', 'out of range': b'99999 0\n', 'beyond 64 bits': b'9' * 30}.items()},
     'MINIIMAGENET/mini-imagenet-cache-test.pkl': {name: of(content) for name, content in {
         'no images': mini(image_data=None), 'a set': pickle.dumps({1, 2}), 'rows beyond the images': mini(class_dict=dict(n01=[9])),
         'rows as text': mini(class_dict=dict(n01='01')), 'rows of lists': mini(class_dict=dict(n01=[[0], [1]])), 'half rows': mini(class_dict=dict(n01=[0.5])),
         'images of floats': mini(image_data=np.zeros((4, 84, 84, 3))), 'few bytes that stand for 2^40 rows': mini(class_dict=dict(n01=shared())),
         'few bytes that ask for 64 GB': b'\x80\x02Nr\xff\xff\xff\xff.', 'ten thousand deep': b'\x80\x02' + b']' * 10_000 + b'a' * 9999 + b'.',
-        'a number of 99999 digits': b'I' + b'9' * 99_999 + b'\n.'}.items()},
-    'x.png': {name: of(content) for name, content in {
-        'too large': large_png(), 'PostScript': b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(x) (w) file\n',
-        'broken TIFF': b'II*\0\xff\xff\xff\x7f', 'SVG': b'<svg/>'}.items()}}
+        'a number of 99999 digits': b'I' + b'9' * 99_999 + b'\n.'}.items()}}
 
 
 def corrupt(path, how: str) -> None:

@@ -118,9 +118,7 @@ def test_floating_point_holds_on_its_kind_of_machine_and_the_check_says_so(call,
 def test_adapted_predictors_stand_among_what_holds_here(call, made):
     path, content = made(*INTEGER, '--adapt', '1', '--iterations', '2')
     assert list(content['here']) == ['machine', 'f*']
-    assert call('--check', path)[1]['f*'] == 'skipped: --adapt 1 makes it'
     assert call('--check', path, '--adapt', 1)[1]['f*'] == 'the same'
-    assert call('--check', path, '--adapt', 1, '--iterations', 3)[1]['f*'].startswith('DIFFERS')
 
 
 @pytest.mark.slow

@@ -161,7 +161,7 @@ def test_newer_runs_replace_and_those_of_other_arguments_stay_until_there_are_so
 
 @pytest.fixture
 def own(experiment, tmp_path, tiny_weights):
-    """An experiment file of one's own, beside no other, without values of a paper."""
+    """An experiment file of one's own, in a folder of its own, without values of a paper."""
     lines = EXPERIMENT.replace('WEIGHTS', tiny_weights).replace('Some methods', 'My methods').splitlines()
     text = '\n'.join(re.sub(', paper: .*}', '}', line) for line in lines if not line.startswith('source'))
     path = tmp_path / 'elsewhere' / 'mine.yaml'

@@ -59,8 +59,8 @@ for i in range(20):
 
 
 @pytest.mark.slow
-def test_eight_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_path):
-    writers = [subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(8)]
+def test_four_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_path):
+    writers = [subprocess.Popen([sys.executable, '-c', WRITER, ROOT, tmp_path, str(n)]) for n in range(4)]
     torn, done, reads = [], threading.Event(), 0
 
     def watch():
@@ -75,10 +75,10 @@ def test_eight_processes_lose_nothing_and_a_reader_never_sees_a_torn_file(tmp_pa
     codes = [writer.wait(120) for writer in writers]
     done.set()
     reader.join()
-    assert codes == [0] * 8 and reads > 0 and not torn
+    assert codes == [0] * 4 and reads > 0 and not torn
     ids = [row['id'] for row in read_rows(tmp_path / FILE)]
-    assert sorted(ids) == sorted(f'{n}-{i}' for n in range(8) for i in range(20))
-    for n in range(8):                                          # each writer's rows are in its order
+    assert sorted(ids) == sorted(f'{n}-{i}' for n in range(4) for i in range(20))
+    for n in range(4):                                          # each writer's rows are in its order
         assert [i for i in ids if i.startswith(f'{n}-')] == [f'{n}-{i}' for i in range(20)]
     assert not list(tmp_path.glob('*.part'))
 

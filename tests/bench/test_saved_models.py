@@ -69,7 +69,7 @@ def test_from_the_middle_on_the_run_ends_with_the_same_bits(run, tmp_path, metho
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('method', ['bic', 'ens', 'gdumb', 'lwf', 'ssil'])
+@pytest.mark.parametrize('method', ['bic', 'gdumb'])
 def test_a_file_alone_predicts_as_its_run_did(run, tmp_path, method):
     model, dataset, _ = run(method, '--savecheck', 'last')
     again, data, _ = run(method, '--loadcheck', *kept(tmp_path), '--inference_only', '1', folder='later')

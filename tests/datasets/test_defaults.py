@@ -24,21 +24,6 @@ class Decorated:
         return [35, 45]
 
 
-class Plain:
-    def get_epochs():
-        return 7
-
-    def get_batch_size(self):
-        return 16
-
-    @classmethod
-    def get_backbone(cls):
-        return cls.__name__
-
-    def get_iters(self):
-        return self.args.n_iters            # known only in a run
-
-
 class Heir(Decorated):
     base = 60
 
@@ -49,7 +34,6 @@ class Heir(Decorated):
 @pytest.mark.parametrize('kind, expected', [
     (Decorated, dict(n_epochs=50, batch_size=41, lr_milestones=[35, 45])),
     (Heir, dict(n_epochs=53, batch_size=61, lr_milestones=[35, 45])),
-    (Plain, dict(n_epochs=7, batch_size=16, backbone='Plain')),
     (ContinualDataset, dict(n_epochs=50, batch_size=32, backbone='resnet18'))])
 def test_defaults_of_a_class(kind, expected):
     assert dataset_defaults(kind) == expected

@@ -109,17 +109,3 @@ def test_grey_images_float_images_and_labels_of_any_kind_may_take_their_place(ta
         plain = torch.cat([batch[2] for batch in batches])
         assert plain.shape[1:] == shape and torch.allclose(plain, torch.full_like(plain, 0.2))
         assert torch.equal(torch.cat([batch[0] for batch in batches]), plain * 2)
-
-
-def test_extra_fields_follow_their_samples_raw_or_not():
-    """LwF: `extra_return_fields += ('logits',)` and an attribute of that name."""
-    loader = ImageLoader(numbered(9), 4, shuffle=True)
-    loader.dataset.logits = torch.arange(18.).view(9, 2)
-    loader.dataset.extra_return_fields += ('logits',)
-    for raw in (False, True):
-        loader.raw = raw
-        for _, labels, _, logits in loader:
-            assert torch.equal(logits, loader.dataset.logits[labels])
-    assert len(loader.dataset[3]) == 4 and loader.dataset[3][3].tolist() == [6, 7]
-    mask = loader.dataset.targets < 4
-    assert len(loader.dataset.data[mask]) == 4                  # a torch mask of numpy images

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.bic import corrected, fit_bias, some_of_each
+from models.bic import corrected, fit_bias
 from models.utils.losses import frozen_copy, masked_cross_entropy
 from tests.conftest import refused
 from tests.models.conftest import classes, cross_entropy, next_task, seeded, softmax
@@ -28,7 +28,7 @@ def best_bias(logits, labels) -> torch.Tensor:
     return bias.detach()
 
 
-@pytest.mark.parametrize('alpha, beta', [(1.25, 0.3), (1, -4), (1, 12)])
+@pytest.mark.parametrize('alpha, beta', [(1.25, 0.3), (1, 12)])
 def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     """Labels drawn from the softmax of logits, of which those of the newest
     classes then become alpha o + beta.
@@ -47,19 +47,6 @@ def test_stage_two_undoes_a_planted_affine_map(alpha, beta):
     assert fit_bias(changed, labels, NEWEST, SEEN, 0).tolist() == [1, 0]
     poisoned = changed.masked_fill(~SEEN, 1e6)                          # classes to come have no say
     assert torch.equal(fit_bias(poisoned, labels, NEWEST, SEEN, 250), fitted)
-
-
-def test_stage_two_is_finite_where_samples_can_be_told_apart_without_a_mistake():
-    labels = torch.arange(4)
-    fitted = fit_bias(100 * torch.eye(5)[labels], labels, NEWEST, SEEN, 250)
-    assert torch.isfinite(fitted).all()
-
-
-def test_some_of_each_class():
-    labels = torch.tensor([5] * 10 + [2] * 3 + [7])
-    chosen = some_of_each(labels, 3, seeded())
-    assert np.bincount(labels[chosen]).tolist() == [0, 0, 3, 0, 0, 3, 0, 1]
-    assert len({tuple(some_of_each(labels, 3, seeded(s))) for s in range(9)}) > 1
 
 
 def as_set(images, labels) -> list:

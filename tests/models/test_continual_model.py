@@ -103,16 +103,6 @@ def test_samples_without_a_label_are_left_out_with_all_that_belongs_to_them(buil
     assert model.meta_observe(x, torch.full((4,), -1), x, epoch=2) == 0 and not hasattr(model, 'given')
 
 
-@pytest.mark.parametrize('method', [lambda self, inputs, labels, not_aug_inputs, true_labels: 1,
-                                    lambda self, inputs, labels, not_aug_inputs, epoch=None, *,
-                                    true_labels: 1])
-def test_a_field_that_observe_needs_and_does_not_get(build, method):
-    model = build(kind=type('Needy', (Noting,), dict(observe=method)))
-    with refused('--model noting', 'true_labels', '--noise_rate'):
-        model.meta_observe(1, 2, 3, epoch=0)
-    assert model.meta_observe(1, 2, 3, epoch=0, true_labels=4) == 1
-
-
 def test_loading_a_buffer(build):
     model, full = build(), Buffer(6, seed=0)
     model.buffer = Buffer(6, seed=1)
@@ -124,13 +114,3 @@ def test_loading_a_buffer(build):
     assert model.buffer is full
     with refused('7 samples', '--buffer_size 6'):
         model.load_buffer(Buffer(7, seed=0))
-
-
-def test_a_constructor_may_change_arguments_and_backbone_first(build):
-    class Early(Noting):
-        def __init__(self, backbone, loss, args, transform, dataset=None):
-            backbone.classifier, args.lr = torch.nn.Linear(backbone.classifier.in_features, 3), 0.125
-            super().__init__(backbone, loss, args, transform, dataset)
-    model = build(kind=Early)
-    assert model.opt.param_groups[0]['lr'] == 0.125
-    assert any(p is model.net.classifier.weight for p in model.opt.param_groups[0]['params'])

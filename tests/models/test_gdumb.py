@@ -2,7 +2,6 @@
 import pytest
 import torch
 
-from bench.run.training import train
 from models.gdumb import learning_rates
 from tests.conftest import refused
 from tests.models.conftest import next_task, seeded
@@ -51,15 +50,6 @@ def test_cutmix_happens_as_often_as_its_coin_says():
     x, y, generator = torch.rand(2, 3, 8, 8), torch.arange(2), seeded()
     mixed = sum(cutmix_data(x, y, 1.0, 0.3, generator=generator)[0] is not x for _ in range(400))
     assert 85 < mixed < 160 and cutmix_data(x, y, 0.0)[3] == 1.0
-
-
-@pytest.mark.parametrize('size, flags', [(1, []), (5, ['--fitting_batch_size', '4'])])
-def test_one_sample_left_over_is_learned_too(start, size, flags):
-    model, dataset, args = start('gdumb', '--buffer_size', size, '--fitting_epochs', '1', '--n_splits', '1', *flags)
-    seen, loss = [], model.loss
-    model.loss = lambda logits, labels: (seen.append(len(labels)), loss(logits, labels))[1]
-    train(model, dataset, args)
-    assert seen == ([1] if size == 1 else [4, 1])
 
 
 @pytest.mark.parametrize('flags, words', [(['--minlr', '0.1'], ['--minlr 0.1', '--maxlr 0.05']),

@@ -46,7 +46,7 @@ def digests(row: dict, *names) -> dict:
 
 
 @pytest.mark.parametrize('flags', [
-    ['--schedule', 'split:3,order=random'], ['--schedule', 'iid'], ['--batch_size', '1'],
+    ['--schedule', 'split:3,order=random'], ['--schedule', 'iid'],
     ['--permute_classes', '1', '--n_splits', '10', '--batch_size', '7']], ids=' '.join)
 def test_classes_that_arrive_whole_give_one_predictor_to_the_last_bit(row, flags):
     reference = row('--n_splits', '5')
@@ -67,12 +67,10 @@ def test_classes_in_pieces_leave_f_t_the_same_and_with_a_hash_buffer_all_of_it(r
 def test_digests_do_change_with_what_they_stand_for(row):
     """Else equal digests would mean nothing."""
     reference = row('--n_splits', '5')
-    seeded, shrunk, even = row('--seed', '1'), row('--ridge_lambda', '3'), row('--predictor', 'lda', '--shrinkage', '.9')
+    seeded, shrunk = row('--seed', '1'), row('--ridge_lambda', '3')
     assert digests(seeded, *DIGESTS[:3]) == digests(reference, *DIGESTS[:3])         # nothing there is random
     assert seeded['adapted_digest'] != reference['adapted_digest']
-    for other in (shrunk, even):
-        assert other['statistics_digest'] == reference['statistics_digest']
-    assert len({other['online_digest'] for other in (reference, shrunk, even)}) == 3
+    assert shrunk['statistics_digest'] == reference['statistics_digest'] and shrunk['online_digest'] != reference['online_digest']
     assert row('--embed_dtype', 'bfloat16')['statistics_digest'] != reference['statistics_digest']
 
 
@@ -113,16 +111,6 @@ def test_adapting_every_task_shows_in_every_accuracy_and_starts_each_time_from_t
     assert second['adapted_digest'] == once['adapted_digest']
     same = [second[f'task{t}'] == once[f'task{t}'] for t in (1, 2, 3, 4, 5)]
     assert same[::2] == [True] * 3 and False in same
-
-
-def test_a_run_leaves_its_network_as_it_was(ready):
-    model, dataset, args = ready('--adapt_every_task', '1', '--n_splits', '2', '--adaptation', 'full')
-    before = {name: t.clone() for name, t in model.net.state_dict().items()}
-    digest = model.embedder.digest
-    train(model, dataset, args)
-    assert all(torch.equal(t, before[name]) for name, t in model.net.state_dict().items())
-    assert model.embedder.digest == digest and model.opt is None
-    assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
 
 
 def pass_over(model, dataset, raw=True) -> None:

@@ -12,7 +12,6 @@ from scroll import InputError, Scroll
 from scroll.__main__ import main as scroll_command
 from scroll.files.shards import in_shard, shard
 from scroll.state import State
-from scroll.statistics import Statistics
 from tests.conftest import refused
 from tests.scroll.conftest import refused as refused_input
 
@@ -68,21 +67,6 @@ def test_machines_with_a_share_each_count_what_one_counts(alone, tmp_path, monke
     assert scroll_command(['merge', 'all.npz', '3.npz', '-o', 'more.npz']) == 2
     with pytest.raises(InputError, match='all.npz.* another backbone'):
         alone('--load_statistics', 'all.npz', '--inference_only', '1', '--embed_dtype', 'bfloat16')
-
-
-def test_a_class_is_forgotten_as_if_it_had_never_come(alone, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    _, model = alone('--save_statistics', 'all.npz', '--save_state', 'state.npz', '--permute_classes', '1')
-    images, labels = model.dataset.images.train, model.dataset.images.train_labels
-    part = Scroll(model.embedder).fit(images[labels == 3], labels[labels == 3])
-    part.statistics_.save('class-3.npz', model.embedder.digest)
-    capsys.readouterr()
-    assert scroll_command(['remove', 'all.npz', '--minus', 'class-3.npz', '-o', 'rest.npz']) == 0
-    assert scroll_command(['unlearn', 'state.npz', '--minus', 'class-3.npz', '-o', 'new.npz']) == 0
-    rest = Statistics.load('rest.npz')
-    assert capsys.readouterr().out == 2 * f'{rest.digest()}\n'
-    assert rest.classes.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert Scroll(model.embedder).fit(images[labels != 3], labels[labels != 3]).digest() == rest.digest()
 
 
 def test_a_run_that_keeps_keys_unlearns_what_it_learned(alone, parse, tmp_path, monkeypatch, capsys):

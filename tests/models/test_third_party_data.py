@@ -12,8 +12,7 @@ ENS = ['--n_classifiers', '6', '--top_k', '2']
 
 
 @pytest.mark.parametrize('method, dataset, flags', [
-    ('ens', 'picture-digits', ENS), ('joint', 'picture-digits', ['--noise_rate', '0.3']), ('joint', 'unequal-digits', ['--label_perc', '0.5']),
-    ('joint', 'flowing-digits', [])])
+    ('ens', 'picture-digits', ENS), ('joint', 'unequal-digits', ['--label_perc', '0.5']), ('joint', 'flowing-digits', [])])
 def test_a_run(arguments, tmp_path, method, dataset, flags):  # noqa: F811
     assert 0 <= run(arguments(dataset, *flags, '--base_path', tmp_path, model=method))['final_accuracy'] <= 100
 

@@ -47,26 +47,10 @@ def fingerprint(estimator) -> tuple:
     return estimator.digest(), estimator.predictor().digest(), content, estimator.decision_function(X).tobytes()
 
 
-def test_the_constructor_only_stores():
-    given_ = {name: object() for name in inspect.signature(Scroll).parameters}
-    estimator = Scroll(**given_)
-    assert vars(estimator).keys() == given_.keys() == estimator.get_params().keys()
-    assert all(value is given_[name] for name, value in estimator.get_params(deep=False).items())
-
-
 def test_every_setting_stands_in_the_table_and_every_head_in_the_registry():
     assert list(inspect.signature(Scroll).parameters) == ['embedder', *SETTINGS] and tuple(HEADS) == HEAD_NAMES
     assert Scroll().get_params() == {'embedder': None} | {name: setting.default for name, setting in SETTINGS.items()}
     assert {head for setting in SETTINGS.values() for head in setting.heads} <= set(HEADS)
-
-
-def test_set_params_sets_or_refuses_as_a_whole():
-    estimator = Scroll()
-    assert estimator.set_params() is estimator and estimator.set_params(seed=3, head='ncc') is estimator
-    assert (estimator.seed, estimator.head) == (3, 'ncc')
-    with refused('alpha'):
-        estimator.set_params(seed=4, alpha=1)
-    assert estimator.seed == 3
 
 
 @every

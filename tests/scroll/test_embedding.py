@@ -180,13 +180,6 @@ def test_the_digest_tells_apart_all_that_determines_a_feature(net):
     assert variants[0].digest == Embedder(tiny_net(width=8), PREPROCESSING, chunk=8).digest == variants[0].with_net(net).digest
 
 
-def test_progress_counts_every_image_once(net, tmp_path):
-    embedder, seen = Embedder(net, PREPROCESSING, chunk=1, cache=tmp_path), []
-    embedder(IMAGES, seen.append)
-    embedder(np.concatenate([IMAGES, 255 - IMAGES[:2]]), seen.append)
-    assert sum(seen) == 38 and len(seen) > 2
-
-
 def test_large_images_are_resized_a_few_at_a_time_with_the_same_features(net):
     """64 images of 12 million pixels would be 18 GB in float64."""
     images, sizes = np.random.default_rng(0).integers(0, 256, (2, 1200, 1200, 3)).astype(np.uint8), []
@@ -284,11 +277,6 @@ def test_a_file_that_is_torn_or_forged_is_dropped_and_made_again(cached, embedde
 def test_an_entry_that_cannot_be_read_ends_nothing(cached, embedder, tmp_path, make):
     make(next(tmp_path.iterdir()) / ('0' * 32 + '.npy'))
     np.testing.assert_array_equal(cached()(IMAGES)[0], embedder(IMAGES)[0])
-
-
-def test_other_weights_preprocessing_and_dtype_have_another_folder(cached, tmp_path):
-    variants = cached(net=tiny_net(3)), cached(preprocessing=Preprocessing(18)), cached(dtype='bfloat16'), cached()
-    assert len({variant.cache.folder for variant in variants}) == 4
 
 
 @pytest.mark.parametrize('change', ['numpy', 'instructions'])

@@ -163,8 +163,6 @@ def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(hom
     counted = engines.total(engine, Killed(COUNTER, str(tmp_path), sources[3]), sources, 2)
     assert (tmp_path / 'killed').exists() and counted.statistics.digest() == WHOLE
     assert counted.parts == engines.total('local', COUNTER, sources).parts
-    with refused('y'):                                                              # errors of a file are as in one process
-        engines.total(engine, engines.Counter(COUNTER.params, dict(y='none')), sources[:2], 1)
 
 
 # Sums that were made elsewhere

@@ -162,7 +162,7 @@ def test_hash_keeps_the_lowest_keys_under_every_schedule_and_sharding(stream, da
 
 
 def test_random_keeps_every_sample_with_equal_chance_however_the_class_arrives():
-    """Chi-square over 200 seeds, 16 samples in four pieces beside another class; at the 1e-4 level."""
+    """Chi-square over 200 seeds, 16 samples in four pieces among those of another class; at the 1e-4 level."""
     stream = make_stream(np.repeat([0, 1], [16, 4]))
     pieces = [[0, 1, 2, 3, 4, 5, 6, 7], [16, 17, 8], [9, 10, 11, 18, 19], [12, 13, 14, 15]]
     kept = np.zeros(16)

@@ -15,7 +15,6 @@ from sklearn.datasets import load_digits
 
 from scroll import Scroll
 from scroll.__main__ import main
-from scroll.files.features import open_files, read_blocks
 from scroll.state import State
 from tests.scroll.conftest import quick
 
@@ -256,13 +255,6 @@ def test_a_command_that_cannot_be_carried_out_is_one_line(here, command, words, 
     code, out, err = command(*words.split())
     assert (code, out, len(err.splitlines())) == (2, '', 1) and word in err, err
     assert sorted(here.iterdir()) == before
-
-
-def test_blocks_are_no_larger_than_asked_for(here):
-    for kind in ('npz', 'parquet'):
-        files = open_files([word for word in write(kind) if not word.startswith('--')])
-        sizes = [len(block.X) for _, block in read_blocks(files, size=64)]
-        assert sum(sizes) == 300 and max(sizes) <= 64
 
 
 def test_without_pyarrow_a_parquet_file_is_one_line(here, command, monkeypatch):

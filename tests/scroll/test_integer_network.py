@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from backbone import get_backbone_class
 from scroll import Adaptation, Scroll
 from scroll.embedding.embedder import Embedder
 from scroll.embedding.images import Preprocessing
@@ -62,9 +61,7 @@ def settled(net) -> nn.Module:
     return net.eval()
 
 
-NETWORKS = {'resnet18-md': lambda: tiny_net(width=8), 'mobile': Mobile,
-            'efficientnet-lite': lambda: get_backbone_class('efficientnet-lite')(3)}
-slow = pytest.mark.slow
+NETWORKS = {'resnet18-md': lambda: tiny_net(width=8), 'mobile': Mobile}
 
 
 @pytest.fixture(scope='module')
@@ -123,13 +120,13 @@ def reference(network, images) -> np.ndarray:
     return np.array(out)
 
 
-@pytest.mark.parametrize('name', [pytest.param(name, marks=slow if name == 'efficientnet-lite' else ()) for name in NETWORKS])
+@pytest.mark.parametrize('name', NETWORKS)
 def test_every_value_is_what_int64_arithmetic_gives(made, name):
     network = made(name)[1]
     np.testing.assert_array_equal(run(network, IMAGES[:2]), reference(network, IMAGES[:2]))
 
 
-@pytest.mark.parametrize('name', ['resnet18-md', 'mobile'])                 # more layers amplify all, untrained
+@pytest.mark.parametrize('name', NETWORKS)
 def test_features_are_near_those_of_the_float_network(made, name):
     net, network = made(name)
     with torch.no_grad():
@@ -137,7 +134,7 @@ def test_features_are_near_those_of_the_float_network(made, name):
     assert F.cosine_similarity(torch.from_numpy(run(network)), expected).min() > 0.98
 
 
-@pytest.mark.parametrize('name', ['resnet18-md', 'mobile'])
+@pytest.mark.parametrize('name', NETWORKS)
 def test_batch_layout_and_threads_do_not_matter(made, name):
     network = made(name)[1]
     expected = run(network)
@@ -229,7 +226,7 @@ def test_a_layer_that_integers_cannot_do_is_named():
 
 
 def test_a_file_gives_the_same_network(made, tmp_path):
-    for name in ('resnet18-md', 'mobile'):
+    for name in NETWORKS:
         network = made(name)[1]
         network.save(tmp_path / 'a.npz', dict(source=name))
         loaded, about = IntegerNetwork.load(tmp_path / 'a.npz')

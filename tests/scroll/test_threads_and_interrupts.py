@@ -22,7 +22,7 @@ def data(n: int, d: int = 5, seed: int = 0) -> tuple:
 
 
 def by_hand(X, y, times) -> dict:
-    """Counts, sums and Gram matrix of samples, each so many times, in Python's integers."""
+    """Counts, sums and Gram matrix of samples, each repeated, in Python's integers."""
     h = np.column_stack([quantise(X), np.full(len(X), GRID)]).astype(object)
     w = np.asarray(times, object)
     return dict(counts={c: int(w[y == c].sum()) for c in np.unique(y[w > 0])},

@@ -54,8 +54,7 @@ def test_the_page_has_every_flag_once():
     flags = [flag for flag, *_ in ROWS]
     assert sorted(flags) == sorted([f'--{name}' for name in REGISTERED.split()] + ['-O'])
     assert {state for *_, state, _ in ROWS} == {'works', 'differs', 'refused'}
-    assert not [flag for flag, words, state,
-                here in ROWS if flag not in words or state == 'differs' and not here]
+    assert all(flag in words and (here or state != 'differs') for flag, words, state, here in ROWS)
 
 
 @pytest.mark.parametrize('flag, words, state', [row[:3] for row in ROWS], ids=[row[0] for row in ROWS])
@@ -69,8 +68,7 @@ def test_a_flag_is_what_the_page_says(flag, words, state):
         return
     parser, args = parser_and_arguments(words)
     action, after = parser._option_string_actions[flag], words[words.index(flag) + 1:]
-    values = [word
-              for word in after[:next((i for i, word in enumerate(after) if word.startswith('--')), None)]]
+    values = after[:next((i for i, word in enumerate(after) if word.startswith('--')), None)]
     expected = [action.type(value) if action.type else value for value in values] or [action.const]
     if action.dest in ('model', 'dataset', 'backbone'):
         expected = [normalise(expected[0])]

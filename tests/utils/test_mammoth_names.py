@@ -219,14 +219,6 @@ def test_data_set_configs_are_found_however_their_folder_is_spelled(config, caps
         arguments('--lr', '0.1', '--dataset_config', 'best')
 
 
-@pytest.mark.parametrize('text, words', [('weights: [1]', ['--weights', '[1]']), ('backbone: {a: 1}', ['--backbone']),
-                                         ('dataset_config: [1]', ['dataset_config'])])
-def test_a_config_file_with_values_of_another_kind_is_refused(config, text, words):
-    config('models/config/sgd.yaml', f'default: {{lr: 1, {text}}}')
-    with refused(*words):
-        arguments()
-
-
 def test_the_data_set_config_of_a_model_config_goes_first_and_says_so(config, capsys):
     config('datasets/configs/seq-digits/small.yaml', 'n_epochs: 3')
     config('datasets/configs/seq-digits/large.yaml', 'n_epochs: 4')
