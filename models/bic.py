@@ -67,11 +67,10 @@ def some_of_each(labels: torch.Tensor, count: int, generator) -> np.ndarray:
 class Bic(ReplayModel):
     """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held out.
 
-    Stage 1: lambda * s * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m
-    seen; lambda is n / (n + m), or 1 / (t + 1) with `--distill_weight mammoth`; s is 1, in Mammoth T^2
-    (`--distill_scale 4`). Stage 2, network frozen: the (alpha, beta) that are best for the held-out samples,
-    un-augmented, equally many of each class, new or old. Exemplars are herded, in equal numbers for each
-    class.
+    Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen;
+    lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the (alpha, beta) that are best
+    for the held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in
+    equal numbers for each class.
     """
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']

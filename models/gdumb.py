@@ -22,20 +22,15 @@ from utils.buffer import Buffer
 
 
 def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
-    """The rate of each pass over the buffer.
-
-    `cosine`: one half-wave from the highest to the lowest. `restarts` (Loshchilov and Hutter 2017, as GDumb's
-    authors have it): a pass at a tenth of the highest, then half-waves over 1, 2, 4, ... passes (T_0 = 1,
-    T_mult = 2): a number of passes that is a power of two ends low.
-    """
+    """The rate of each pass over the buffer. cosine: a half-wave. restarts (Loshchilov and Hutter 2017): one
+    at a tenth of the highest, then half-waves over 1, 2, 4, ... passes, as GDumb's authors have it."""
     def wave(count, length):
         return [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2 for e in range(count)]
     if decay == 'cosine':
         return wave(epochs, max(epochs - 1, 1))
-    rates, length = [highest / 10], 1
-    while len(rates) < epochs:
-        rates += wave(length, length)
-        length *= 2
+    rates = [highest / 10]
+    for i in range(epochs.bit_length()):
+        rates += wave(2 ** i, 2 ** i)
     return rates[:epochs]
 
 

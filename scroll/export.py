@@ -40,10 +40,9 @@ def check_export(folder, formats=USUAL) -> Path:
     unknown format, or one whose packages are not installed."""
     if not isinstance(formats, (tuple, list)) or not formats or any(name not in FORMATS for name in formats):
         raise InputError(f'formats {shown(formats)}: expected some of {", ".join(FORMATS)}')
-    for name in formats:
-        for package in _NEEDS[name]:
-            if importlib.util.find_spec(package) is None:
-                raise not_installed(f'export as {name}', package, 'export')
+    for package in sorted({package for name in formats for package in _NEEDS[name]}):
+        if importlib.util.find_spec(package) is None:
+            raise not_installed('export', package, 'export')
     if os.fspath(folder) == '-':
         raise InputError('- is standard output: expected a folder (one of this name is ./-)')
     folder = Path(os.path.realpath(folder))
@@ -56,33 +55,22 @@ def export(learner, folder, formats=USUAL, image_shape=None, names=None) -> None
     """Write what a `Scroll` predicts with to a new folder, whole or not at all; f* where `adapt` was called
     since.
 
-    Args:
-        formats: of `FORMATS`. image_shape: (H, W, C), or (H, W) of grey images, that graphs take; default: of
-            the buffer's samples, or the size that the backbone works at.
-        names: (K,), of the classes, for the certificate.
-
-    Raises:
-        InputError: nothing was learned, the folder is there or cannot be written, packages are missing, or
-            the backbone cannot be a graph.
+    formats: of `FORMATS`. image_shape: (H, W, C), or (H, W), of the images that graphs take; default: the
+    size that the backbone works at. names: (K,), of the classes, for the certificate. InputError: nothing was
+    learned, the folder is there or cannot be written, or there can be no graph.
     """
     folder, embedder = check_export(folder, formats), learner.embedder
-    predictors = {'f_T': (learner.predictor(), embedder)}
+    predictors = {'f_T': learner.predictor()}
     if learner.adapted_ is not None:
-        predictors['f_star'] = learner.adapted_, learner.adapted_.embedder
+        predictors['f_star'] = learner.adapted_
     facts, shape = _certificate(learner, predictors, names), (learner.n_features_in_,)
-    drawn = set(formats) != set(USUAL)
-    if embedder is not None and drawn:
-        if embedder.dtype == 'bfloat16':
-            raise InputError('graphs do not work in bfloat16, as this backbone does: give it another dtype, '
-                             'or export the format safetensors alone')
-        held = learner.buffer_.content().samples.shape[1:] if len(learner.buffer_ or ()) else None
-        shape = tuple(image_shape or held or (embedder.preprocessing.input_size,) * 2 + (3,))
-    if drawn:
-        facts['input'] = dict(dtype='float64' if embedder is None else 'uint8', shape=['samples', *shape])
+    if embedder is not None:
+        shape = tuple(image_shape or (embedder.preprocessing.input_size,) * 2 + (3,))
     with unwritable(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_part(folder, folder=True) as part:
-            for name, (predictor, backbone) in predictors.items():
+            for name, predictor in predictors.items():
+                backbone = embedder if name == 'f_T' else predictor.embedder
                 _write(part, name, predictor, backbone, formats, shape)
             facts['files'] = {path.name: sha256(path) for path in sorted(part.iterdir())}
             (part / CERTIFICATE).write_text(f'{_json(facts)}\n', encoding='utf-8')
@@ -99,7 +87,7 @@ def _certificate(learner, predictors: dict, names) -> dict:
     embedder = params.pop('embedder')
     if params['adaptation'] is not None:
         params['adaptation'] = asdict(params['adaptation'])
-    facts = dict(format=FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'][0].digest()))
+    facts = dict(format=FORMAT, anywhere=dict(statistics=learner.digest(), f_T=predictors['f_T'].digest()))
     if embedder is not None:
         facts['anywhere'] = dict(backbone=embedder.psi_digest) | facts['anywhere']
         facts['embedder'] = dict(digest=embedder.digest, arithmetic=embedder.dtype,
@@ -107,7 +95,7 @@ def _certificate(learner, predictors: dict, names) -> dict:
     if 'f_star' in predictors:
         from scroll.embedding.machine import describe_machine
         facts['here'] = {'machine': describe_machine('cpu' if embedder is None else embedder.device),
-                         'f*': predictors['f_star'][0].digest()}
+                         'f*': predictors['f_star'].digest()}
     return facts | dict(
         samples=statistics.total, dim=learner.n_features_in_, classes=statistics.classes.tolist(),
         counts=statistics.counts.tolist(), names=None if names is None else list(map(str, names)),
@@ -116,20 +104,15 @@ def _certificate(learner, predictors: dict, names) -> dict:
 
 
 def _write(folder: Path, name: str, predictor, embedder, formats, shape: tuple) -> None:
-    """The files of one predictor."""
+    """Graphs; weights, exact, and the backbone: as given for f_T, for f* with adapters and norms folded."""
     arrays, formula = _head(predictor)
     about = _json(dict(format='scroll-predictor-1', predictor=name, digest=predictor.digest(),
                        classes=predictor.classes.tolist(), formula=formula))
-    if 'safetensors' in formats:
-        _write_tensors(folder, name, arrays, embedder, about)
     if set(formats) != set(USUAL):
-        from scroll import graphs
-        module = graphs.whole_module(predictor, embedder, shape)
-        graphs.write_graphs(folder, name, module, shape, formats, about)
-
-
-def _write_tensors(folder: Path, name: str, arrays: dict, embedder, about: str) -> None:
-    """Weights, exact, and the backbone: as it was given for f_T, for f* with adapters and norms folded."""
+        from scroll.graphs import write_graphs
+        write_graphs(folder, name, predictor, embedder, shape, formats, about)
+    if 'safetensors' not in formats:
+        return
     from safetensors.numpy import save_file
     tensors = {f'head.{key}': little_endian(array) for key, array in arrays.items()}
     if embedder is not None and embedder.dtype == 'integer':

@@ -1,8 +1,5 @@
 """Predictors as graphs for other programs, torch (.pt2) and ONNX: features or images -> logits and labels.
 
-    logits, label = torch.export.load('model/f_T.pt2').module()(torch.from_numpy(X))    # label: its column
-    logits, label = onnxruntime.InferenceSession('model/f_T.onnx').run(None, dict(X=X))
-
 Graphs work in float64. Those of f_T cut weights and products into pieces so short that every sum is exact:
 logits and labels are those of the library, to the last bit.
 """
@@ -25,16 +22,17 @@ from scroll.heads.quadratic import PIECE, QuadraticPredictor
 from scroll.lift import cosine_table
 
 
-def write_graphs(folder: Path, name: str, module: nn.Module, shape: tuple, formats, about: str) -> None:
-    """Write `name`.pt2 and `name`.onnx, as the formats say; InputError: the backbone cannot be a graph.
-
-    module: of `whole_module`. shape: of a sample, (d,) or an image's. about: text kept in an ONNX file.
-    """
-    kind, free = torch.float64 if len(shape) == 1 else torch.uint8, ({0: torch.export.Dim('samples')},)
-    example = torch.ones((2, *shape), dtype=kind)
+def write_graphs(folder: Path, name: str, predictor, embedder, shape: tuple, formats, about: str) -> None:
+    """Write `name`.pt2 and `name`.onnx, as the formats say, the latter with the text `about`; embedder and
+    shape: as of `whole_module`. InputError: the backbone cannot be a graph."""
+    if embedder is not None and embedder.dtype == 'bfloat16':
+        raise InputError('graphs do not work in bfloat16, as this backbone does: give it another dtype')
+    example = torch.ones((2, *shape), dtype=torch.float64 if embedder is None else torch.uint8)
+    free = ({0: torch.export.Dim('samples')},)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter('ignore')                     # of torch and onnxscript, about themselves
+            module = whole_module(predictor, embedder, shape)
             program = torch.export.export(module, (example,), dynamic_shapes=free)
             if 'torch' in formats:
                 torch.export.save(program, folder / f'{name}.pt2')
@@ -43,12 +41,10 @@ def write_graphs(folder: Path, name: str, module: nn.Module, shape: tuple, forma
                                           output_names=['logits', 'label'], dynamo=True, verbose=False)
                 graph.model.metadata_props['scroll'] = about
                 graph.save(folder / f'{name}.onnx', external_data=False)
-    except (InputError, OSError):
-        raise
     except Exception as error:                                  # torch and onnxscript raise almost anything
         text = ' '.join(str(error).split())[:200]
-        raise InputError(f'{name} cannot be exported as a graph ({type(error).__name__}: {text}): export the '
-                         'format safetensors alone') from error
+        raise InputError(f'{name} cannot be exported as a graph of samples {shape} ({type(error).__name__}: '
+                         f'{text}): export the format safetensors alone') from error
 
 
 def whole_module(predictor, embedder=None, shape: tuple = None) -> nn.Module:
@@ -66,21 +62,17 @@ class ImageFeatures(nn.Module):
 
     def __init__(self, embedder, shape: tuple):
         super().__init__()
-        (height, width), asked = shape[:2], embedder.preprocessing
-        self.net, self.grey = deepcopy(embedder.net).cpu(), len(shape) == 2
-        self.prepare = (self.net.prepare if embedder.dtype == 'integer'
-                        else replace(asked, crop=1.0, keep_ratio=False))        # it gets them resized
-        size, scaled = asked.input_size, asked.scaled(height, width)
-        for name, side, new in (('rows', height, scaled[0]), ('columns', width, scaled[1])):
+        asked = embedder.preprocessing
+        size, scaled, self.net = asked.input_size, asked.scaled(*shape[:2]), deepcopy(embedder.net).cpu()
+        sized = replace(asked, crop=1.0, keep_ratio=False)                  # it gets images of its size
+        self.prepare = self.net.prepare if embedder.dtype == 'integer' else sized
+        for name, side, new in zip(('rows', 'columns'), shape, scaled):
             self.register_buffer(name, torch.from_numpy(resize_matrix(side, new, size, asked.interpolation)))
-        self.same = (height, width) == scaled == (size, size)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        images = (images.unsqueeze(-1) if self.grey else images).double()
-        if not self.same:                                       # as `scroll.embedding.transforms.resize`
-            maps = self.rows @ (images.permute(0, 3, 1, 2) @ self.columns.T)
-            images = maps.permute(0, 2, 3, 1)
-        return self.net.features(self.prepare(images))
+        images = (images.unsqueeze(-1) if images.dim() == 3 else images).double().permute(0, 3, 1, 2)
+        images = self.rows @ (images @ self.columns.T)      # as `scroll.embedding.transforms.resize`: exact
+        return self.net.features(self.prepare(images.permute(0, 2, 3, 1)))
 
 
 class OnGrid(nn.Module):
@@ -140,13 +132,11 @@ class ExactQuadratic(Head):
         self.unit = 2.0 ** (predictor.exponent - 2 * GRID_BITS)
 
     def forward(self, u: torch.Tensor) -> tuple:
-        base, sums = 2.0 ** PIECE, []
-        difference = self.h(u) - self.means[:, None]                            # (K, N, D)
-        rest = difference @ self.forms
+        base, difference = 2.0 ** PIECE, self.h(u) - self.means[:, None]        # (K, N, D)
+        rest, sums = difference @ self.forms, []
         for place in range(3):
-            above = torch.floor(rest / base)
-            piece = rest if place == 2 else rest - above * base
-            sums.append(-(piece * difference).sum(dim=2).T)
+            above = torch.floor(rest / base) if place < 2 else 0.0
+            sums.append(-((rest - above * base) * difference).sum(dim=2).T)
             rest = above
         carry = torch.floor(sums[1] / base)
         below = sums[0] + (sums[1] - carry * base) * base
@@ -157,15 +147,12 @@ class ExactQuadratic(Head):
 class ScaledLinear(Head):
     """f*: scaled logits of features brought to unit length, to their rounding."""
 
-    def __init__(self, predictor: AdaptedPredictor):
-        super().__init__(predictor, exact=False, weight=predictor.weight, bias=predictor.bias,
-                         forms=predictor.forms)
-        self.scale = predictor.scale
+    def __init__(self, f_star: AdaptedPredictor):
+        super().__init__(f_star, exact=False, weight=f_star.weight, bias=f_star.bias, forms=f_star.forms)
+        self.scale = f_star.scale
 
     def forward(self, features: torch.Tensor) -> tuple:
-        features = features.double()
-        norm = (features * features).sum(dim=1, keepdim=True).sqrt()
-        h = self.h(features / norm.clamp(min=1e-12))
+        h = self.h(nn.functional.normalize(features.double()))
         logits = h @ self.weight.T + self.bias
         if self.forms is not None:
             logits = logits - ((h @ self.forms) * h).sum(dim=2).T
