@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from scroll.arguments import one_of
+from scroll.arguments import MAX_COUNT, one_of
 from scroll.derived import derive
 from scroll.errors import InputError
 from scroll.feature_grid import FeatureGrid, Standardised, UnitLength
@@ -77,20 +77,20 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
     __init__ = constructor(dict(head=DEFAULTS['head'], scale='unit', limit=None) |
                            {name: DEFAULTS[name] for name in _HEAD_SETTINGS}, positional=1)
 
-    def fit(self, X, y) -> 'ScrollClassifier':
+    def fit(self, X, y, sample_weight=None) -> 'ScrollClassifier':
         """Forget everything, then learn. X: numbers (N, d): array or data frame. y: labels (N,), whole
-        numbers or text."""
+        numbers or text. sample_weight: whole numbers (N,): copies of each sample, exactly."""
         fresh = clone(self)
-        fresh._learn(X, y, whole_data=True)
+        fresh._learn(X, y, sample_weight, whole_data=True)
         with self._writing():
             vars(self).pop('feature_names_in_', None)
             learned = vars(fresh).keys() - self.get_params().keys() - {'_lock'}
             vars(self).update({name: vars(fresh)[name] for name in learned})
         return self
 
-    def partial_fit(self, X, y, classes=None) -> 'ScrollClassifier':
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> 'ScrollClassifier':
         """Learn more; arguments as `fit`. classes: ignored, since new ones may come at any time."""
-        return self._learn(X, y)
+        return self._learn(X, y, sample_weight)
 
     def remove(self, X, y) -> 'ScrollClassifier':
         """Unlearn samples that were learned: `digest` is then that of never having seen them. InputError:
@@ -174,14 +174,26 @@ class ScrollClassifier(ClassifierMixin, BaseEstimator):
 
     # learning
 
-    def _learn(self, X, y, whole_data: bool = False) -> 'ScrollClassifier':
+    def _learn(self, X, y, sample_weight, whole_data: bool = False) -> 'ScrollClassifier':
         """`partial_fit`. `whole_data`: there is no more to come, so a grid may be made of it."""
         self._check_params()
         with self._writing():
             first = not self.__sklearn_is_fitted__()
             X, y = self._checked(X, y, first)
+            if sample_weight is not None:
+                weights = _weights(sample_weight, len(y))
+                X, y, weights = (part[weights > 0] for part in (X, y, weights))
             old = self._begun(X, whole_data) if first else self._fitted
-            self._fitted = old.counting(copy.copy(old.statistics).add(old.grid.on_it(X), y))
+            statistics, features = copy.copy(old.statistics), old.grid.on_it(X)
+            if sample_weight is None:
+                statistics.add(features, y)
+            else:
+                copies = statistics.empty_like()
+                for bit in reversed(range(int(weights.max()).bit_length())):
+                    rows = weights >> bit & 1 == 1
+                    copies.merge(copy.copy(copies)).add(features[rows], y[rows])
+                statistics.merge(copies)
+            self._fitted = old.counting(statistics)
         return self
 
     def _check_params(self) -> None:
@@ -265,3 +277,14 @@ def _plain(y):
     """Labels in lists and arrays of objects as numbers or text; others are as scikit-learn takes them."""
     listed = isinstance(y, (list, tuple)) or getattr(getattr(y, 'dtype', None), 'kind', '') == 'O'
     return check_labels(y, len(y)) if listed and np.asarray(y, object).ndim == 1 else y
+
+
+def _weights(sample_weight, count: int) -> np.ndarray:
+    """int64 (N,); InputError unless they are whole numbers of 0 or more, and not all 0."""
+    try:
+        weights = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError):
+        weights = np.zeros(0)
+    if weights.shape != (count,) or not weights.any() or not ((weights >= 0) & (weights % 1 == 0)).all():
+        raise InputError(f'sample_weight: expected ({count},) whole numbers of 0 or more, not all zero')
+    return np.minimum(weights, MAX_COUNT).astype(np.int64)

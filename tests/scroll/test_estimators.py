@@ -60,6 +60,28 @@ def test_any_order_batching_and_sharding_ends_in_the_same_bits(params, cut, head
     assert before == [shard.digest() for shard in shards]
 
 
+@SCALES
+@few
+@given(weights=st.lists(st.integers(0, 9), min_size=60, max_size=60).filter(any))
+def test_weights_are_copies_to_the_bit(params, weights):
+    repeated = ScrollClassifier(**params).fit(X.repeat(weights, axis=0), Y.repeat(weights))
+    assert fingerprint(ScrollClassifier(**params).fit(X, Y, sample_weight=weights)) == fingerprint(repeated)
+    both = ScrollClassifier(**params).partial_fit(X, Y).partial_fit(X, Y, sample_weight=weights)
+    assert fingerprint(both) == fingerprint(ScrollClassifier(**params).fit(X, Y, np.add(weights, 1)))
+
+
+@pytest.mark.parametrize('weights', [np.full(60, .5), np.r_[-1, np.ones(59)], np.zeros(60), np.ones(59), np.full(60, np.nan), ['a'] * 60,
+                                     np.r_[2 ** 27, np.ones(59)], 3])
+def test_other_weights_are_refused_and_nothing_is_changed(weights):
+    estimator = ScrollClassifier().fit(X, Y)
+    before = fingerprint(estimator)
+    for learn in (estimator.fit, estimator.partial_fit):
+        with refused():
+            learn(X, Y, sample_weight=weights)
+    assert fingerprint(estimator) == before
+    assert ScrollClassifier().fit(X, Y, np.r_[2 ** 26, np.ones(59)]).statistics_.total == 2 ** 26 + 59
+
+
 def test_classes_may_come_late_and_labels_may_be_of_any_kind():
     late = ScrollClassifier().partial_fit(X[Y < 2], Y[Y < 2], classes=[0, 1])
     assert late.decision_function(X).shape == (60,)
@@ -120,7 +142,7 @@ def test_beyond_the_limit_nothing_is_learned_and_all_is_predicted():
 @pytest.mark.parametrize('params, word', [
     (dict(scale='minmax'), 'scale'), (dict(head='svm'), 'head'), (dict(head='random', scale='standard'), 'standard'), (dict(scale='standard', limit=0), 'limit'),
     (dict(scale='standard', limit=[1, 2]), 'limit'), (dict(scale='standard', limit='a'), 'limit'), (dict(head='auto'), 'auto'),
-    (dict(ridge_lambda=-1), 'ridge lambda'), (dict(scale='standard', limit=np.inf), 'limit'), (dict(scale='standard', lift='relu'), 'lift')])
+    (dict(ridge_lambda=-1), 'ridge_lambda'), (dict(scale='standard', limit=np.inf), 'limit'), (dict(scale='standard', lift='relu'), 'lift')])
 def test_parameters_that_cannot_be_are_refused(params, word):
     with refused(word):
         ScrollClassifier(**params).fit(X, Y)
