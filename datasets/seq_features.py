@@ -50,7 +50,7 @@ class SequentialFeatures(ScheduledDataset):
         parser = ScheduledDataset.get_parser(parser)
         flag = parser.add_argument_group('seq-features').add_argument
         flag('--features', affects='content', nargs='+', metavar='FILE',
-             help='npz or Parquet files: X, y, and optionally id and split')
+             help='npz, npy or Parquet files: X, y, and optionally id and split')
         flag('--test_features', affects='content', nargs='+', metavar='FILE',
              help='such files, all of whose samples test; those of --features then train, unless their split '
                   'says test')
@@ -62,7 +62,7 @@ class SequentialFeatures(ScheduledDataset):
     @staticmethod
     def check_args(args):
         if not args.features:
-            raise InputError('--features is missing: seq-features needs npz or Parquet files of X and y')
+            raise InputError('--features is missing: seq-features needs npz, npy or Parquet files of X and y')
         if args.test_features and args.test_share is not None:
             raise InputError('--test_share has no effect with --test_features: leave it out')
         takes_vectors = 'num_inputs' in inspect.signature(get_backbone_class(args.backbone)).parameters

@@ -68,9 +68,9 @@ class Bic(ReplayModel):
     """BiC (Wu et al. 2019). Training data of a task: its own and the exemplars, less those held out.
 
     Stage 1: lambda * distillation over the n old classes + (1 - lambda) * cross-entropy over all n + m seen;
-    lambda = n / (n + m). Stage 2, network frozen: the (alpha, beta) that are best for the held-out samples,
-    un-augmented, equally many of each class, new or old. Exemplars are herded, in equal numbers for each
-    class.
+    lambda = n / (n + m), or see `--distill_weight`. Stage 2, network frozen: the (alpha, beta) that are best
+    for the held-out samples, un-augmented, equally many of each class, new or old. Exemplars are herded, in
+    equal numbers for each class.
     """
     NAME = 'bic'
     COMPATIBILITY = ['class-il', 'task-il']
@@ -88,6 +88,10 @@ class Bic(ReplayModel):
         flag('--wd_reg', type=real(0), default=0.0, help='weight of |theta|^2 in the loss of stage 1')
         flag('--distill_after_bic', type=binary_to_boolean_type, default=True,
              help='the teacher is corrected, too')
+        flag('--distill_weight', choices=('paper', 'mammoth'), default='paper',
+             help='lambda: n / (n + m), or 1 / (t + 1)')
+        flag('--distill_scale', type=real(0), default=1.0,
+             help="factor of the distillation loss (Mammoth's: temp^2)")
         return parser
 
     def __init__(self, backbone, loss, args, transform, dataset=None):
@@ -130,10 +134,11 @@ class Bic(ReplayModel):
         logits = self.net(inputs)
         loss = masked_cross_entropy(logits, labels, self.seen)
         if self.teacher is not None:
-            weight = self.n_past_classes / self.n_seen_classes                  # lambda
+            mammoth = self.args.distill_weight == 'mammoth'                     # weight: lambda
+            weight = 1 / (self.current_task + 1) if mammoth else self.n_past_classes / self.n_seen_classes
             teacher = self.teacher_logits(inputs)[:, self.old]
             distilled = softened_cross_entropy(teacher, logits[:, self.old], self.args.temp)
-            loss = weight * distilled + (1 - weight) * loss
+            loss = weight * self.args.distill_scale * distilled + (1 - weight) * loss
         if self.args.wd_reg:
             loss = loss + self.args.wd_reg * sum((p ** 2).sum() for p in self.net.parameters())
         return self.descend(loss)

@@ -21,25 +21,32 @@ from utils.batch_norm import training_mode
 from utils.buffer import Buffer
 
 
-def learning_rates(epochs: int, highest: float, lowest: float) -> list:
-    """The rate of each pass over the buffer: a half-wave of the cosine from the highest to the lowest."""
-    return [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / max(epochs - 1, 1))) / 2
-            for e in range(epochs)]
+def learning_rates(decay: str, epochs: int, highest: float, lowest: float) -> list:
+    """The rate of each pass over the buffer. cosine: a half-wave. restarts (Loshchilov and Hutter 2017): one
+    at a tenth of the highest, then half-waves over 1, 2, 4, ... passes, as GDumb's authors have it."""
+    def wave(count, length):
+        return [lowest + (highest - lowest) * (1 + math.cos(math.pi * e / length)) / 2 for e in range(count)]
+    if decay == 'cosine':
+        return wave(epochs, max(epochs - 1, 1))
+    rates = [highest / 10]
+    for i in range(epochs.bit_length()):
+        rates += wave(2 ** i, 2 ** i)
+    return rates[:epochs]
 
 
 class Gdumb(ReplayModel):
     """GDumb (Prabhu et al. 2020): the result depends on the content of the buffer alone.
 
     As in the paper of SCROLL: a reservoir (`--sampler greedy` is GDumb's own, class-balanced one), one cosine
-    decay without restarts, no CutMix. Accuracies before the last task are those of the untrained head, unless
-    `--fit_every_task 1` (2: after every second task).
+    decay (`--lr_decay restarts` is GDumb's own), no CutMix. Accuracies before the last task are those of the
+    untrained head, unless `--fit_every_task 1` (2: after every second task).
     """
     NAME = 'gdumb'
     COMPATIBILITY = ['class-il', 'task-il', 'general-continual']
     ONLINE = True
     REFUSED_FLAGS = {'lr': 'its rates are --maxlr and --minlr', 'optimizer': 'it trains with SGD',
                      'optim_nesterov': 'it trains with plain momentum',
-                     'lr_scheduler': 'see --maxlr', 'minibatch_size': 'see --fitting_batch_size',
+                     'lr_scheduler': 'see --lr_decay', 'minibatch_size': 'see --fitting_batch_size',
                      'batch_iterations': 'it collects while the stream lasts'}
 
     @staticmethod
@@ -48,6 +55,8 @@ class Gdumb(ReplayModel):
         flag('--sampler', choices=('reservoir', 'greedy'), default='reservoir', help='how the buffer chooses')
         flag('--maxlr', type=real(0), default=0.05, help='highest learning rate')
         flag('--minlr', type=real(0), default=5e-4, help='lowest learning rate')
+        flag('--lr_decay', choices=('cosine', 'restarts'), default='cosine',
+             help='one decay, or warm restarts')
         flag('--fitting_epochs', type=whole(0, 10 ** 6), default=20, help='passes over the buffer')
         flag('--fitting_batch_size', type=whole(2), default=16, help='samples a step')
         flag('--cutmix_alpha', type=real(0), default=0.0,
@@ -89,7 +98,7 @@ class Gdumb(ReplayModel):
         images, labels = images[order], labels[order]
         opt = torch.optim.SGD(self.net.parameters(), lr=args.maxlr, momentum=args.optim_mom,
                               weight_decay=args.optim_wd)
-        rates = learning_rates(args.fitting_epochs, args.maxlr, args.minlr)
+        rates = learning_rates(args.lr_decay, args.fitting_epochs, args.maxlr, args.minlr)
         training_mode(self.net, args.bn)
         progress = Progress('Fitting, epochs', len(rates), quiet=args.non_verbose)
         for epoch, rate in enumerate(progress.over(rates)):

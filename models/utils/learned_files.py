@@ -7,7 +7,7 @@ import numpy as np
 from scroll import archive
 from scroll.errors import InputError
 from scroll.exemplars import ExemplarBuffer
-from scroll.export import export
+from scroll.export import USUAL, export
 from scroll.learner import Scroll
 from scroll.state import KIND, State
 from scroll.statistics import Statistics
@@ -35,8 +35,9 @@ def save(learner: Scroll, args, images=None) -> None:
     if args.save_state:
         learner.save(args.save_state)
     if args.export:
-        names = None if images is None else [images.class_names[y] for y in learner.classes_]
-        export(learner, args.export, names)
+        known = {} if images is None else dict(image_shape=images.train.shape[1:],
+                                               names=[images.class_names[y] for y in learner.classes_])
+        export(learner, args.export, args.export_formats or USUAL, **known)
 
 
 def load(learner: Scroll, path, n_classes: int) -> None:

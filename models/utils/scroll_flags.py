@@ -7,7 +7,7 @@ from models.utils.frozen_features import add_embedding_args, settle_dtype
 from scroll.adaptation import Adaptation
 from scroll.embedding.images import Augmentation
 from scroll.errors import InputError
-from scroll.export import check_export
+from scroll.export import FORMATS, USUAL, check_export
 from scroll.files.shards import shard
 from scroll.settings import DEFAULTS, SETTINGS, parse
 
@@ -85,6 +85,8 @@ def _add_file_flags(flag) -> None:
               'knows what was learned (default: 1 with --save_state)')
     flag('--export', affects='place', metavar='FOLDER',
          help='write f_T and f* after the last task, for other programs, to a new folder (scroll.export)')
+    flag('--export_formats', affects='place', nargs='+', choices=FORMATS,
+         help='of --export: safetensors: weights; torch, onnx: graphs (default: safetensors)')
     flag('--load_state', '--load_statistics', affects='content', dest='load_state', metavar='FILE',
          help='with --inference_only 1: evaluate what a file of --save_statistics or --save_state holds')
 
@@ -94,7 +96,8 @@ def check_args(args) -> None:
     settle_dtype(args)
     if args.keep_keys is None:
         args.keep_keys = bool(args.save_state)
-    for flag, needed in (('keep_keys', 'save_state'), ('load_state', 'inference_only')):
+    for flag, needed in (('keep_keys', 'save_state'), ('load_state', 'inference_only'),
+                         ('export_formats', 'export')):
         if getattr(args, flag) and not getattr(args, needed):
             raise InputError(f'--{flag} has no effect in this run: it needs --{needed}')
     if args.inference_only and not args.load_state and not getattr(args, 'loadcheck', None):
@@ -105,7 +108,7 @@ def check_args(args) -> None:
     if args.buffer_size == 0 and args.adaptation not in ('auto', 'none'):
         raise InputError(f'--adaptation {args.adaptation} needs a buffer, but --buffer_size is 0')
     if args.export:
-        check_export(args.export)
+        check_export(args.export, args.export_formats or USUAL)
 
 
 def online(args) -> dict:

@@ -34,6 +34,8 @@ def add_commands(command) -> None:
     common.add_out(out)
     out = command('export', to_folder, 'a learner as files for other programs', export.__doc__)
     out.add_argument('state', help='file of a learner of features')
+    out.add_argument('--formats', nargs='+', choices=export.FORMATS, default=list(export.USUAL),
+                     help='safetensors: weights; torch, onnx: graphs (default: safetensors)')
     common.add_out(out, 'new folder', metavar='FOLDER')
 
 
@@ -84,5 +86,5 @@ def remove(args) -> None:
 def to_folder(args) -> None:
     """The files of an export."""
     learner = common.load(args.state)
-    export.export(learner, args.out)
+    export.export(learner, args.out, args.formats)
     print(learner.predictor().digest())

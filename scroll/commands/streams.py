@@ -4,6 +4,7 @@ import sys
 
 from scroll import engines
 from scroll.commands import common
+from scroll.embedding.named import embedder_of
 from scroll.errors import InputError
 from scroll.files import features, learning
 from scroll.learner import Scroll
@@ -24,12 +25,15 @@ def add_commands(command) -> None:
         if out is not learned:
             out.add_argument('state', help='file of a learner')
         out.add_argument('files', metavar='FILE', nargs='*' if out is learned else '+',
-                         help='npz or Parquet files')
+                         help='npz, npy or Parquet files')
         common.add_columns(out)
         out.add_argument('--split', choices=(*features.SPLITS, features.ALL),
                          help=f'of files with splits, the samples to take (default: {usual})')
         out.add_argument('--block_size', type=parse, default=features.BLOCK, metavar='N',
                          help='samples learned at once, of at most 128 MiB (default: %(default)s)')
+        if out is not predicted:
+            out.add_argument('--embedder', metavar='WEIGHTS', default='',
+                             help='of images, bytes in Parquet (image, y): {timm,transformers,MODULE}:NAME')
         common.add_out(out, 'file to write' + '; - is standard output' * (out is predicted))
     _add_engines(learned.add_argument_group('whole files, each once', engines.__doc__))
     predicted.add_argument('--scores', action='store_true', help='the logit of each class, too')
@@ -56,7 +60,7 @@ def learn(args) -> None:
     """A learner of files."""
     given = {name: value for name, value in vars(args).items() if name in SETTINGS}
     check_settings(given)
-    learner = Scroll(**_USUAL | dict(keep_keys=not args.patterns) | given)
+    learner = Scroll(embedder_of(args.embedder), **_USUAL | dict(keep_keys=not args.patterns) | given)
     if args.patterns:
         _learn_with_engine(learner, args)
         return
@@ -77,8 +81,8 @@ def _learn_with_engine(learner: Scroll, args) -> None:
                          '--keep_keys, or give the files without --from')
     params = {name: value for name, value in learner.get_params().items() if name != 'embedder'}
     sources = engines.find(args.patterns)
-    names = engines.names_in(sources[0], args.columns)
-    counter = engines.Counter(params, args.columns, args.split, args.block_size, names)
+    names = None if args.embedder else engines.names_in(sources[0], args.columns)
+    counter = engines.Counter(params, args.columns, args.split, args.block_size, names, args.embedder)
     counted = engines.total(args.engine or engines.LOCAL, counter, sources, args.workers)
     if not counted.statistics.total:
         raise InputError(f'--from {args.patterns[0]}: there are no samples that are to be learned')
@@ -88,7 +92,7 @@ def _learn_with_engine(learner: Scroll, args) -> None:
 
 def add(args) -> None:
     """A learner, and what it learns from more files."""
-    _go_on(Scroll.load(args.state), args)
+    _go_on(Scroll.load(args.state, embedder_of(args.embedder)), args)
 
 
 def _go_on(learner: Scroll, args) -> None:

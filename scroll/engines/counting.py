@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from scroll.embedding.named import embedder_of
 from scroll.errors import InputError, naming
 from scroll.files import features
-from scroll.files.learning import learn_file
+from scroll.files.learning import learn_file, open_for
 from scroll.learner import Scroll
 from scroll.parts import one_part
 from scroll.state import State
@@ -73,21 +74,24 @@ class Counter:
     Attributes:
         params: of `Scroll`, without buffer and keys. columns, split, size: as of
             `scroll.files.learning.learn`. names: of the columns of features, in order (`names_in`).
+        embedder: of files of images, as `embedder_of` takes it; '' for features.
     """
     params: dict
     columns: dict = None
     split: str = None
     size: int = features.BLOCK
     names: tuple = None
+    embedder: str = ''
 
     def __call__(self, source: str) -> Count:
         """What a file counts; InputError if it cannot be counted."""
-        learner = Scroll(**self.params)
+        learner = Scroll(embedder_of(self.embedder), **self.params)
         with _here(source) as path:
-            file, = features.open_files([path], self.columns, ('X', 'y'), self.names)
+            file, = open_for(learner, [path], self.columns, self.names)
             learn_file(learner, file, self.split, self.size)
-        counted = getattr(learner, 'statistics_', None) or learner.new_statistics(file.dim)
-        return Count(State(None, '', counted, parts=one_part(counted)), (source,))
+        dim, psi = (file.dim, '') if not self.embedder else (learner.embedder.dim, learner.embedder.digest)
+        counted = getattr(learner, 'statistics_', None) or learner.new_statistics(dim)
+        return Count(State(None, psi, counted, parts=one_part(counted)), (source,))
 
 
 def names_in(source: str, columns: dict = None) -> tuple | None:

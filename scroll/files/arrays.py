@@ -1,4 +1,5 @@
-"""npz files of features, for `scroll.files.features`."""
+"""npz and npy files of features, for `scroll.files.features`."""
+import os
 import zipfile
 
 import numpy as np
@@ -38,3 +39,26 @@ class Arrays:
         found = arrays_of(self._path, set(self._columns.values()))
         for start in range(0, self.rows, size):
             yield {name: found[column][start:start + size] for name, column in self._columns.items()}
+
+
+class Mapped(Arrays):
+    """X in an npy file, memory-mapped, and y in that of `labels_of`, where it is."""
+
+    def __init__(self, path: str, columns: dict):
+        paths = dict(X=path, y=labels_of(path))
+        self._arrays = {name: np.load(path, 'r') for name, path in paths.items() if os.path.isfile(path)}
+        self.rows, self.dim = (self._arrays['X'].shape + (0, 0))[:2]
+        self.names = self.has = list(self._arrays)
+        for name, array in self._arrays.items():
+            check_shape(name, array.shape, array.dtype.kind, self.rows)
+
+    def blocks(self, size: int):
+        for start in range(0, self.rows, size):
+            yield {name: np.array(array[start:start + size]) for name, array in self._arrays.items()}
+
+
+def labels_of(path: str) -> str:
+    """The file of an npy file's labels: `labels.npy` of `features.npy`, `y.npy` of `X.npy`; '' of others."""
+    folder, name = os.path.split(path)
+    other = name.replace('features', 'labels') if 'features' in name else name.replace('X', 'y')
+    return os.path.join(folder, other) if other != name and name.endswith('.npy') else ''

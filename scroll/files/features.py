@@ -1,13 +1,14 @@
-"""Files of features: npz and Parquet files, read one block after the other.
+"""Files of features: npz, npy and Parquet files, read one block after the other.
 
     X      numbers (N, d): embeddings of anything; each becomes a unit vector on the grid (`scroll.grid`)
     y      labels (N,), all integers or all text
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
-An npz file has arrays of these names, and needs X alone; it is read whole. In a Parquet file (which needs
-pyarrow) X is a column of lists or, as a pattern like `X=f*`, all columns of numbers that match, in the order
-of the first file, by path, or of what was learned before; no more of it is in memory than a block (or row
-group). Other names: `X=embedding,y=label`. The first bytes of a file say its kind. Nothing in a file is run.
+An npz file has arrays of these names, and needs X alone; it is read whole. `features.npy` (or `X.npy`) is X,
+and `labels.npy` (`y.npy`) beside it y. In a Parquet file (which needs pyarrow) X is a column of lists or, as
+a pattern like `X=f*`, all columns of numbers that match, in the order of the first file, by path, or of what
+was learned before; no more of it is in memory than a block (or row group). Other names:
+`X=embedding,y=label`. The first bytes of a file say its kind. Nothing in a file is run.
 """
 import warnings
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from scroll.archive import open_file
 from scroll.arguments import one_of, shown, whole
 from scroll.errors import InputError, naming
 from scroll.files import columns as limits
-from scroll.files.arrays import Arrays
+from scroll.files.arrays import Arrays, Mapped, labels_of
 from scroll.files.columns import NAMES
 from scroll.labels import check_labels
 from scroll.tables import Columns, places
@@ -28,7 +29,7 @@ from scroll.tables import Columns, places
 BLOCK = 1 << 13                     # samples
 SPLITS = ('train', 'test')
 ALL = 'all'
-_KINDS = dict(npz=b'PK\x03\x04', parquet=b'PAR1')
+_KINDS = dict(npz=b'PK\x03\x04', npy=b'\x93NUMPY', parquet=b'PAR1')
 
 
 class Block(NamedTuple):
@@ -55,7 +56,9 @@ def open_files(paths, columns: dict = None, need: tuple = ('X',), names: tuple =
             that differ in their number of features, or of which some have y or split.
     """
     columns = columns or {}
-    found = [FeatureFile(path, columns, (*need, *columns)) for path in map(str, paths)]
+    paths = list(map(str, paths))
+    labels = set(map(labels_of, paths))
+    found = [FeatureFile(path, columns, (*need, *columns)) for path in paths if path not in labels]
     found = [file for file in found if file.rows] or found[:1]          # parts of a table may be empty
     first = found[0]
     if not first.rows:
@@ -120,8 +123,8 @@ class FeatureFile:
                              f'({" ".join(str(error).split())[:300]})') from error
 
     def _reader(self):
-        if self._kind == 'npz':
-            return Arrays(self.path, self._columns)
+        if self._kind != 'parquet':
+            return dict(npz=Arrays, npy=Mapped)[self._kind](self.path, self._columns)
         from scroll.files.parquet import Table
         return Table(self.path, self._columns, self.names)
 
@@ -170,7 +173,7 @@ def _kind(path: str) -> str:
     for kind, magic in _KINDS.items():
         if head.startswith(magic):
             return kind
-    raise InputError(f'{path}: expected features in a file of kind npz or Parquet')
+    raise InputError(f'{path}: expected features in a file of kind npz, npy or Parquet')
 
 
 def _checked(block: Block, start: int) -> Block:

@@ -1,4 +1,4 @@
-"""Encoded images (JPEG, PNG, ...) -> 8-bit RGB.
+"""Encoded images (JPEG, PNG, ...), in files or in Parquet -> 8-bit RGB.
 
 Images are turned as their EXIF or TIFF orientation says, transparent ones laid over white; of several frames
 the first is taken. Colour profiles (ICC) are not applied. Grey of 12 or 16 bits is scaled to 8; colours of 16
@@ -7,6 +7,7 @@ bits keep their upper 8; other numbers are refused.
 A digest is of pixels: PNG gives the same everywhere, JPEG, WebP and AVIF may differ between versions of
 decoders.
 """
+import io
 import warnings
 from contextlib import suppress
 
@@ -15,18 +16,20 @@ import numpy as np
 from scroll.archive import open_file
 from scroll.arguments import not_installed
 from scroll.errors import InputError
+from scroll.files.features import BLOCK, FeatureFile
 
 # Without EPS, for which Pillow would run a program.
 FORMATS = ('PNG', 'JPEG', 'BMP', 'GIF', 'TIFF', 'WEBP', 'PPM', 'JPEG2000', 'TGA', 'ICO', 'AVIF')
+_AT_ONCE = 64                       # images of a Parquet file in memory
 MAX_PIXELS = 178_956_970            # Pillow's own limit, which other libraries switch off
 _DECODERS = 'libjpeg_turbo', 'jpg', 'webp', 'avif', 'jpg_2000', 'libtiff'        # as Pillow calls them
 _BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339         # TIFF tags
 
 
-def decode(path) -> tuple:
-    """(PIL image of mode RGB, whether there are more frames or pages) of a file. InputError: no image,
-    damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or with numbers for which there is no
-    grey; or Pillow is not installed."""
+def decode(source, name: str = None) -> tuple:
+    """(PIL image of mode RGB, whether there are more frames or pages) of a file, or of bytes. InputError: no
+    image, damaged, of a format not in `FORMATS`, larger than `MAX_PIXELS`, or with numbers for which there is
+    no grey; or Pillow is not installed."""
     try:
         from PIL import Image, ImageOps
     except ModuleNotFoundError:
@@ -34,7 +37,8 @@ def decode(path) -> tuple:
     try:
         Image.init()
         formats = [kind for kind in FORMATS if kind in Image.OPEN]
-        with warnings.catch_warnings(), open_file(path) as file:
+        with warnings.catch_warnings(), \
+                io.BytesIO(source) if isinstance(source, bytes) else open_file(source) as file:
             warnings.simplefilter('ignore')         # of damaged EXIF, and of sizes below the limit
             with Image.open(file, formats=formats) as image:
                 if image.width * image.height > MAX_PIXELS:
@@ -49,7 +53,7 @@ def decode(path) -> tuple:
     except Exception as error:              # damaged images raise almost anything
         reason = (f'expected one of {", ".join(FORMATS)}' if type(error).__name__ == 'UnidentifiedImageError'
                   else ' '.join(str(error).split())[:200] or type(error).__name__)
-        raise InputError(f'{path}: not a readable image ({reason})') from error
+        raise InputError(f'{name or source}: not a readable image ({reason})') from error
 
 
 def decoders() -> str:
@@ -83,3 +87,30 @@ def _rgb(image):
         return image if image.mode == 'RGB' else image.convert('RGB')
     white = Image.new('RGBA', image.size, 'white')
     return Image.alpha_composite(white, image.convert('RGBA')).convert('RGB')
+
+
+class ImageFile(FeatureFile):
+    """A Parquet file with columns `image` (bytes, or structs with `bytes`, as `datasets` writes them) and y;
+    its blocks hold uint8 (n, H, W, 3), each of images of one size, in no order."""
+
+    def __init__(self, path: str, columns: dict = None):
+        columns = dict(X='image') | (columns or {})
+        super().__init__(path, columns, ('X', 'y', *columns))
+        self.names = None
+
+    def _reader(self):
+        from scroll.files.parquet import ImageTable
+        return ImageTable(self.path, self._columns)
+
+    def blocks(self, size: int = BLOCK):
+        """Yield all samples, at most `size` at once; InputError for a damaged image (which sample)."""
+        start = 0
+        for part in super().blocks(min(size, _AT_ONCE)):
+            images = []
+            for row, content in enumerate(part.X, start):
+                content = content['bytes'] if isinstance(content, dict) else content
+                images.append(np.asarray(decode(content or b'', f'{self.path}: image of sample {row}')[0]))
+            start, shapes = start + len(images), [image.shape for image in images]
+            for shape in sorted(set(shapes)):
+                at = [i for i, other in enumerate(shapes) if other == shape]
+                yield part.part(at)._replace(X=np.stack([images[i] for i in at]))

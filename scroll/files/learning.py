@@ -17,11 +17,10 @@ from scroll.learner import Scroll
 
 
 def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size: int = BLOCK) -> tuple:
-    """Let a learner of features learn from files, each a part (`scroll.parts`): of those with splits what is
+    """Let a learner learn from files (`open_for`), each a part (`scroll.parts`): of those with splits what is
     to train, unless `split` says otherwise. Returns (samples learned, samples in the files). InputError: a
     file cannot be read or learned from; the learner may then have learned a part."""
-    files = open_files(paths, columns, ('X', 'y'), _names(learner))
-    learned = 0
+    files, learned = open_for(learner, paths, columns, _names(learner)), 0
     for file in files:
         learned += learn_file(learner, file, split, size)
         if learned:
@@ -29,6 +28,14 @@ def learn(learner: Scroll, paths, columns: dict = None, split: str = None, size:
     if not learned:
         raise InputError(f'{files[0].path}: there are no samples of the split that is to be learned')
     return learned, sum(file.rows for file in files)
+
+
+def open_for(learner: Scroll, paths, columns: dict = None, names: tuple = None) -> list:
+    """What a learner learns from: Parquet files of images where it has a backbone, else `open_files`."""
+    if learner.embedder is None:
+        return open_files(paths, columns, ('X', 'y'), names)
+    from scroll.files.images import ImageFile
+    return [ImageFile(str(path), columns) for path in paths]
 
 
 def learn_file(learner: Scroll, file, split: str = None, size: int = BLOCK) -> int:

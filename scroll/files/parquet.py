@@ -1,4 +1,4 @@
-"""Parquet files of features, through pyarrow."""
+"""Parquet files of features and of images, through pyarrow."""
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -74,6 +74,19 @@ class Table:
             raise InputError(f'X has lists of {lengths[lengths != self.dim][0]} numbers: the first has '
                              f'{self.dim}')
         return _column('X', parts[0].flatten()).reshape(-1, self.dim)
+
+
+class ImageTable(Table):
+    """A Parquet file whose X is a column of encoded images: (n,) bytes, structs with `bytes`, or None."""
+
+    def _width(self, kinds: list) -> int:
+        kind = kinds[0].field('bytes').type if types.is_struct(kinds[0]) else kinds[0]
+        if not (types.is_binary(kind) or types.is_large_binary(kind)):
+            raise InputError(f'images are {kind}: expected a column of bytes, or of structs with bytes')
+        return 1
+
+    def _matrix(self, parts: list) -> np.ndarray:
+        return np.array(parts[0].to_pylist(), object)
 
 
 def _column(name: str, values) -> np.ndarray:

@@ -74,7 +74,8 @@ def test_what_is_held_out(start, size, share, per_class):
     assert loader.dataset.targets is own[1]       # exemplars come from all of the task
 
 
-@pytest.mark.parametrize('flags, tasks, weight', [('', 2, 7 / 10), ('--distill_after_bic 0', 1, 4 / 7)])
+@pytest.mark.parametrize('flags, tasks, weight', [
+    ('', 2, 7 / 10), ('--distill_after_bic 0', 1, 4 / 7), ('--distill_weight mammoth --distill_scale 9', 2, 1 / 3)])
 def test_the_loss_by_hand(start, flags, tasks, weight):
     """Tasks of 4, 3 and 3 classes; the teacher speaks with its correction, of what was newest to it, or without."""
     model, dataset, _ = start('bic', '--lr', '0', '--temp', '3', '--wd_reg', '0.01', *flags.split())
@@ -91,7 +92,7 @@ def test_the_loss_by_hand(start, flags, tasks, weight):
         z_old[:, newest] = z_old[:, newest] * 0.7 + 0.2
     soft = -(softmax(z_old[:, old] / 3) * np.log(softmax(z[:, old] / 3))).sum(1).mean()
     decay = 0.01 * sum((p ** 2).sum().item() for p in model.net.parameters())
-    expected = weight * soft + (1 - weight) * cross_entropy(z, labels, seen) + decay
+    expected = weight * (9 if 'scale' in flags else 1) * soft + (1 - weight) * cross_entropy(z, labels, seen) + decay
     assert model.meta_observe(inputs, labels, images).item() == pytest.approx(expected, rel=1e-4)
 
 

@@ -11,10 +11,12 @@ FLAGS = ['--buffer_size', '30', '--fitting_epochs', '2']
 
 
 def test_rates_by_hand():
-    rates = learning_rates(5, 0.05, 5e-4)
+    rates = learning_rates('restarts', 9, 0.05, 5e-4)
+    assert rates == pytest.approx([.005, .05, .05, .02525, .05, .0427513, .02525, .0077487, .05], abs=1e-6)
+    rates = learning_rates('cosine', 5, 0.05, 5e-4)
     assert (rates[0], rates[2], rates[-1]) == pytest.approx((0.05, 0.02525, 5e-4))
     assert rates == sorted(rates, reverse=True)
-    assert learning_rates(1, 0.05, 5e-4) == [0.05] and learning_rates(0, 1, 0) == []
+    assert learning_rates('cosine', 1, 0.05, 5e-4) == [0.05] and learning_rates('cosine', 0, 1, 0) == []
 
 
 def test_the_same_content_in_other_rows_gives_the_same_network(trained):

@@ -105,7 +105,8 @@ WRONG = [
     (['--load_state', 'x'], ['--load_state', '--inference_only']), (['--inference_only', '1'], ['--inference_only', '--load_state']),
     (['--inference_only', '1', '--load_state', 'x', '--shard', '1/2'], ['--shard', 'nothing is learned']),
     (['--inference_only', '1', '--load_state', 'x', '--save_state', 'y'], ['--save_state', 'nothing is learned']),
-    (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already'])]
+    (['--export', '{tmp}'], ['is there already']), (['--export', '{tmp}/file'], ['is there already']),
+    (['--export_formats', 'onnx'], ['--export_formats', '--export'])]
 
 
 def test_flags_that_do_not_go_together(parse, tmp_path):

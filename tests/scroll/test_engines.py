@@ -1,5 +1,6 @@
 """Files counted by engines, each once: one digest whoever reads them; what is lost or repeated is noticed."""
 import importlib.util
+import io
 import os
 import shutil
 import sys
@@ -11,14 +12,15 @@ import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from pyarrow import parquet
 from sklearn.datasets import load_digits
 
-from scroll import Scroll, engines
+from scroll import Embedder, Scroll, engines
 from scroll.__main__ import main
 from scroll.engines import counting
 from scroll.state import State
-from tests.scroll.conftest import quick, refused
+from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net
 
 X, Y = load_digits(return_X_y=True)
 CUTS = np.array_split(np.arange(len(Y)), 5)
@@ -163,6 +165,46 @@ def test_engines_have_the_digest_of_one_process_also_when_a_worker_is_killed(hom
     counted = engines.total(engine, Killed(COUNTER, str(tmp_path), sources[3]), sources, 2)
     assert (tmp_path / 'killed').exists() and counted.statistics.digest() == WHOLE
     assert counted.parts == engines.total('local', COUNTER, sources).parts
+
+
+# Images as bytes
+
+OURS = f'{__name__}:make_embedder'
+
+
+def make_embedder() -> Embedder:
+    return Embedder(tiny_net(), PREPROCESSING)
+
+
+def png(image) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, 'png')
+    return file.getvalue()
+
+
+def test_images_as_bytes_are_embedded_where_they_are_read(command):
+    """Of several sizes, in blocks: as one by one; in files that are given, added or found."""
+    images = [np.random.default_rng(i).integers(0, 256, (12 + 4 * (i % 3 == 1), 16, 3)).astype(np.uint8) for i in range(16)]
+    y, flags = np.arange(16) % 4, ['--embedder', OURS, '--block_size', '5']
+    parquet.write_table(pyarrow.table(dict(image=list(map(png, images[:9])), y=y[:9], split=['train'] * 8 + ['test'])), '0.parquet')
+    parquet.write_table(pyarrow.table(dict(image=[dict(bytes=png(image)) for image in images[9:]], y=y[9:])), '1.parquet')
+    one = Scroll(make_embedder(), buffer_size=0)
+    for i in [i for i in range(16) if i != 8]:
+        one.partial_fit(images[i][None], y[i:i + 1])
+    assert learned(command, 'a.npz', '*.parquet', flags=flags) == one.digest()
+    assert Scroll.load('a.npz', make_embedder()).classes_.tolist() == [0, 1, 2, 3]
+    assert command('learn', '0.parquet', '-o', 'b.npz', *flags)[0] == 0
+    assert command('add', 'b.npz', '1.parquet', '-o', 'b.npz', *flags)[1].strip() == one.digest()
+
+
+@pytest.mark.parametrize('column, embedder, said', [
+    ([b'no image'], OURS, 'image of sample 0: not a readable image'), ([3], OURS, 'expected a column of bytes'), ([b''], 'none', 'MODULE:NAME'),
+    ([dict(bytes=None), dict(bytes=b'')], OURS, 'image of sample 0'), ([png(np.zeros((4, 4, 3), np.uint8))], 'os:getcwd', 'embedder'),
+    ([b''], 'os:getcwd,x=1', 'MODULE:NAME')])
+def test_no_images_or_no_embedder_is_one_line(command, column, embedder, said):
+    parquet.write_table(pyarrow.table(dict(picture=pyarrow.array(column), label=[1] * len(column))), 'x.parquet')
+    code, _, error = command('learn', 'x.parquet', '-o', 'x.npz', '--embedder', embedder, '--columns', 'X=picture,y=label')
+    assert code == 2 and said in error and len(error.splitlines()) == 1
 
 
 # Sums that were made elsewhere

@@ -1,9 +1,13 @@
-"""Learners as files for other programs: numpy alone gives the same labels from the weights; a certificate of digests."""
+"""Learners as files for other programs: weights and graphs give the same labels; a certificate of digests."""
+import copy
 import json
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from sklearn.datasets import load_digits
 
@@ -12,9 +16,12 @@ from scroll.__main__ import main
 from scroll.archive import sha256
 from scroll.embedding.integer_network import IntegerNetwork, golden_images
 from scroll.embedding.quantisation import quantise_network
-from scroll.export import export
+from scroll.export import FORMATS, export
+from scroll.graphs import whole_module
 from scroll.grid import GRID, quantise
-from tests.scroll.conftest import PREPROCESSING, refused, tiny_net, toy_images
+from scroll.heads.predictors import LinearPredictor
+from scroll.settings import HEAD_CHOICES
+from tests.scroll.conftest import PREPROCESSING, quick, refused, tiny_net, toy_images
 
 X, Y = load_digits(return_X_y=True)
 WORDS = np.array(['zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine'])
@@ -32,7 +39,7 @@ def exported(tmp_path_factory) -> tuple:
     """(folder, learner of digits with f*)."""
     folder = tmp_path_factory.mktemp('export') / 'digits'
     learner = of_features().adapt()
-    export(learner, folder)
+    export(learner, folder, FORMATS)
     learner.save(folder.parent / 'state.npz')
     return folder, learner
 
@@ -75,6 +82,47 @@ def test_f_star_is_there_too(exported):
     assert np.allclose(logits, learner.decision_function(X[TEST])) and about['digest'] == learner.adapted_.digest()
 
 
+RUN = dict(pt2=lambda path, samples: [t.detach().numpy() for t in torch.export.load(path).module()(torch.from_numpy(samples))],
+           onnx=lambda path, samples: onnxruntime.InferenceSession(path).run(None, dict(X=samples)))
+
+
+@pytest.mark.parametrize('ending', RUN)
+def test_graphs_of_f_t_have_its_bits_and_those_of_f_star_its_labels(exported, ending):
+    """In batches of any size."""
+    folder, learner = exported
+    online = copy.copy(learner)
+    online.use_adapted(None)
+    for at in (TEST, slice(900, 901)):
+        logits, label = RUN[ending](folder / f'f_T.{ending}', X[at])
+        assert np.array_equal(logits, online.decision_function(X[at])) and np.array_equal(learner.classes_[label], online.predict(X[at]))
+    logits, label = RUN[ending](folder / f'f_star.{ending}', X[TEST])
+    assert np.array_equal(learner.classes_[label], learner.predict(X[TEST]))
+    assert np.allclose(logits, learner.decision_function(X[TEST]), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize('settings', [*(dict(head=head, lift_dim=30) for head in HEAD_CHOICES),
+                                      dict(head='qda', lift='square', lift_dim=20)], ids=str)
+def test_every_head_has_a_module(settings):
+    """f_T to the last bit, f* to its rounding."""
+    learner = of_features(**settings)
+    logits, label = whole_module(learner.predictor())(torch.from_numpy(X[TEST]))
+    assert np.array_equal(logits, learner.decision_function(X[TEST])) and np.array_equal(learner.classes_[label], learner.predict(X[TEST]))
+    logits, _ = whole_module(learner.adapt().adapted_)(torch.from_numpy(X[TEST]))
+    assert np.allclose(logits.numpy(), learner.decision_function(X[TEST]), rtol=1e-6)
+
+
+@quick
+@given(st.integers(1, 600), st.integers(1, 3), st.integers(0, 2 ** 32), st.sampled_from([1e-300, 1.0, 1e300]))
+def test_logits_are_exact_whatever_the_weights(dim, classes, seed, size):
+    """Of weights that differ in the last bit alone, and features of any length."""
+    random = np.random.default_rng(seed)
+    units = np.tile(random.integers(-2 ** 47, 2 ** 47, dim + 1), (classes, 1))
+    units[-1, 0] += 1
+    predictor, features = LinearPredictor(np.arange(classes), units, -47), random.normal(size=(5, dim)) * size
+    logits, label = whole_module(predictor)(torch.from_numpy(features))
+    assert np.array_equal(logits, predictor.decision_function(quantise(features))) and np.array_equal(label, predictor.predict(quantise(features)))
+
+
 def test_the_certificate_has_the_digest_of_each_file(exported):
     folder, learner = exported
     facts = json.loads((folder / 'certificate.json').read_text())
@@ -86,8 +134,8 @@ def test_the_certificate_has_the_digest_of_each_file(exported):
 def test_the_command_line_exports_what_the_library_does(exported, tmp_path, capsys):
     folder, _ = exported
     state, out = str(folder.parent / 'state.npz'), tmp_path / 'out'
-    assert main(['export', state, '-o', str(out)]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ['certificate.json', 'f_T.json', 'f_T.safetensors']
+    assert main(['export', state, '-o', str(out), '--formats', 'safetensors', 'torch']) == 0
+    assert sorted(path.name for path in out.iterdir()) == ['certificate.json', 'f_T.json', 'f_T.pt2', 'f_T.safetensors']
     assert (out / 'f_T.safetensors').read_bytes() == (folder / 'f_T.safetensors').read_bytes()
     for words, word in (([state, '-o', str(out)], 'is there already'), ([str(tmp_path / 'none.npz'), '-o', str(tmp_path / 'x')], 'none.npz')):
         assert main(['export', *words]) == 2
@@ -96,6 +144,9 @@ def test_the_command_line_exports_what_the_library_does(exported, tmp_path, caps
 
 
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    for formats in ((), 'torch', ('coreml',)):
+        with refused('formats'):
+            export(of_features(), tmp_path / 'out', formats)
     with refused('learned nothing'):
         export(Scroll(), tmp_path / 'out')
 
@@ -142,3 +193,24 @@ def test_what_is_exported_is_of_statistics_alone(tmp_path):
         export(learner, tmp_path / name)
     one, two = ((tmp_path / name / 'f_T.safetensors').read_bytes() for name in 'ab')
     assert one == two
+
+
+@pytest.mark.parametrize('kind, sides', [('float32', (24, 12)), pytest.param('integer', (24, 12), marks=pytest.mark.slow)])
+def test_images_to_labels_in_one_graph(kind, sides, tmp_path):
+    """An integer backbone gives the library's bits; a graph of f* has its backbone."""
+    learner = of_images(kind, buffer_size=12)
+    images = np.repeat(np.repeat(IMAGES, sides[0] // 12, axis=1), sides[1] // 12, axis=2)
+    ending, expected = 'onnx' if kind == 'integer' else 'pt2', learner.decision_function(images)
+    export(learner, tmp_path / 'out', ['onnx'] if kind == 'integer' else ['torch'], image_shape=images.shape[1:])
+    logits, label = RUN[ending](tmp_path / 'out' / f'f_T.{ending}', images)
+    assert np.array_equal(learner.classes_[label], learner.predict(images))
+    assert np.array_equal(logits, expected) if kind == 'integer' else np.allclose(logits, expected, atol=1e-3)
+    module = whole_module(learner.adapt().adapted_, learner.adapted_.embedder, images.shape[1:])
+    assert np.array_equal(learner.classes_[module(torch.from_numpy(images))[1].numpy()], learner.predict(images))
+
+
+def test_what_no_graph_can_hold_is_one_line(tmp_path):
+    for kind, shape, word in (('float32', (12,), 'cannot be exported as a graph'), ('bfloat16', None, 'bfloat16')):
+        with refused(word):
+            export(of_images(kind, buffer_size=0), tmp_path / 'out', ('torch',), shape)
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,7 @@
 """Files of features from the command line: one digest whatever the kind, order and blocks; labels; what cannot be read."""
 import csv
 import io
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -107,6 +108,23 @@ def test_what_is_to_test_is_not_learned(here, command):
     assert [int(row['id']) for row in rows_of('labels.csv')] == np.flatnonzero(TEST).tolist()
     assert command('learn', *words, '--split', 'all', '-o', 's.npz')[1] == f'{Scroll(buffer_size=0).fit(X, Y).digest()}\n'
     assert command('remove', 's.npz', '--samples', *words, '-o', 's.npz')[1] == f'{Scroll().fit(X[TEST], Y[TEST]).digest()}\n'
+
+
+def test_npy_files_are_read_with_the_labels_beside_them(command, here):
+    """Given once or with the labels; each pair a file, for all commands."""
+    for name, at in (('a_features', slice(0, 100)), ('X', slice(100, 300))):
+        np.save(f'{name}.npy', X[at])
+        np.save(name.replace('features', 'labels').replace('X', 'y') + '.npy', WORDS[at])
+    digest = f'{Scroll(buffer_size=0).fit(X, WORDS).digest()}\n'
+    assert command('learn', 'a_features.npy', 'X.npy', '-o', 's.npz', '--block_size', 33)[1] == digest
+    assert command('learn', 'a_labels.npy', 'a_features.npy', 'X.npy', 'y.npy', '-o', 's.npz')[1] == digest
+    os.remove('y.npy')
+    assert command('predict', 's.npz', 'X.npy', '-o', 'l.csv')[:2] == (0, 'predicted 200 samples\n')
+    np.save('objects_X.npy', np.array([[None]]), allow_pickle=True)
+    Path('torn_X.npy').write_bytes(Path('X.npy').read_bytes()[:-9])
+    for name, said in (('X', 'y or labels'), ('a_labels', 'shape (100,)'), ('objects_X', 'damaged'), ('torn_X', 'damaged')):
+        code, _, err = command('learn', f'{name}.npy', '-o', 'o')
+        assert code == 2 and f'{name}.npy' in err and said in err and len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize('kind', ['npz', 'parquet'])
