@@ -1,5 +1,6 @@
 """Config files of methods (`models/config/<model>.yaml`) and data sets
 (`datasets/configs/<dataset>/<name>.yaml`)."""
+import copy
 import math
 from functools import cache
 from pathlib import Path
@@ -10,10 +11,10 @@ from scroll.errors import InputError
 
 
 def read_yaml(path: Path) -> dict:
-    """A YAML mapping, not to be changed; InputError if the file is damaged or something else."""
+    """A YAML mapping; InputError if the file is damaged or something else."""
     try:
         status = path.stat()
-        return _read_yaml(path, status.st_mtime_ns, status.st_size)
+        return copy.deepcopy(_read_yaml(path, status.st_mtime_ns, status.st_size))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f'{path}: cannot be read as YAML ({" ".join(str(error).split())})') from error
 

@@ -70,7 +70,7 @@ def test_scroll_on_a_network_of_timm_with_one_flag(run):
 
 def test_a_certificate_says_where_it_holds(pictures, tmp_path):
     options, flags = certify.parse_options(['--dataset', 'seq-folder', '--data_dir', str(pictures), '--weights', 'timm:test_vit,random=0',
-                                            '--base_path', str(tmp_path), '--out', str(tmp_path), '--schedules', '2', '--splits', '2',
+                                            '--base_path', str(tmp_path), '--out', str(tmp_path), '--schedules', '2',
                                             '--specs', 'iid', '--buffers', '1', '--buffer_size', '4', '--embed_chunk', '4', '--device', 'cpu'])
     assert certify.certify(options, flags) == 0
     certificate = json.loads(next(tmp_path.glob('certificate-*.json')).read_text())
