@@ -23,7 +23,7 @@ SHIPPED = {         # package -> its files that declare names and come with this
     'models': {'agem', 'bic', 'der', 'derpp', 'ens', 'er', 'er_ace', 'er_aml', 'ewc_on', 'gdumb', 'gem',
                'icarl', 'joint', 'lwf', 'mir', 'scroll', 'sgd', 'ssil'},
     'datasets': {'seq_cifar10', 'seq_cifar100', 'seq_digits', 'seq_features', 'seq_folder', 'seq_miniimg'},
-    'backbone': {'MNISTMLP', 'efficientnet_lite', 'feature_layers', 'libraries', 'resnet12', 'resnet18',
+    'backbone': {'efficientnet_lite', 'feature_layers', 'libraries', 'resnet12', 'resnet18',
                  'resnet50_byol', 'resnet_cifar'},
 }
 

@@ -6,7 +6,6 @@ Accuracy: not run yet.
 """
 import torch
 
-from models.utils.gradients import read_gradients, write_gradients
 from models.utils.replay_model import ReplayModel
 
 
@@ -35,10 +34,10 @@ class Agem(ReplayModel):
         loss.backward()
         replayed, replayed_labels = self.past_samples()
         if len(replayed):
-            gradient = read_gradients(self.net)
+            gradient = self.net.get_grads()
             self.opt.zero_grad()
             self.loss(self.net(replayed), replayed_labels).backward()
-            write_gradients(self.net, project(gradient, read_gradients(self.net)))
+            self.net.set_grads(project(gradient, self.net.get_grads()))
         self.opt.step()
         self.store(not_aug_inputs, labels)
         return loss

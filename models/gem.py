@@ -10,7 +10,6 @@ import torch
 
 from core.arguments import real
 from core.mammoth import names_from_checkout
-from models.utils.gradients import read_gradients, write_gradients
 from models.utils.replay_model import ReplayModel
 from utils.buffer import fill_buffer
 
@@ -80,7 +79,7 @@ class Gem(ReplayModel):
         memories = self.memory_gradients()
         loss = self.backward(inputs, labels)
         if memories is not None:
-            write_gradients(self.net, project(read_gradients(self.net), memories, self.args.gamma))
+            self.net.set_grads(project(self.net.get_grads(), memories, self.args.gamma))
         self.opt.step()
         return loss
 
@@ -100,5 +99,5 @@ class Gem(ReplayModel):
         for task in tasks.unique():
             own = tasks == task
             self.backward(inputs[own], labels[own])
-            rows.append(read_gradients(self.net))
+            rows.append(self.net.get_grads())
         return torch.stack(rows)

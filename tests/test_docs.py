@@ -28,7 +28,7 @@ from tests.conftest import ROOT
 PAGES = documents.documents(ROOT)
 _FENCE = re.compile(r'^(?:<!-- (?P<mark>[^\n]*?) -->\n\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$', re.M | re.S)
 _PLAIN = ('README.md', 'CONTRIBUTING.md', *('docs/**/*.md', '*.py', 'scripts/*.sh'), *(f'{folder}/**/*.py' for folder in (
-    'backbone', 'bench', 'core', 'datasets', 'examples', 'experiments', 'models', 'scripts', 'scroll', 'utils')))
+    'backbone', 'bench', 'core', 'datasets', 'experiments', 'models', 'scripts', 'scroll', 'utils')))
 _WORDS = re.compile(r'\b(anew|beside|bears|is told|so many)\b', re.I)
 Block = namedtuple('Block', 'page line language code mark output')      # output: None where the page has none
 

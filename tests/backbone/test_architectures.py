@@ -12,14 +12,13 @@ from backbone import (
     num_flat_features,
     xavier,
 )
-from backbone.MNISTMLP import BaseMNISTMLP
 from scroll.adaptation.adapters import ParallelAdapter, attach
 from scroll.embedding.embedder import fold_batch_norm
 from tests.backbone.conftest import OPTIONS, build, pictures, small
 from tests.conftest import refused
 
 
-@pytest.fixture(params=['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet32', 'mnistmlp'])
+@pytest.fixture(params=['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet32'])
 def net(request):
     return small(request.param)
 
@@ -51,18 +50,6 @@ def test_published_sizes(name, parameters, features, adapters, adapter_parameter
         assert net.feature_dim == net.classifier.in_features == features
         alphas = attach(net)
     assert len(alphas) == adapters and count(alphas) == adapter_parameters
-
-
-@torch.no_grad()
-def test_the_perceptron_of_mnist():
-    """89,610 parameters with ten classes; logits by hand; images of another size are one line."""
-    assert count(build('mnistmlp', num_classes=10).parameters()) == 89_610
-    net = BaseMNISTMLP(6, 3, hidden_size=4)
-    w1, b1, w2, b2, w3, b3 = (p.data.normal_(generator=torch.Generator().manual_seed(i)) for i, p in enumerate(net.parameters()))
-    x = pictures(5)[:, :1, :2, :3]
-    torch.testing.assert_close(net(x), (((x.flatten(1) @ w1.T + b1).relu() @ w2.T + b2).relu() @ w3.T + b3))
-    with refused('(3, 8, 8)', '192 values', '784', '--mlp_input_size 192'):
-        build('mnistmlp')(pictures(2, 8))
 
 
 @pytest.mark.parametrize('name, size, sides', [
@@ -116,7 +103,7 @@ def test_parameters_and_gradients_as_one_vector_and_back(net):
             method(torch.zeros(len(flat) + 1))
 
 
-@pytest.mark.parametrize('name', ['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet18', 'mnistmlp'])
+@pytest.mark.parametrize('name', ['resnet18-md', 'resnet12', 'resnet50-byol', 'resnet18'])
 def test_fresh_networks_differ_and_a_step_of_training_lowers_the_loss_of_its_batch(name):
     torch.manual_seed(0)
     net, other = (build(name, **OPTIONS[name]) for _ in range(2))

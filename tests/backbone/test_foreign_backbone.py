@@ -18,7 +18,6 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from backbone import MammothBackbone, ReturnTypes, num_flat_features, register_backbone, xavier
-from backbone.MNISTMLP import BaseMNISTMLP
 from backbone.ResNetBlock import BasicBlock, ResNet
 
 
@@ -50,11 +49,6 @@ def wee_net(num_classes: int, num_filters: int = 8, flat: bool = False) -> WeeNe
 def wee_resnet(num_classes: int) -> ResNet:
     return ResNet(BasicBlock, [1, 1], num_classes, 3)
 
-
-@register_backbone('wee-mlp')
-class WeeMlp(BaseMNISTMLP):
-    def __init__(self, num_classes, hidden: int = 7):
-        super().__init__(3 * 8 * 8, num_classes, hidden)
 '''
 
 LEGACY = '''
@@ -93,7 +87,7 @@ def broken(num_classes):
     pass
 '''
 
-RUNS = {'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'wee-mlp': ['--hidden', '5'], 'plain': ['--act', 'tanh']}
+RUNS = {'wee-net': ['--num_filters', '4', '--flat', '1'], 'wee-resnet': [], 'plain': ['--act', 'tanh']}
 
 
 @pytest.fixture

@@ -212,7 +212,7 @@ class Buffers(ContinualModel):
 FIELDS = HEAD + '''
 ALWAYS = ('lr batch_size minibatch_size n_epochs buffer_size optim_wd optim_mom optim_nesterov optimizer '
           'debug_mode dataset model backbone seed num_workers nowand label_perc device start_from '
-          'eval_future n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
+          'n_iters fitting_mode non_verbose joint permute_classes noise_rate validation').split()
 
 
 class Fields(ContinualModel):
@@ -295,7 +295,7 @@ def test_buffers_are_read_and_written_directly(run):
 def test_arguments_that_are_always_there(run):
     model, dataset, _ = run('fields', '--noise_rate', '0.25', '--disable_noisy_labels_cache', '1',
                             '--n_splits', '1')
-    assert len(model.values) == 27 and model.wrong == len(dataset.train_labels) / 4
+    assert len(model.values) == 26 and model.wrong == len(dataset.train_labels) / 4
     args = model.args
     assert (args.buffer_size, args.minibatch_size, args.nowand, args.start_from, args.num_workers) == (0, 16, 1, None, 0)
     assert (args.strength, args.optim_mom, args.not_a_flag) == (0.75, 0.5, 'kept')

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 NAMES = '''
     models: get_model get_model_class get_model_names register_model ContinualModel
     models.utils.continual_model: ContinualModel
-    models.utils.future_model: FutureModel
     models.agem: project
     utils: binary_to_boolean_type none_or_float create_if_not_exists smart_joint in_notebook to_parsable_obj
     utils: field_with_aliases custom_str_underscore
@@ -31,7 +30,6 @@ NAMES = '''
     backbone: get_backbone register_backbone MammothBackbone ReturnTypes xavier num_flat_features
     backbone: REGISTERED_BACKBONES get_backbone_class
     backbone.ResNetBlock: ResNet BasicBlock conv3x3 resnet18 reduced_resnet18 resnet34
-    backbone.MNISTMLP: BaseMNISTMLP MNISTMLP
     main: main parse_args initialize
 '''
 CALLS = [                                                   # module, name, positional arguments, keywords

@@ -21,7 +21,7 @@ REGISTERED = '''
     checkpoint_path device notes eval_epochs non_verbose disable_log num_workers enable_other_metrics
     debug_mode inference_only code_optimization distributed savecheck save_checkpoint_mode ckpt_name
     start_from stop_after save_after_interrupt wandb_name wandb_entity wandb_project buffer_size
-    minibatch_size num_classes num_filters mlp_hidden_size transform_type tensorboard nowand
+    minibatch_size num_classes num_filters transform_type tensorboard nowand
     force_compat alpha beta task_free use_custom_classifier maxlr minlr
     fitting_epochs cutmix_alpha bic_epochs temp valset_split wd_reg distill_after_bic
     compute_theoretical_best use_original_icarl_transform opt_wd gamma softmax_temp e_lambda
