@@ -5,7 +5,7 @@
     id     names of samples (N,), integers or text          split  'train' or 'test' (N,)
 
 An npz file has arrays of these names, and needs X alone; it is read whole. `features.npy` (or `X.npy`) is X,
-and `labels.npy` (`y.npy`) beside it y. In a Parquet file (which needs pyarrow) X is a column of lists or, as
+and `labels.npy` (`y.npy`) next to it y. In a Parquet file (which needs pyarrow) X is a column of lists or, as
 a pattern like `X=f*`, all columns of numbers that match, in the order of the first file, by path, or of what
 was learned before; no more of it is in memory than a block (or row group). Other names:
 `X=embedding,y=label`. The first bytes of a file say its kind. Nothing in a file is run.
