@@ -275,6 +275,13 @@ class Scroll:
         instance('mapping', mapping, dict)
         return self._edit(lambda state: state.renamed(mapping))
 
+    def learned(self, X, y) -> np.ndarray:
+        """bool (N,): which samples were learned with these labels, as often as they are given (`keep_keys`)."""
+        keys = self._embed(X, keep=False)[2]
+        if self._learned().keys is None:
+            raise InputError('which samples were learned is known with keep_keys=True alone')
+        return ~np.isin(np.arange(len(keys)), self.keys_.lacks(keys, check_labels(y, len(keys))))
+
     def predictor(self) -> LinearPredictor:
         """The online predictor f_T (paper, section 3.1); of `qda` a `QuadraticPredictor`. InputError before
         the first sample."""

@@ -1,6 +1,6 @@
-"""A run's arguments, frozen into four parts: each room is handed the one that it needs.
+"""A run's arguments, frozen into four parts, each for the room that needs it.
 
-`args` itself is the face that Mammoth's methods see. They may change it, so training is frozen for each task.
+Mammoth's methods see `args`, and may change it: so training is frozen for each task.
 """
 from dataclasses import dataclass, fields
 

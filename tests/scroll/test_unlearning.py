@@ -208,3 +208,12 @@ def test_names_that_cannot_be_are_refused(names, word):
     with refused(word):
         learner.rename(names)
     assert digests(learner) == before
+
+
+def test_which_samples_were_learned_is_known_by_their_keys():
+    learner = Scroll(keep_keys=True).fit(POOL.features[:9], POOL.labels[:9])
+    twice = np.r_[0, 0, 8, 9]
+    assert learner.learned(POOL.features[twice], POOL.labels[twice]).tolist() == [True, False, True, False]
+    assert learner.learned(POOL.features[:9], POOL.labels[:9]).all()
+    with refused('keep_keys'):
+        Scroll().fit(POOL.features, POOL.labels).learned(POOL.features, POOL.labels)
