@@ -276,7 +276,7 @@ class Scroll:
         return self._edit(lambda state: state.renamed(mapping))
 
     def learned(self, X, y) -> np.ndarray:
-        """bool (N,): which samples were learned with these labels, as often as they are given (`keep_keys`)."""
+        """bool (N,): which samples were learned with these labels, each copy by itself (`keep_keys`)."""
         keys = self._embed(X, keep=False)[2]
         if self._learned().keys is None:
             raise InputError('which samples were learned is known with keep_keys=True alone')
