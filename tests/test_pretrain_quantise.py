@@ -41,6 +41,6 @@ def test_a_run_in_integers_and_refusals(quantised, learn, base, parse, tmp_path)
 
 
 def test_the_shipped_integers_compute_what_their_file_says(parse):
-    """Also under AVX2 (`make test-avx2` runs this file)."""
+    """Features come from the integer network and are named in the row."""
     embedder = initialize(parse('scroll', *RUN, '--weights', 'compact'))[0].embedder
     assert embedder.digest.startswith('8358894b0251426e') and embedder.net.golden == embedder.net.check()

@@ -150,7 +150,7 @@ def test_what_is_no_certificate_ends_in_one_line(call, tmp_path, content, said):
 
 
 def test_the_committed_certificate_of_the_digits_holds_here(call):
-    """The shipped network in integers; under AVX2, too (`make test-avx2` runs this file)."""
+    """The shipped network in integers; under AVX2, too (`make test-avx2`)."""
     code, lines, said = call('--check', COMMITTED / 'seq-digits.json', '--num_threads', 1, '--feature_cache', 0)
     assert code == 0 and np.sum([what == 'the same' for what in lines.values()]) >= 20, said
 
